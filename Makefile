@@ -1,0 +1,47 @@
+# Every target sets up what it needs; setting up again does nothing when nothing changed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup lock demo test check check-static format conformance properties bench clean
+
+help: ## Show the targets.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
+
+setup: $(STAMP) ## Make the virtual environment with the pinned dependencies.
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("respread needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	@echo "Setting up $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: setup ## Pin the newest dependencies again, with hashes and without host names.
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade pyproject.toml -o requirements.txt
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
+
+demo: setup ## Scale-down on a real control plane in a sandbox: watch the spread being restored.
+	@$(BIN)/respread demo
+
+test: setup ## Every test, those against the real control plane included.
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: check-static ## Lint, types, layers and the fast tests.
+	@$(BIN)/python -m pytest -q -m "not controlplane"
+
+check-static: setup ## Lint, types and layers.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/mypy tests bench
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+format: setup ## Format the code.
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+clean: ## Remove the virtual environment and caches.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""What users write and read: the RebalancePolicy types, their validation, conditions and reasons."""

@@ -1,0 +1,40 @@
+"""Why something is not done: one vocabulary for `explain`, Events, conditions, status and metric labels alike."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A reason in the style of Kubernetes' own; the value is what people and dashboards see."""
+
+    # The replacement
+    NO_FEASIBLE_NODE = "NoFeasibleNode"
+    UNKNOWN_REPLACEMENT = "UnknownReplacement"
+    # The constraint itself
+    CONFLICTING_CONSTRAINTS = "ConflictingConstraints"
+    DOMAIN_HAS_NO_NODE = "DomainHasNoNode"
+    TOO_FEW_DOMAINS = "TooFewDomains"
+    # The pod
+    BARE_POD = "BarePod"
+    DAEMON_SET_POD = "DaemonSetPod"
+    LOCAL_STORAGE = "LocalStorage"
+    MIRROR_POD = "MirrorPod"
+    NOT_SELECTED = "NotSelected"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    PRIORITY_TOO_HIGH = "PriorityTooHigh"
+    PROTECTED_POD = "ProtectedPod"
+    TOO_YOUNG = "TooYoung"
+    # Its disruption budgets
+    BUDGET_OUT_OF_DATE = "BudgetOutOfDate"
+    HELD_BY_BUDGET = "HeldByBudget"
+    OVERLAPPING_BUDGETS = "OverlappingBudgets"
+    # Pace
+    BACKING_OFF = "BackingOff"
+    IN_MOTION = "InMotion"
+    LIMIT_REACHED = "LimitReached"
+    QUIET_PERIOD = "QuietPeriod"
+    WINDOW_CLOSED = "WindowClosed"
+    # The policy
+    DRY_RUN = "DryRun"
+    INVALID_POLICY = "InvalidPolicy"

@@ -1,0 +1,30 @@
+"""What every Kubernetes object has: names, labels and the controller that owns it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from immutables import Map
+
+Labels: TypeAlias = Map[str, str]
+
+
+class ObjectKey(NamedTuple):
+    """A namespace and a name; the namespace is empty for what belongs to the whole cluster."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return `namespace/name`, or the name alone."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False):
+    """The controller of an object (`ownerReferences` with `controller: true`)."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str

@@ -1,0 +1,30 @@
+"""Nodes, reduced to what scheduling and spreading need."""
+
+from __future__ import annotations
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Resources, TaintEffect
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """A taint of a node."""
+
+    key: str
+    effect: TaintEffect
+    value: str = ""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
+    """A node as it stands."""
+
+    name: str
+    uid: str = ""
+    labels: Labels = Map()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    allocatable: Resources = Map()
+    """`pods` is the number of pods the node takes."""

@@ -1,0 +1,1 @@
+"""Which pods to move: a snapshot and policies in, a plan out."""

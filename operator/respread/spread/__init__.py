@@ -1,0 +1,1 @@
+"""Spread groups: which domains count, how many pods each holds, and the live skew."""
