@@ -1,14 +1,17 @@
 """The cluster as one value: an incremental state of persistent maps, of which a snapshot costs nothing.
 
 Every map is an `immutables.Map` (a hash array mapped trie): a change makes a new map that shares all but a few small
-nodes with the old one. A snapshot is therefore the state itself, kept; and what has not changed between two snapshots is
-the same object in both, so that whoever derives something from a part may keep it while the part is the same.
+nodes with the old one. A snapshot is therefore the state itself, kept; and what has not changed between two snapshots
+is the same object in both, so that whoever derives something from a part may keep it while the part is the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, TypeAlias, TypeVar
+
 import msgspec
-from immutables import Map
+from immutables import Map, MapMutation
 
 from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.node import Node
@@ -24,7 +27,24 @@ from respread.cluster.objects import (
 )
 from respread.cluster.pod import Pod
 
-PodsByName = Map[str, Pod]
+PodsByName: TypeAlias = Map[str, Pod]
+StateObject: TypeAlias = (
+    Pod
+    | Node
+    | Namespace
+    | PodDisruptionBudget
+    | Service
+    | Workload
+    | PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | CSINode
+)
+Change: TypeAlias = tuple[ObjectKey, StateObject | None]
+"""An object's key and the object as it is now, or None when it is gone."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -47,3 +67,199 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     persistent_volumes: Map[str, PersistentVolume] = Map()
     storage_classes: Map[str, StorageClass] = Map()
     csi_nodes: Map[str, CSINode] = Map()
+
+
+# The resources (as the API names them in paths) and the map of the snapshot that holds them: by name, by namespace and
+# name in one key, or by namespace and then by name.
+_BY_NAME = {
+    "nodes": "nodes",
+    "namespaces": "namespaces",
+    "persistentvolumes": "persistent_volumes",
+    "storageclasses": "storage_classes",
+    "csinodes": "csi_nodes",
+}
+_BY_KEY = {
+    "replicasets": "replica_sets",
+    "statefulsets": "stateful_sets",
+    "replicationcontrollers": "replication_controllers",
+    "persistentvolumeclaims": "persistent_volume_claims",
+}
+_BY_NAMESPACE = {"poddisruptionbudgets": "disruption_budgets", "services": "services"}
+
+RESOURCES: frozenset[str] = frozenset({"pods", *_BY_NAME, *_BY_KEY, *_BY_NAMESPACE})
+"""The resources a `ClusterState` holds, by their plural names."""
+
+
+class ClusterState:
+    """The newest snapshot, and the only thing that makes the next one.
+
+    An object equal to the one already held changes nothing at all: heartbeats and status updates that decide nothing
+    neither wake a planner nor make it work anything out again.
+    """
+
+    __slots__ = ("_snapshot",)
+
+    def __init__(self, snapshot: ClusterSnapshot | None = None) -> None:
+        self._snapshot = ClusterSnapshot() if snapshot is None else snapshot
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """The cluster as it is now; later changes don't touch what is returned."""
+        return self._snapshot
+
+    def apply(self, resource: str, changes: Iterable[Change]) -> int:
+        """Take over changes of objects of one resource, and return how many of them changed anything.
+
+        Raises:
+            ValueError: if the resource is none of `RESOURCES`.
+        """
+        before = self._snapshot
+        if resource == "pods":
+            after, changed = _with_pods(before, changes)
+        elif resource in _BY_NAME:
+            field = _BY_NAME[resource]
+            by_name, changed = _with_changes(getattr(before, field), ((key.name, value) for key, value in changes))
+            after = msgspec.structs.replace(before, **{field: by_name})
+        elif resource in _BY_KEY:
+            field = _BY_KEY[resource]
+            by_key, changed = _with_changes(getattr(before, field), changes)
+            after = msgspec.structs.replace(before, **{field: by_key})
+        elif resource in _BY_NAMESPACE:
+            field = _BY_NAMESPACE[resource]
+            by_namespace, changed = _with_nested_changes(getattr(before, field), changes)
+            after = msgspec.structs.replace(before, **{field: by_namespace})
+        else:
+            raise ValueError(f"unknown resource {resource!r}: a ClusterState holds {', '.join(sorted(RESOURCES))}")
+        if changed:
+            self._snapshot = after
+        return changed
+
+    def replace(self, resource: str, objects: Iterable[StateObject]) -> int:
+        """Take over a complete list: what it doesn't hold is gone. Return how many objects changed."""
+        listed: dict[ObjectKey, StateObject] = {_key(each): each for each in objects}
+        gone: list[Change] = [(key, None) for key in self.keys(resource) if key not in listed]
+        return self.apply(resource, [*gone, *listed.items()])
+
+    def keys(self, resource: str) -> Iterable[ObjectKey]:
+        """Return the keys of all objects held of a resource."""
+        if resource == "pods":
+            return self._snapshot.pods.keys()
+        if resource in _BY_NAME:
+            return [ObjectKey("", name) for name in getattr(self._snapshot, _BY_NAME[resource])]
+        if resource in _BY_KEY:
+            held: Map[ObjectKey, Any] = getattr(self._snapshot, _BY_KEY[resource])
+            return held.keys()
+        nested: Map[str, Map[str, Any]] = getattr(self._snapshot, _BY_NAMESPACE[resource])
+        return [ObjectKey(namespace, name) for namespace, names in nested.items() for name in names]
+
+
+def _key(held: StateObject) -> ObjectKey:
+    return ObjectKey("", held.name) if isinstance(held, Node) else held.key
+
+
+def _with_changes(before: Map[_K, _V], changes: Iterable[tuple[_K, _V | None]]) -> tuple[Map[_K, _V], int]:
+    after = before.mutate()
+    changed = 0
+    for key, new in changes:
+        if after.get(key) == new:
+            continue
+        changed += 1
+        if new is None:
+            del after[key]
+        else:
+            after[key] = new
+    return after.finish(), changed
+
+
+def _with_nested_changes(
+    before: Map[str, Map[str, _V]], changes: Iterable[tuple[ObjectKey, _V | None]]
+) -> tuple[Map[str, Map[str, _V]], int]:
+    by_namespace: dict[str, list[tuple[str, _V | None]]] = {}
+    for key, new in changes:
+        by_namespace.setdefault(key.namespace, []).append((key.name, new))
+    after = before.mutate()
+    changed = 0
+    for namespace, inner_changes in by_namespace.items():
+        inner, inner_changed = _with_changes(after.get(namespace, Map()), inner_changes)
+        changed += inner_changed
+        _set_or_drop(after, namespace, inner)
+    return after.finish(), changed
+
+
+def _set_or_drop(outer: MapMutation[_K, Map[Any, Any]], key: _K, inner: Map[Any, Any]) -> None:
+    if inner:
+        outer[key] = inner
+    elif key in outer:
+        del outer[key]
+
+
+def _with_pods(before: ClusterSnapshot, changes: Iterable[tuple[ObjectKey, Any]]) -> tuple[ClusterSnapshot, int]:
+    pods = before.pods.mutate()
+    indices = _PodIndices(before)
+    changed = 0
+    for key, new in changes:
+        old = pods.get(key)
+        if old == new:
+            continue
+        changed += 1
+        if old is not None:
+            indices.remove(key, old)
+        if new is None:
+            del pods[key]
+        else:
+            pods[key] = new
+            indices.add(key, new)
+    if not changed:
+        return before, 0
+    return msgspec.structs.replace(indices.finish(), pods=pods.finish()), changed
+
+
+class _PodIndices:
+    """The indices of a snapshot's pods under change: each touched bucket is copied once, however many pods change."""
+
+    __slots__ = ("_before", "_by_labels", "_by_node")
+
+    def __init__(self, before: ClusterSnapshot) -> None:
+        self._before = before
+        self._by_labels: dict[tuple[str, Labels], MapMutation[str, Pod]] = {}
+        self._by_node: dict[str, MapMutation[ObjectKey, Pod]] = {}
+
+    def add(self, key: ObjectKey, pod: Pod) -> None:
+        self._with_labels(pod)[key.name] = pod
+        if _occupies_node(pod):
+            self._on_node(pod.node_name)[key] = pod
+
+    def remove(self, key: ObjectKey, pod: Pod) -> None:
+        del self._with_labels(pod)[key.name]
+        if _occupies_node(pod):
+            del self._on_node(pod.node_name)[key]
+
+    def finish(self) -> ClusterSnapshot:
+        namespaces = self._before.pods_by_labels.mutate()
+        touched: dict[str, MapMutation[Labels, PodsByName]] = {}
+        for (namespace, labels), names in self._by_labels.items():
+            if namespace not in touched:
+                touched[namespace] = namespaces.get(namespace, Map()).mutate()
+            _set_or_drop(touched[namespace], labels, names.finish())
+        for namespace, by_labels in touched.items():
+            _set_or_drop(namespaces, namespace, by_labels.finish())
+        nodes = self._before.pods_by_node.mutate()
+        for name, pods in self._by_node.items():
+            _set_or_drop(nodes, name, pods.finish())
+        return msgspec.structs.replace(self._before, pods_by_labels=namespaces.finish(), pods_by_node=nodes.finish())
+
+    def _with_labels(self, pod: Pod) -> MapMutation[str, Pod]:
+        bucket = (pod.namespace, pod.labels)
+        if (found := self._by_labels.get(bucket)) is None:
+            in_namespace: Map[Labels, PodsByName] = self._before.pods_by_labels.get(pod.namespace, Map())
+            found = self._by_labels[bucket] = in_namespace.get(pod.labels, Map()).mutate()
+        return found
+
+    def _on_node(self, name: str) -> MapMutation[ObjectKey, Pod]:
+        if (found := self._by_node.get(name)) is None:
+            found = self._by_node[name] = self._before.pods_by_node.get(name, Map()).mutate()
+        return found
+
+
+def _occupies_node(pod: Pod) -> bool:
+    return bool(pod.node_name) and not pod.finished

@@ -1,0 +1,94 @@
+"""The incremental state equals one built from scratch, and snapshots never change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from respread.cluster.meta import ObjectKey
+from respread.cluster.node import Node
+from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.state import ClusterSnapshot, ClusterState
+
+SPEC = PodSpec()
+
+pods = st.builds(
+    lambda namespace, name, app, node, phase: Pod(
+        namespace=namespace,
+        name=name,
+        uid=f"uid-{namespace}-{name}",
+        spec=SPEC,
+        labels=Map(app=app),
+        node_name=node,
+        phase=phase,
+    ),
+    st.sampled_from(["shop", "blog"]),
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.sampled_from(["web", "api"]),
+    st.sampled_from(["", "node-1", "node-2"]),
+    st.sampled_from(["Running", "Succeeded", "Pending"]),
+)
+batches = st.lists(st.lists(st.tuples(pods, st.booleans()), max_size=4), max_size=8)
+
+
+def as_dicts(snapshot: ClusterSnapshot) -> tuple[object, object, object]:
+    def plain(value: object) -> object:
+        return {key: plain(inner) for key, inner in value.items()} if isinstance(value, Mapping) else value
+
+    return plain(snapshot.pods), plain(snapshot.pods_by_labels), plain(snapshot.pods_by_node)
+
+
+def from_scratch(held: Mapping[ObjectKey, Pod]) -> tuple[object, object, object]:
+    by_labels: dict[str, dict[object, dict[str, Pod]]] = {}
+    by_node: dict[str, dict[ObjectKey, Pod]] = {}
+    for key, pod in held.items():
+        by_labels.setdefault(pod.namespace, {}).setdefault(pod.labels, {})[pod.name] = pod
+        if pod.node_name and pod.phase != "Succeeded":
+            by_node.setdefault(pod.node_name, {})[key] = pod
+    return dict(held), by_labels, by_node
+
+
+@given(batches)
+def test_indices_equal_those_built_from_scratch_and_snapshots_stay(history: list[list[tuple[Pod, bool]]]) -> None:
+    state = ClusterState()
+    held: dict[ObjectKey, Pod] = {}
+    taken: list[tuple[ClusterSnapshot, tuple[object, object, object]]] = []
+    for batch in history:
+        before = dict(held)
+        for pod, present in batch:
+            if present:
+                held[pod.key] = pod
+            else:
+                held.pop(pod.key, None)
+        changed = state.apply("pods", [(pod.key, pod if present else None) for pod, present in batch])
+        assert (changed > 0) or before == held
+        assert as_dicts(state.snapshot) == from_scratch(held)
+        taken.append((state.snapshot, from_scratch(held)))
+    for snapshot, expected in taken:
+        assert as_dicts(snapshot) == expected
+
+
+@given(st.lists(pods), st.lists(pods))
+def test_a_complete_list_replaces_what_was_held(first: list[Pod], second: list[Pod]) -> None:
+    state = ClusterState()
+    state.replace("pods", first)
+    state.replace("pods", second)
+    assert as_dicts(state.snapshot) == from_scratch({pod.key: pod for pod in second})
+
+
+def test_an_equal_object_changes_nothing() -> None:
+    state = ClusterState()
+    node = Node(name="node-1", labels=Map(zone="a"))
+    assert state.apply("nodes", [(ObjectKey("", "node-1"), node)]) == 1
+    before = state.snapshot
+    assert state.apply("nodes", [(ObjectKey("", "node-1"), Node(name="node-1", labels=Map(zone="a")))]) == 0
+    assert state.snapshot is before
+
+
+def test_unknown_resources_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="unknown resource 'secrets'"):
+        ClusterState().apply("secrets", [])
