@@ -1,0 +1,74 @@
+"""What a field's type says beyond its Python type: patterns, bounds and rules, once, for the CRD and for our decoder.
+
+`msgspec.Meta` carries it: descriptions, numeric bounds and patterns as msgspec knows them, bounds of durations as
+`DurationBounds` in `extra`, and whatever only the API server enforces (list types, sizes, CEL rules) as the schema's
+own keywords in `extra_json_schema`. `respread.api.schema` turns all of it into the CRDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Final, NamedTuple
+
+import durationpy
+import msgspec
+
+LABEL_VALUE_PATTERN: Final = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
+LABEL_KEY_PATTERN: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+    r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
+DURATION_PATTERN: Final = r"^(0|([0-9]{1,5}(\.[0-9]{1,3})?(h|m|s)|[0-9]{1,5}ms){1,4})$"
+"""The part of Go's duration syntax that is of use here: not negative, no finer than a millisecond."""
+PERCENTAGE_PATTERN: Final = r"^([1-9][0-9]?|100)%$"
+
+MAX_LABEL_KEY_LENGTH: Final = 317
+"""A DNS subdomain of 253 characters, a slash and a name of 63."""
+
+LabelKey = Annotated[str, msgspec.Meta(pattern=LABEL_KEY_PATTERN, max_length=MAX_LABEL_KEY_LENGTH)]
+LabelValue = Annotated[str, msgspec.Meta(pattern=LABEL_VALUE_PATTERN, max_length=63)]
+Percentage = Annotated[str, msgspec.Meta(pattern=PERCENTAGE_PATTERN, max_length=4)]
+
+
+class DurationBounds(NamedTuple):
+    """The least and the greatest duration that a field takes, both included."""
+
+    least: timedelta
+    greatest: timedelta
+
+
+def duration(description: str, least: str, greatest: str) -> msgspec.Meta:
+    """Describe a field that is a Go duration string on the wire and a `timedelta` here.
+
+    Args:
+        description: What the field means.
+        least: The shortest duration it takes, as a Go duration.
+        greatest: The longest duration it takes, as a Go duration.
+    """
+    bounds = DurationBounds(parse_duration(least), parse_duration(greatest))
+    return msgspec.Meta(description=description, extra={"duration": bounds})
+
+
+def rule(expression: str, message: str) -> dict[str, Any]:
+    """Return a CEL rule as the CRD schema spells it, with what the API server says to who breaks it."""
+    return {"x-kubernetes-validations": [{"rule": expression, "message": message}]}
+
+
+def described(description: str, schema: Mapping[str, Any] | None = None) -> msgspec.Meta:
+    """Describe a field, with the schema keywords that only the API server enforces."""
+    return msgspec.Meta(description=description, extra_json_schema=None if schema is None else dict(schema))
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a Go duration such as `90s` or `1h30m`.
+
+    Raises:
+        ValueError: if it can't be read; durationpy's error is one.
+    """
+    return durationpy.from_str(text)
+
+
+def format_duration(value: timedelta) -> str:
+    """Write a Go duration, as the API server would take it back."""
+    return durationpy.to_str(value)

@@ -1,0 +1,343 @@
+"""RebalancePolicy and ClusterRebalancePolicy: what a user may say about how pods are kept spread.
+
+This is the one place that says it. The CRDs are generated from these types (`respread.api.schema`: a field of a
+structure has the structure's docstring for its description, any other its own), objects are read into them
+(`respread.api.decoding`), and docs/policy.md is tested against them. Every field has the default that the API server
+fills in, so a `PolicySpec()` is what an empty `spec` means.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from respread.api.fields import LabelKey, LabelValue, Percentage, described, duration, rule
+from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+
+GROUP: Final = "respread.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+PolicyKind: TypeAlias = Literal["RebalancePolicy", "ClusterRebalancePolicy"]
+Mode: TypeAlias = Literal["DryRun", "Enforce"]
+WhenUnsatisfiable: TypeAlias = Literal["DoNotSchedule", "ScheduleAnyway"]
+Protection: TypeAlias = Literal["Protect", "Evict"]
+Toggle: TypeAlias = Literal["Disabled", "Enabled"]
+
+PLURALS: Final[dict[PolicyKind, str]] = {
+    "RebalancePolicy": "rebalancepolicies",
+    "ClusterRebalancePolicy": "clusterrebalancepolicies",
+}
+"""The resource of each kind, as paths and RBAC rules name it."""
+
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""The label that the API server puts on every namespace, with the namespace's name."""
+UNTOUCHED_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
+"""The namespaces that a ClusterRebalancePolicy leaves alone unless it selects namespaces itself."""
+
+
+class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The topology domains of one key that are wanted, whether or not they have a node now."""
+
+    topology_key: Annotated[LabelKey, described("The node label whose values are the domains.")]
+    values: Annotated[
+        tuple[LabelValue, ...],
+        Meta(
+            min_length=1,
+            max_length=100,
+            description="The domains: values of that label.",
+            extra_json_schema={"x-kubernetes-list-type": "set"},
+        ),
+    ]
+
+
+class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which topology spread constraints are restored."""
+
+    when_unsatisfiable: Annotated[
+        tuple[WhenUnsatisfiable, ...],
+        Meta(
+            min_length=1,
+            max_length=2,
+            description=(
+                "The kinds of constraints that are restored. With ScheduleAnyway soft constraints are restored too, as "
+                "far as the kube-scheduler's score lets their replacements land well."
+            ),
+            extra_json_schema={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ("DoNotSchedule",)
+    topology_keys: Annotated[
+        tuple[LabelKey, ...],
+        Meta(
+            max_length=16,
+            description="The topology keys whose constraints are restored. Empty: all of them.",
+            extra_json_schema={"x-kubernetes-list-type": "set"},
+        ),
+    ] = ()
+    expected_domains: Annotated[
+        tuple[ExpectedDomains, ...],
+        Meta(
+            max_length=16,
+            description=(
+                "Domains that may have no node now, such as zones of autoscaled groups at zero nodes. The "
+                "kube-scheduler does not know a domain without nodes; with this the status says that one is missing."
+            ),
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topologyKey"]},
+        ),
+    ] = ()
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many evictions are made at once and over time.
+
+    An eviction is in flight until the pod's replacement is Ready or given up on. The limits of a ClusterRebalancePolicy
+    hold in total, whichever policy evicts.
+    """
+
+    in_flight: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once, in all.")
+    ] = 10
+    in_flight_per_namespace: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once in one namespace.")
+    ] = 5
+    in_flight_per_node: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many evictions of pods of one node may be in flight at once.")
+    ] = 2
+    in_flight_per_workload: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | Percentage,
+        Meta(
+            description=(
+                "How many evictions of pods of one workload may be in flight at once: a number, or a percentage of its "
+                "replicas such as 10%, rounded down but never below 1."
+            ),
+        ),
+    ] = 1
+    per_hour: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="How many evictions may be made within any hour. 0: no limit.")
+    ] = 0
+
+    def in_flight_of_workload(self, replicas: int) -> int:
+        """Return how many pods of a workload that wants `replicas` may be in flight at once, at least 1."""
+        limit = self.in_flight_per_workload
+        if isinstance(limit, int):
+            return limit
+        return max(1, replicas * int(limit.removesuffix("%")) // 100)
+
+
+class PriorityThreshold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod priority: that of a PriorityClass, or a number. One of the two is set."""
+
+    name: Annotated[
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=253,
+                pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+            ),
+        ]
+        | None,
+        described("The PriorityClass whose value is the threshold."),
+    ] = None
+    value: Annotated[
+        Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None,
+        described("The threshold as a number."),
+    ] = None
+
+
+class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which pods may be evicted."""
+
+    min_age: Annotated[
+        timedelta,
+        duration("Pods younger than this are left alone. A Go duration such as 1m.", least="0s", greatest="8760h"),
+    ] = timedelta(minutes=1)
+    priority_threshold: Annotated[
+        PriorityThreshold,
+        described(
+            "Pods of this priority or a higher one are never evicted.",
+            rule("has(self.name) != has(self.value)", "set exactly one of name and value"),
+        ),
+    ] = PriorityThreshold(name="system-cluster-critical")
+    local_storage: Annotated[
+        Protection,
+        described(
+            "Whether pods with storage on their node (hostPath, or emptyDir on disk) may be evicted. What they keep "
+            "there is lost with them."
+        ),
+    ] = "Protect"
+    persistent_volume_claims: Annotated[
+        Protection,
+        described(
+            "Whether pods that use PersistentVolumeClaims may be evicted. They only are when their volumes can be "
+            "reached from where the replacement lands."
+        ),
+    ] = "Evict"
+
+
+class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a pod is evicted."""
+
+    grace_period_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=86_400)] | None,
+        described("Seconds that an evicted pod is given to stop. Left out: what the pod itself asks for."),
+    ] = None
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A time in which evictions are made, again and again."""
+
+    schedule: Annotated[
+        str,
+        Meta(
+            min_length=9,
+            max_length=200,
+            description=(
+                "When the window opens: a cron expression of five fields (minute, hour, day of month, month, day of "
+                "week), such as 0 2 * * *."
+            ),
+            extra_json_schema=rule(
+                r"self.matches(r'^\S+( +\S+){4}$')",
+                "must be a cron expression of five fields: minute, hour, day of month, month and day of week",
+            ),
+        ),
+    ]
+    duration: Annotated[
+        timedelta,
+        duration("How long it stays open. A Go duration such as 2h.", least="1m", greatest="168h"),
+    ]
+    time_zone: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$",
+            description="The time zone of the schedule: a name of the IANA database, such as Europe/Berlin.",
+        ),
+    ] = "UTC"
+
+
+class Prevention(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is done so that no skew arises in the first place."""
+
+    pod_deletion_cost: Annotated[
+        Toggle,
+        described(
+            "Whether pods are given the annotation controller.kubernetes.io/pod-deletion-cost, so that a scale-down "
+            "takes them out of the fullest domains. It needs the right to patch pods. A cost that someone else wrote "
+            "is never touched."
+        ),
+    ] = "Disabled"
+
+
+class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The `spec` of a RebalancePolicy, and all of that of a ClusterRebalancePolicy but which namespaces it is for."""
+
+    mode: Annotated[
+        Mode,
+        described("DryRun plans and reports and evicts nothing. Enforce carries the plans out."),
+    ] = "DryRun"
+    priority: Annotated[
+        int,
+        Meta(
+            ge=-1_000_000_000,
+            le=1_000_000_000,
+            description=(
+                "Which policy governs a pod that several of the same kind select: the one of the highest priority, "
+                "and of those the oldest."
+            ),
+        ),
+    ] = 0
+    pod_selector: Annotated[
+        LabelSelector,
+        described("The pods that the policy governs. Empty: all of them."),
+    ] = LabelSelector()
+    constraints: ConstraintRules = ConstraintRules()
+    quiet_period: Annotated[
+        timedelta,
+        duration(
+            "How long the pods that a constraint counts must have been left unchanged before any of them is evicted. "
+            "A Go duration such as 30s.",
+            least="1ms",
+            greatest="24h",
+        ),
+    ] = timedelta(seconds=30)
+    limits: Limits = Limits()
+    victims: VictimRules = VictimRules()
+    eviction: EvictionOptions = EvictionOptions()
+    windows: Annotated[
+        tuple[Window, ...],
+        Meta(
+            max_length=32,
+            description="Times in which evictions are made, and outside of which they are not. Empty: always.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    prevention: Prevention = Prevention()
+
+
+class ClusterPolicySpec(PolicySpec, frozen=True, kw_only=True, rename="camel"):
+    """The `spec` of a ClusterRebalancePolicy."""
+
+    namespace_selector: Annotated[
+        LabelSelector,
+        described(
+            "The namespaces whose pods the policy governs, where no RebalancePolicy of the namespace does. Empty: "
+            "every namespace. Left out: all but kube-system, kube-public and kube-node-lease."
+        ),
+    ] = LabelSelector(
+        match_expressions=(
+            LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=UNTOUCHED_NAMESPACES),
+        )
+    )
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something in a policy that is wrong, so that nothing is done in its name until it is put right."""
+
+    field: str
+    """Where it is, as `kubectl explain` would be asked: `spec.windows[0].timeZone`."""
+    message: str
+    """What is wrong there and what to do."""
+
+    def __str__(self) -> str:
+        """Return both, as a condition's message or a line of an error shows them."""
+        return f"{self.field}: {self.message}"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """One RebalancePolicy or ClusterRebalancePolicy, as a user wrote it.
+
+    It does not hold the status: what we write there ourselves must not look like a change to who watches policies.
+    """
+
+    kind: PolicyKind
+    namespace: str = ""
+    """Empty for a ClusterRebalancePolicy."""
+    object_name: str
+    """`metadata.name`."""
+    uid: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    """With a time zone; None for a policy that was never created, as one read from a file."""
+    spec: PolicySpec
+    """A `ClusterPolicySpec` for a ClusterRebalancePolicy. Where a problem was found, the field's default."""
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The policy as metrics, Events and messages name it: `namespace/name`, or the name of a cluster policy."""
+        return f"{self.namespace}/{self.object_name}" if self.namespace else self.object_name
+
+    @property
+    def is_cluster_policy(self) -> bool:
+        """Whether it is a ClusterRebalancePolicy."""
+        return self.kind == "ClusterRebalancePolicy"
+
+    @property
+    def enforces(self) -> bool:
+        """Whether pods may be evicted in its name: its mode is Enforce and nothing in it is wrong."""
+        return self.spec.mode == "Enforce" and not self.problems
