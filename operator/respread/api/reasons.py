@@ -18,6 +18,7 @@ class Reason(StrEnum):
     # The pod
     BARE_POD = "BarePod"
     DAEMON_SET_POD = "DaemonSetPod"
+    FINISHED_POD = "FinishedPod"
     LOCAL_STORAGE = "LocalStorage"
     MIRROR_POD = "MirrorPod"
     NOT_SELECTED = "NotSelected"
@@ -35,6 +36,11 @@ class Reason(StrEnum):
     LIMIT_REACHED = "LimitReached"
     QUIET_PERIOD = "QuietPeriod"
     WINDOW_CLOSED = "WindowClosed"
+    # The API server
+    API_UNAVAILABLE = "ApiUnavailable"
+    EVICTION_REFUSED = "EvictionRefused"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    NOT_LEADING = "NotLeading"
     # The policy
     DRY_RUN = "DryRun"
     INVALID_POLICY = "InvalidPolicy"

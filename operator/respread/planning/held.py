@@ -1,0 +1,20 @@
+"""Why a pod is not evicted: a reason and a sentence, wherever the decision is made."""
+
+from __future__ import annotations
+
+import msgspec
+
+from respread.api.reasons import Reason
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Something is not done, for now or for good."""
+
+    reason: Reason
+    """One word, for metrics, conditions and whoever counts."""
+    message: str
+    """A sentence for the person who wants it done: what holds it, with the numbers, and what would let it go."""
+
+    def __str__(self) -> str:
+        """Return both, as `explain` shows them."""
+        return f"{self.reason}: {self.message}"

@@ -1,0 +1,249 @@
+"""Which pods may be evicted at all, under a policy's rules for victims and by the pods' own word, and which go first.
+
+A protected pod still counts wherever the kube-scheduler counts it: protection is about victims only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+import msgspec
+
+from respread.api.policy import PriorityThreshold, VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.annotations import (
+    DO_NOT_DISRUPT,
+    EVICT,
+    POD_DELETION_COST,
+    PREFER_NO_EVICTION,
+    SAFE_TO_EVICT,
+)
+from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.pod import Pod
+from respread.planning.held import Held
+
+SYSTEM_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""The PriorityClasses that every cluster has, with values nobody can change (`scheduling.SystemPriorityClasses`)."""
+
+NEVER: Final = "never"
+"""The value of the annotation `respread.dev/evict` that keeps a pod where it is."""
+
+_REPLACING: Final = {"ReplicaSet": "apps", "StatefulSet": "apps", "ReplicationController": ""}
+"""The controllers, with their API group, that are known to bring back the pod that was evicted."""
+_DELETION_COST: Final = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
+_DELETION_COST_BITS: Final = 31
+
+
+class OwnPods(msgspec.Struct, frozen=True):
+    """How to tell the operator's own pods: their namespace, and labels that they all have."""
+
+    namespace: str
+    labels: Labels
+
+    def include(self, pod: Pod) -> bool:
+        """Tell whether a pod is one of them."""
+        return pod.namespace == self.namespace and all(
+            pod.labels.get(key) == value for key, value in self.labels.items()
+        )
+
+
+class VictimOrder(NamedTuple):
+    """What decides between pods that may equally well be evicted: the least goes first."""
+
+    ready: bool
+    """Pods that are not Ready first: nobody misses them."""
+    deletion_cost: int
+    priority: int
+    age: float
+    """Seconds from some moment to the pod's creation, negated: younger pods have less to lose."""
+    name: str
+    """Only so that the same pods are chosen every time."""
+
+
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy's rules for victims, ready to be asked about pods."""
+
+    rules: VictimRules
+    priority_threshold: int
+    """Pods of this priority or a higher one are protected."""
+    own_pods: OwnPods | None = None
+    """None where Respread does not run in the cluster that it looks at."""
+
+    @classmethod
+    def of(
+        cls,
+        rules: VictimRules,
+        priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
+        own_pods: OwnPods | None = None,
+    ) -> Protection:
+        """Make a policy's rules ready.
+
+        Args:
+            rules: the policy's `spec.victims`.
+            priority_classes: values of the cluster's PriorityClasses by name. Those of the system are known anyway.
+            own_pods: how to tell the operator's own pods.
+
+        Raises:
+            ValueError: `priorityThreshold` names a PriorityClass that there is not; the message says so.
+        """
+        threshold = threshold_value(rules.priority_threshold, priority_classes)
+        return cls(rules=rules, priority_threshold=threshold, own_pods=own_pods)
+
+    def of_pod(self, pod: Pod, now: datetime) -> Held | None:
+        """Return why a pod may not be evicted, or None if it may.
+
+        What never changes for a pod comes first, so that the reason given is the one that lasts.
+
+        Args:
+            pod: the pod.
+            now: the time, with a time zone.
+        """
+        return (
+            _by_kind(pod)
+            or self._by_owner(pod)
+            or _by_annotation(pod)
+            or self._by_priority(pod)
+            or self._by_storage(pod)
+            or _by_phase(pod)
+            or self._by_age(pod, now)
+        )
+
+    def _by_owner(self, pod: Pod) -> Held | None:
+        if self.own_pods is not None and self.own_pods.include(pod):
+            return Held(Reason.PROTECTED_POD, "it runs Respread itself")
+        return None
+
+    def _by_priority(self, pod: Pod) -> Held | None:
+        if pod.spec.priority < self.priority_threshold:
+            return None
+        named = self.rules.priority_threshold.name
+        of_class = f" (that of PriorityClass {named})" if named else ""
+        return Held(
+            Reason.PRIORITY_TOO_HIGH,
+            f"its priority, {pod.spec.priority}, is not below the policy's victims.priorityThreshold of "
+            f"{self.priority_threshold}{of_class}",
+        )
+
+    def _by_storage(self, pod: Pod) -> Held | None:
+        if self.rules.local_storage == "Protect" and pod.spec.has_local_storage:
+            return Held(
+                Reason.LOCAL_STORAGE,
+                "it keeps data on its node (a hostPath volume, or an emptyDir on disk), which would be lost; "
+                "victims.localStorage: Evict would allow it",
+            )
+        claims = pod.spec.shared_claims or pod.spec.stateful_claims or pod.spec.ephemeral_volumes
+        if self.rules.persistent_volume_claims == "Protect" and claims:
+            return Held(
+                Reason.PERSISTENT_VOLUME_CLAIM,
+                "it uses PersistentVolumeClaims; victims.persistentVolumeClaims: Evict would allow it",
+            )
+        return None
+
+    def _by_age(self, pod: Pod, now: datetime) -> Held | None:
+        if self.rules.min_age <= timedelta(0) or pod.creation_timestamp is None:
+            return None
+        age = now - pod.creation_timestamp
+        if age >= self.rules.min_age:
+            return None
+        return Held(
+            Reason.TOO_YOUNG,
+            f"it is {_seconds(age)} old and the policy's victims.minAge is {_seconds(self.rules.min_age)}",
+        )
+
+
+def threshold_value(threshold: PriorityThreshold, priority_classes: Mapping[str, int]) -> int:
+    """Return the priority that a policy's threshold stands for.
+
+    Raises:
+        ValueError: it names a PriorityClass that there is not.
+    """
+    if threshold.value is not None:
+        return threshold.value
+    name = threshold.name or "system-cluster-critical"
+    if (value := SYSTEM_PRIORITY_CLASSES.get(name, priority_classes.get(name))) is None:
+        raise ValueError(
+            f"spec.victims.priorityThreshold.name: there is no PriorityClass {name!r}: "
+            "name one that exists, or set spec.victims.priorityThreshold.value"
+        )
+    return value
+
+
+def victim_order(pod: Pod) -> VictimOrder:
+    """Return the sort key that puts pods which are missed least first."""
+    created = pod.creation_timestamp
+    return VictimOrder(
+        pod.ready,
+        deletion_cost(pod),
+        pod.spec.priority,
+        -created.timestamp() if created is not None else 0.0,
+        pod.name,
+    )
+
+
+def deletion_cost(pod: Pod) -> int:
+    """Return a pod's deletion cost, 0 where it has none or one that Kubernetes would not read.
+
+    Mirrors `GetDeletionCostFromPodAnnotations`: a 32-bit integer without plus sign or leading zeros.
+    """
+    text = pod.annotations.get(POD_DELETION_COST)
+    if text is None or _DELETION_COST.fullmatch(text) is None:
+        return 0
+    cost = int(text)
+    return cost if -(1 << _DELETION_COST_BITS) <= cost < 1 << _DELETION_COST_BITS else 0
+
+
+def brings_back_its_pods(controller: OwnerReference) -> bool:
+    """Tell whether a controller is known to replace an evicted pod by one of the same template."""
+    group = _REPLACING.get(controller.kind)
+    return group is not None and controller.api_version.rpartition("/")[0] == group
+
+
+def _by_kind(pod: Pod) -> Held | None:
+    controller = pod.controller
+    if pod.is_mirror or (controller is not None and controller.kind == "Node"):
+        return Held(Reason.MIRROR_POD, "it mirrors a static pod, which the kubelet runs whatever the API says")
+    if controller is None:
+        return Held(Reason.BARE_POD, "no controller owns it, so nothing would replace it")
+    if controller.kind == "DaemonSet":
+        return Held(Reason.DAEMON_SET_POD, f"DaemonSet {controller.name} runs one on each of its nodes")
+    if not brings_back_its_pods(controller):
+        return Held(
+            Reason.UNKNOWN_REPLACEMENT,
+            f"what {controller.kind} {controller.name} ({controller.api_version}) would put in its place is not known; "
+            "the pods of ReplicaSets, StatefulSets and ReplicationControllers are",
+        )
+    return None
+
+
+def _by_annotation(pod: Pod) -> Held | None:
+    annotations = pod.annotations
+    if (word := annotations.get(EVICT)) is not None:
+        known = "" if word == NEVER else f", which is taken for {NEVER!r}, the only value there is"
+        return Held(Reason.PROTECTED_POD, f"its annotation {EVICT} says {word!r}{known}")
+    if annotations.get(SAFE_TO_EVICT) == "false":
+        return Held(Reason.PROTECTED_POD, f"its annotation {SAFE_TO_EVICT} says 'false'")
+    if annotations.get(DO_NOT_DISRUPT) == "true":
+        return Held(Reason.PROTECTED_POD, f"its annotation {DO_NOT_DISRUPT} says 'true'")
+    if PREFER_NO_EVICTION in annotations:
+        return Held(Reason.PROTECTED_POD, f"it has the annotation {PREFER_NO_EVICTION}")
+    return None
+
+
+def _by_phase(pod: Pod) -> Held | None:
+    if pod.terminating:
+        return Held(Reason.IN_MOTION, "it is being deleted already")
+    if pod.finished:
+        return Held(
+            Reason.FINISHED_POD, f"it has run to its end ({pod.phase}), and the kube-scheduler no longer counts it"
+        )
+    return None
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.0f} s"
