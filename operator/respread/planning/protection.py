@@ -239,9 +239,7 @@ def _by_phase(pod: Pod) -> Held | None:
     if pod.terminating:
         return Held(Reason.IN_MOTION, "it is being deleted already")
     if pod.finished:
-        return Held(
-            Reason.FINISHED_POD, f"it has run to its end ({pod.phase}), and the kube-scheduler no longer counts it"
-        )
+        return Held(Reason.FINISHED_POD, f"it has run to its end ({pod.phase}) and counts for nothing any more")
     return None
 
 
