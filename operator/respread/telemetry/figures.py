@@ -1,0 +1,65 @@
+"""What a plan comes to in numbers, as the metrics show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import WhenUnsatisfiable
+
+
+class SkewFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """The skew of one constraint of one workload."""
+
+    namespace: str
+    workload: str
+    """`Kind/name`; a pod without a controller is its own workload."""
+    topology_key: str
+    when_unsatisfiable: WhenUnsatisfiable
+    skew: int
+    max_skew: int
+
+    @property
+    def labels(self) -> tuple[str, str, str, str]:
+        """The label values, in the order of the metrics' labels; no pod's name is among them."""
+        workload = "Pod" if self.workload.startswith("Pod/") else self.workload
+        return self.namespace, workload, self.topology_key, self.when_unsatisfiable
+
+
+class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How the spread groups that one policy governs stand."""
+
+    policy: str
+    """`namespace/name`, or the name of a cluster policy."""
+    groups: Mapping[WhenUnsatisfiable, int] = Map()
+    violated: Mapping[WhenUnsatisfiable, int] = Map()
+    blocked: Mapping[Reason, int] = Map()
+    planned_evictions: int = 0
+
+
+class PlanFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the metrics say of one plan."""
+
+    skews: tuple[SkewFigure, ...] = ()
+    policies: tuple[PolicyFigures, ...] = ()
+
+
+def worst_skews(figures: Iterable[SkewFigure]) -> dict[tuple[str, ...], SkewFigure]:
+    """Return the figure to show for each set of labels: where several share one, the one furthest beyond maxSkew.
+
+    They do when a workload has two constraints on one topology key, when `matchLabelKeys` sets its revisions apart, and
+    for the pods of a namespace that have no controller.
+    """
+    worst: dict[tuple[str, ...], SkewFigure] = {}
+    for figure in figures:
+        known = worst.get(figure.labels)
+        if known is None or _badness(figure) > _badness(known):
+            worst[figure.labels] = figure
+    return worst
+
+
+def _badness(figure: SkewFigure) -> tuple[int, int]:
+    return figure.skew - figure.max_skew, figure.skew

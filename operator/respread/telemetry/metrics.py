@@ -1,0 +1,257 @@
+"""The Prometheus metrics of Respread, one method for each thing that is measured; docs/metrics.md lists them.
+
+No series is labelled by pod or node. Counters of a policy or namespace that is gone are to be forgotten, so that the
+number of series follows what exists.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from respread.telemetry.figures import PlanFigures, worst_skews
+from respread.telemetry.gauges import ComputedGauge, GaugeDefinition, ReplacedGauges, Samples
+
+_SKEW_LABELS: Final = ("namespace", "workload", "topology_key", "when_unsatisfiable")
+
+_PLAN_GAUGES: Final = (
+    GaugeDefinition(
+        "respread_spread_skew",
+        "Skew of a topology spread constraint: the pods of its fullest domain minus the global minimum.",
+        _SKEW_LABELS,
+    ),
+    GaugeDefinition("respread_spread_max_skew", "The maxSkew that the constraint allows.", _SKEW_LABELS),
+    GaugeDefinition(
+        "respread_spread_groups", "Spread groups that the policy governs.", ("policy", "when_unsatisfiable")
+    ),
+    GaugeDefinition(
+        "respread_spread_groups_violated",
+        "Spread groups that the policy governs whose skew exceeds maxSkew.",
+        ("policy", "when_unsatisfiable"),
+    ),
+    GaugeDefinition(
+        "respread_spread_groups_blocked",
+        "Violated spread groups that the last plan leaves violated, by why.",
+        ("policy", "reason"),
+    ),
+    GaugeDefinition("respread_planned_evictions", "Evictions that the last plan holds.", ("policy",)),
+)
+
+# From what a person notices to what somebody ought to look at.
+_REBALANCE_BUCKETS_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
+_PLAN_BUCKETS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_EVENT_BUCKETS_SECONDS: Final = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Every metric of one operator, registered in one registry; made by `create`."""
+
+    _plan: ReplacedGauges
+    _in_flight: ReplacedGauges
+    _evictions: Counter
+    _outcomes: Counter
+    _rebalance_seconds: Histogram
+    _plan_seconds: Histogram
+    _event_apply_seconds: Histogram
+    _prevention_patches: Counter
+    _relists: Counter
+    _decode_errors: Counter
+    _leader: Gauge
+
+    @classmethod
+    def create(
+        cls,
+        registry: CollectorRegistry,
+        *,
+        version: str,
+        kinds: Iterable[str] = (),
+        read_watch_ages_seconds: Callable[[], Mapping[str, float]] = dict,
+        read_object_counts: Callable[[], Mapping[str, int]] = dict,
+    ) -> Self:
+        """Register all metrics, and those of the process and its interpreter.
+
+        Args:
+            registry: Where to register; a second set in the same registry is a ValueError.
+            version: Of Respread.
+            kinds: The watched kinds; their counters are there, at 0, from the start.
+            read_watch_ages_seconds: Asked at each scrape, in its thread: for each kind, the seconds since the last
+                event or bookmark.
+            read_object_counts: Asked at each scrape, in its thread: for each kind, the objects held.
+        """
+        # The classic text format would carry a `…_created` gauge beside every counter, which nothing reads.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it out
+        prometheus_client.ProcessCollector(registry=registry)
+        prometheus_client.PlatformCollector(registry=registry)
+        prometheus_client.GCCollector(registry=registry)
+        plan, in_flight = (
+            ReplacedGauges(_PLAN_GAUGES),
+            ReplacedGauges(
+                [
+                    GaugeDefinition(
+                        "respread_evictions_in_flight", "Evictions whose replacement is not Ready yet.", ("policy",)
+                    )
+                ]
+            ),
+        )
+        registry.register(plan)
+        registry.register(in_flight)
+        registry.register(
+            ComputedGauge(
+                GaugeDefinition(
+                    "respread_watch_last_event_age_seconds",
+                    "Seconds since the last event or bookmark of the kind's watch.",
+                    ("kind",),
+                ),
+                lambda: _by_one_label(read_watch_ages_seconds()),
+            )
+        )
+        registry.register(
+            ComputedGauge(
+                GaugeDefinition("respread_cluster_objects", "Objects held in memory.", ("kind",)),
+                lambda: _by_one_label(read_object_counts()),
+            )
+        )
+        Gauge(
+            "respread_build_info",
+            "Always 1; the labels say what is running.",
+            ("version", "python_version"),
+            registry=registry,
+        ).labels(version, platform.python_version()).set(1)
+        metrics = cls(
+            _plan=plan,
+            _in_flight=in_flight,
+            _evictions=Counter(
+                "respread_evictions_total",
+                "Evictions asked of the API server, by its answer.",
+                ("policy", "namespace", "result"),
+                registry=registry,
+            ),
+            _outcomes=Counter(
+                "respread_eviction_outcomes_total",
+                "What evictions came to, once their replacements were Ready or given up on.",
+                ("policy", "outcome"),
+                registry=registry,
+            ),
+            _rebalance_seconds=Histogram(
+                "respread_rebalance_duration_seconds",
+                "Time from a spread group being violated to its being balanced again.",
+                ("policy",),
+                buckets=_REBALANCE_BUCKETS_SECONDS,
+                registry=registry,
+            ),
+            _plan_seconds=Histogram(
+                "respread_plan_duration_seconds",
+                "Time that making a plan took.",
+                buckets=_PLAN_BUCKETS_SECONDS,
+                registry=registry,
+            ),
+            _event_apply_seconds=Histogram(
+                "respread_event_apply_seconds",
+                "Time that taking one watch event into the cluster's state took.",
+                buckets=_EVENT_BUCKETS_SECONDS,
+                registry=registry,
+            ),
+            _prevention_patches=Counter(
+                "respread_prevention_patches_total",
+                "Patches of pod deletion costs, by the API server's answer.",
+                ("policy", "result"),
+                registry=registry,
+            ),
+            _relists=Counter(
+                "respread_watch_relists_total",
+                "Times that the kind was listed anew after its first list.",
+                ("kind",),
+                registry=registry,
+            ),
+            _decode_errors=Counter(
+                "respread_decode_errors_total",
+                "Objects that could not be decoded and are left out of the cluster's state.",
+                ("kind",),
+                registry=registry,
+            ),
+            _leader=Gauge(
+                "respread_leader", "1 if this replica holds the Lease, 0 if not.", ("identity",), registry=registry
+            ),
+        )
+        for kind in kinds:
+            metrics._relists.labels(kind)
+            metrics._decode_errors.labels(kind)
+        return metrics
+
+    def show_plan(self, figures: PlanFigures) -> None:
+        """Replace everything that describes the current plan."""
+        skews = worst_skews(figures.skews)
+        policies = figures.policies
+        self._plan.replace(
+            {
+                "respread_spread_skew": {labels: figure.skew for labels, figure in skews.items()},
+                "respread_spread_max_skew": {labels: figure.max_skew for labels, figure in skews.items()},
+                "respread_spread_groups": {(p.policy, when): n for p in policies for when, n in p.groups.items()},
+                "respread_spread_groups_violated": {
+                    (p.policy, when): n for p in policies for when, n in p.violated.items()
+                },
+                "respread_spread_groups_blocked": {
+                    (p.policy, reason): n for p in policies for reason, n in p.blocked.items()
+                },
+                "respread_planned_evictions": {(p.policy,): p.planned_evictions for p in policies},
+            }
+        )
+
+    def show_evictions_in_flight(self, by_policy: Mapping[str, int]) -> None:
+        """Replace the numbers of evictions in flight; a policy that is left out is no longer shown."""
+        self._in_flight.replace({"respread_evictions_in_flight": _by_one_label(by_policy)})
+
+    def show_leadership(self, identity: str, *, leading: bool) -> None:
+        """Say whether this replica leads."""
+        self._leader.labels(identity).set(leading)
+
+    def count_eviction(self, *, policy: str, namespace: str, result: str) -> None:
+        """Count one answer of the Eviction API."""
+        self._evictions.labels(policy, namespace, result).inc()
+
+    def count_outcome(self, *, policy: str, outcome: str) -> None:
+        """Count what one eviction came to."""
+        self._outcomes.labels(policy, outcome).inc()
+
+    def count_prevention_patch(self, *, policy: str, result: str) -> None:
+        """Count one patch of a pod deletion cost."""
+        self._prevention_patches.labels(policy, result).inc()
+
+    def count_relist(self, kind: str) -> None:
+        """Count one list of a kind after its first."""
+        self._relists.labels(kind).inc()
+
+    def count_decode_error(self, kind: str) -> None:
+        """Count one object that could not be decoded."""
+        self._decode_errors.labels(kind).inc()
+
+    def observe_rebalance(self, *, policy: str, seconds: float) -> None:
+        """Note how long a spread group was violated."""
+        self._rebalance_seconds.labels(policy).observe(seconds)
+
+    def observe_plan(self, seconds: float) -> None:
+        """Note how long making a plan took."""
+        self._plan_seconds.observe(seconds)
+
+    def observe_event_apply(self, seconds: float) -> None:
+        """Note how long applying one event took."""
+        self._event_apply_seconds.observe(seconds)
+
+    def forget_policy(self, policy: str) -> None:
+        """Drop the counters of a policy that was deleted."""
+        for metric in (self._evictions, self._outcomes, self._rebalance_seconds, self._prevention_patches):
+            metric.remove_by_labels({"policy": policy})
+
+    def forget_namespace(self, namespace: str) -> None:
+        """Drop the counters of a namespace that was deleted."""
+        self._evictions.remove_by_labels({"namespace": namespace})
+
+
+def _by_one_label(values: Mapping[str, float]) -> Samples:
+    return {(label,): value for label, value in values.items()}
