@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup lock demo test check check-static format conformance properties bench clean
+.PHONY: help setup lock demo test check check-static crds format conformance properties bench clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -38,6 +38,9 @@ check-static: setup ## Lint, types and layers.
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests bench
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
+	@$(BIN)/python -m respread.api.schema crds
 
 format: setup ## Format the code.
 	@$(BIN)/ruff check --fix-only --quiet .

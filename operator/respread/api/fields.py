@@ -23,12 +23,15 @@ DURATION_PATTERN: Final = r"^(0|([0-9]{1,5}(\.[0-9]{1,3})?(h|m|s)|[0-9]{1,5}ms){
 """The part of Go's duration syntax that is of use here: not negative, no finer than a millisecond."""
 PERCENTAGE_PATTERN: Final = r"^([1-9][0-9]?|100)%$"
 
-MAX_LABEL_KEY_LENGTH: Final = 317
-"""A DNS subdomain of 253 characters, a slash and a name of 63."""
+MAX_LABEL_VALUE_LENGTH: Final = 63
+MAX_LABEL_PREFIX_LENGTH: Final = 253
+MAX_LABEL_KEY_LENGTH: Final = MAX_LABEL_PREFIX_LENGTH + 1 + 63
+"""A DNS subdomain, a slash and a name of at most 63 characters."""
 
-LabelKey = Annotated[str, msgspec.Meta(pattern=LABEL_KEY_PATTERN, max_length=MAX_LABEL_KEY_LENGTH)]
-LabelValue = Annotated[str, msgspec.Meta(pattern=LABEL_VALUE_PATTERN, max_length=63)]
-Percentage = Annotated[str, msgspec.Meta(pattern=PERCENTAGE_PATTERN, max_length=4)]
+EXPECTS: Final = "expects"
+"""The key of `Meta.extra` for what a value must be, in words, where a pattern or a union would not tell a person."""
+DURATION: Final = "duration"
+"""The key of `Meta.extra` for the `DurationBounds` of a field."""
 
 
 class DurationBounds(NamedTuple):
@@ -36,6 +39,30 @@ class DurationBounds(NamedTuple):
 
     least: timedelta
     greatest: timedelta
+
+
+def expects(words: str) -> dict[str, Any]:
+    """Return what `msgspec.Meta` takes as `extra` for a field whose value must be `words`."""
+    return {EXPECTS: words}
+
+
+LabelKey = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=LABEL_KEY_PATTERN,
+        max_length=MAX_LABEL_KEY_LENGTH,
+        extra=expects("a label key, such as topology.kubernetes.io/zone"),
+    ),
+]
+LabelValue = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=LABEL_VALUE_PATTERN,
+        max_length=MAX_LABEL_VALUE_LENGTH,
+        extra=expects("a label value: at most 63 letters, digits, dashes, underscores and dots"),
+    ),
+]
+Percentage = Annotated[str, msgspec.Meta(pattern=PERCENTAGE_PATTERN, max_length=4)]
 
 
 def duration(description: str, least: str, greatest: str) -> msgspec.Meta:
@@ -47,7 +74,7 @@ def duration(description: str, least: str, greatest: str) -> msgspec.Meta:
         greatest: The longest duration it takes, as a Go duration.
     """
     bounds = DurationBounds(parse_duration(least), parse_duration(greatest))
-    return msgspec.Meta(description=description, extra={"duration": bounds})
+    return msgspec.Meta(description=description, extra={DURATION: bounds})
 
 
 def rule(expression: str, message: str) -> dict[str, Any]:

@@ -7,13 +7,20 @@ from typing import Annotated, Literal
 import msgspec
 from immutables import Map
 
-from respread.api.fields import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_KEY_LENGTH, described, rule
+from respread.api.fields import (
+    LABEL_KEY_PATTERN,
+    LABEL_VALUE_PATTERN,
+    MAX_LABEL_KEY_LENGTH,
+    MAX_LABEL_VALUE_LENGTH,
+    described,
+    rule,
+)
 
 SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 # All limits here are keywords of the CRD schema and not constraints of msgspec: this type also reads the selectors of
 # pods and budgets, which the API server has accepted with limits of its own.
-_VALUE_SCHEMA = {"pattern": LABEL_VALUE_PATTERN, "maxLength": 63}
+_VALUE_SCHEMA = {"pattern": LABEL_VALUE_PATTERN, "maxLength": MAX_LABEL_VALUE_LENGTH}
 
 
 class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False):

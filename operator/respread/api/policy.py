@@ -14,8 +14,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import LabelKey, LabelValue, Percentage, described, duration, rule
+from respread.api.fields import LabelKey, LabelValue, Percentage, described, duration, expects, rule
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.problem import Problem
 
 GROUP: Final = "respread.dev"
 VERSION: Final = "v1alpha1"
@@ -113,6 +114,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 "How many evictions of pods of one workload may be in flight at once: a number, or a percentage of its "
                 "replicas such as 10%, rounded down but never below 1."
             ),
+            extra=expects("a number from 1 to 10000, or a percentage from 1% to 100%"),
         ),
     ] = 1
     per_hour: Annotated[
@@ -137,6 +139,7 @@ class PriorityThreshold(msgspec.Struct, frozen=True, kw_only=True, rename="camel
                 min_length=1,
                 max_length=253,
                 pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+                extra=expects("the name of a PriorityClass"),
             ),
         ]
         | None,
@@ -193,7 +196,6 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     schedule: Annotated[
         str,
         Meta(
-            min_length=9,
             max_length=200,
             description=(
                 "When the window opens: a cron expression of five fields (minute, hour, day of month, month, day of "
@@ -216,6 +218,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             max_length=64,
             pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$",
             description="The time zone of the schedule: a name of the IANA database, such as Europe/Berlin.",
+            extra=expects("the name of a time zone, such as Europe/Berlin or UTC"),
         ),
     ] = "UTC"
 
@@ -293,19 +296,6 @@ class ClusterPolicySpec(PolicySpec, frozen=True, kw_only=True, rename="camel"):
             LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=UNTOUCHED_NAMESPACES),
         )
     )
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something in a policy that is wrong, so that nothing is done in its name until it is put right."""
-
-    field: str
-    """Where it is, as `kubectl explain` would be asked: `spec.windows[0].timeZone`."""
-    message: str
-    """What is wrong there and what to do."""
-
-    def __str__(self) -> str:
-        """Return both, as a condition's message or a line of an error shows them."""
-        return f"{self.field}: {self.message}"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

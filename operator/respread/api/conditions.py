@@ -1,0 +1,219 @@
+"""What a policy's status says, worked out from what was planned and done in its name.
+
+Pure: the time is given, and the same outcome gives the same status, so that whoever writes it need only compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from respread.api.policy import Policy
+from respread.api.reasons import Reason
+from respread.api.status import (
+    MAX_DOMAINS,
+    MAX_MESSAGE_LENGTH,
+    MAX_VIOLATIONS,
+    BlockedCount,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    PolicyStatus,
+    Summary,
+    Violation,
+)
+
+PASSING_REASONS = frozenset(
+    {
+        Reason.BACKING_OFF,
+        Reason.BUDGET_OUT_OF_DATE,
+        Reason.DRY_RUN,
+        Reason.IN_MOTION,
+        Reason.LIMIT_REACHED,
+        Reason.QUIET_PERIOD,
+        Reason.TOO_YOUNG,
+        Reason.WINDOW_CLOSED,
+    }
+)
+"""Reasons that pass by themselves or are meant: what waits for them is not Blocked."""
+
+
+class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one plan found and did in the name of one policy."""
+
+    summary: Summary
+    violations: tuple[Violation, ...] = ()
+    """All of them, in any order, with all their domains; the status keeps the worst."""
+    blocked: tuple[BlockedCount, ...] = ()
+    overridden_by: tuple[str, ...] = ()
+    """Names of the policies that govern pods which this one selects too."""
+    plan_time: datetime
+    last_eviction_time: datetime | None = None
+    """None if this process has not evicted for the policy: what the status says then stays."""
+
+
+class _Verdict(NamedTuple):
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+_NOT_PLANNED = _Verdict("Unknown", "NotPlannedYet", "No plan has been made for this policy yet.")
+
+
+def next_status(
+    policy: Policy, previous: PolicyStatus, outcome: PolicyOutcome | None, *, now: datetime
+) -> PolicyStatus:
+    """Return the status that the policy should have now.
+
+    If nothing but the time changed, it equals `previous`, and there is nothing to write.
+
+    Args:
+        policy: The policy as it is.
+        previous: Its status as last written.
+        outcome: What the last plan came to; None before the first one. What only a plan can tell is then left as it
+            was, under the generation it was found for.
+        now: The time, with a time zone. Kubernetes keeps whole seconds, and so does the status.
+    """
+    now = now.replace(microsecond=0)
+    verdicts: dict[ConditionType, _Verdict | None] = {
+        "Ready": _ready(policy, outcome),
+        "Balanced": None if outcome is None else _balanced(outcome),
+        "Progressing": None if outcome is None else _progressing(policy, outcome),
+        "Blocked": None if outcome is None else _blocked(outcome),
+    }
+    ours = tuple(
+        _condition(name, verdict, previous.condition(name), policy.generation, now)
+        for name, verdict in verdicts.items()
+    )
+    others = tuple(each for each in previous.conditions if each.type not in verdicts)
+    if outcome is None:
+        return msgspec.structs.replace(previous, observed_generation=policy.generation, conditions=ours + others)
+    status = PolicyStatus(
+        observed_generation=policy.generation,
+        conditions=ours + others,
+        summary=outcome.summary,
+        violations=tuple(_shortened(each) for each in _worst(outcome.violations)),
+        blocked=tuple(sorted(outcome.blocked, key=lambda each: (-each.groups, -each.pods, each.reason))),
+        last_plan_time=previous.last_plan_time,
+        last_eviction_time=_whole_seconds(outcome.last_eviction_time) or previous.last_eviction_time,
+    )
+    if status == previous and status.last_plan_time is not None:
+        return previous
+    return msgspec.structs.replace(status, last_plan_time=_whole_seconds(outcome.plan_time))
+
+
+def _ready(policy: Policy, outcome: PolicyOutcome | None) -> _Verdict:
+    if policy.problems:
+        problems = "; ".join(str(each) for each in policy.problems)
+        return _Verdict("False", Reason.INVALID_POLICY, f"Nothing is evicted until this is put right: {problems}")
+    if outcome is not None and outcome.overridden_by:
+        others = _listed(outcome.overridden_by)
+        if not outcome.summary.pods:
+            return _Verdict("True", "Overridden", f"Every pod it selects is governed by another policy: {others}.")
+        return _Verdict("True", "PartlyOverridden", f"Some of the pods it selects are governed by {others}.")
+    return _Verdict("True", "Valid", "The policy is valid and in force.")
+
+
+def _balanced(outcome: PolicyOutcome) -> _Verdict:
+    summary = outcome.summary
+    if not summary.violated:
+        return _Verdict("True", "ConstraintsHold", "Every topology spread constraint holds.")
+    return _Verdict(
+        "False",
+        "ConstraintsViolated",
+        f"Violated spread groups: {summary.violated} of {summary.groups}. The worst skew is {summary.worst_skew}.",
+    )
+
+
+def _progressing(policy: Policy, outcome: PolicyOutcome) -> _Verdict:
+    in_flight, planned = outcome.summary.in_flight, outcome.summary.planned_evictions
+    if in_flight:
+        return _Verdict("True", "EvictionsInFlight", f"Evictions whose replacement is not Ready yet: {in_flight}.")
+    if not planned:
+        return _Verdict("False", "NothingToDo", "No eviction is planned.")
+    if policy.problems:
+        return _Verdict("False", Reason.INVALID_POLICY, f"Evictions planned: {planned}. An invalid policy makes none.")
+    if policy.spec.mode == "DryRun":
+        return _Verdict(
+            "False", Reason.DRY_RUN, f"Evictions planned: {planned}. Set spec.mode to Enforce to make them."
+        )
+    if any(each.reason == Reason.WINDOW_CLOSED for each in outcome.blocked):
+        return _Verdict(
+            "False", Reason.WINDOW_CLOSED, f"Evictions planned: {planned}. They wait for a window of spec.windows."
+        )
+    return _Verdict("True", "EvictionsPlanned", f"Evictions planned: {planned}.")
+
+
+def _blocked(outcome: PolicyOutcome) -> _Verdict:
+    holding = [each for each in outcome.blocked if each.groups and each.reason not in PASSING_REASONS]
+    if not holding:
+        return _Verdict("False", "NotBlocked", "Nothing stands in the way.")
+    holding.sort(key=lambda each: (-each.groups, each.reason))
+    counts = ", ".join(f"{each.reason} ({each.groups})" for each in holding)
+    reason = holding[0].reason if len(holding) == 1 else "SeveralReasons"
+    return _Verdict("True", reason, f"Violated spread groups that nothing can be done about for now: {counts}.")
+
+
+def _condition(
+    name: ConditionType, verdict: _Verdict | None, previous: Condition | None, generation: int, now: datetime
+) -> Condition:
+    if verdict is None:
+        if previous is not None:
+            return previous
+        verdict = _NOT_PLANNED
+    unchanged = previous is not None and previous.status == verdict.status
+    return Condition(
+        type=name,
+        status=verdict.status,
+        observed_generation=generation,
+        last_transition_time=previous.last_transition_time if previous is not None and unchanged else now,
+        reason=str(verdict.reason),
+        message=_cut(verdict.message),
+    )
+
+
+def _worst(violations: Iterable[Violation]) -> list[Violation]:
+    """Return the violations to show: by how far the skew is above what is allowed, then by name."""
+    return sorted(
+        violations,
+        key=lambda each: (
+            each.constraint.max_skew - each.skew,
+            each.namespace,
+            each.workload,
+            each.constraint.topology_key,
+            each.constraint.when_unsatisfiable,
+        ),
+    )[:MAX_VIOLATIONS]
+
+
+def _shortened(violation: Violation) -> Violation:
+    domains = sorted(violation.domains, key=lambda each: (-each.pods, each.domain))
+    omitted = len(domains) - MAX_DOMAINS
+    if omitted > 0:
+        domains = domains[: MAX_DOMAINS // 2] + domains[-MAX_DOMAINS // 2 :]
+    return msgspec.structs.replace(
+        violation,
+        workload=_cut(violation.workload, 512),
+        domains=tuple(domains),
+        omitted_domains=max(0, omitted),
+        reason=str(violation.reason),
+        message=_cut(violation.message),
+    )
+
+
+def _listed(names: Iterable[str], most: int = 5) -> str:
+    ordered = sorted(names)
+    listed = ", ".join(ordered[:most])
+    return f"{listed} and {len(ordered) - most} more" if len(ordered) > most else listed
+
+
+def _cut(text: str, length: int = MAX_MESSAGE_LENGTH) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _whole_seconds(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(microsecond=0)

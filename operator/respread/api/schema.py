@@ -1,0 +1,274 @@
+"""The CustomResourceDefinitions, generated from the types: `python -m respread.api.schema crds` writes them.
+
+Each is a structural schema in which nothing is preserved that is not specified, so that `kubectl` refuses a misspelt
+field. What msgspec knows of a type becomes the schema's keywords; CEL rules, list types and sizes are carried by the
+types as `extra_json_schema`; a structure's description is its docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+from immutables import Map
+from msgspec import inspect as types
+
+from respread.api.fields import DURATION, DURATION_PATTERN, DurationBounds, format_duration, rule
+from respread.api.policy import GROUP, PLURALS, VERSION, ClusterPolicySpec, PolicyKind, PolicySpec
+from respread.api.status import PolicyStatus
+from respread.api.structures import write_value
+
+_HEADER: Final = "# Generated from operator/respread/api by `make crds`. Change it there.\n"
+_LONGEST_DURATION: Final = 40
+
+_SHORT_NAMES: Final[dict[PolicyKind, str]] = {"RebalancePolicy": "rbp", "ClusterRebalancePolicy": "crbp"}
+_DESCRIPTIONS: Final[dict[PolicyKind, str]] = {
+    "RebalancePolicy": (
+        "RebalancePolicy says how the pods of its namespace are kept spread as their topology spread constraints say."
+        " It takes precedence over every ClusterRebalancePolicy."
+    ),
+    "ClusterRebalancePolicy": (
+        "ClusterRebalancePolicy says how the pods of the namespaces it selects are kept spread as their topology "
+        "spread constraints say, where no RebalancePolicy of the namespace governs them."
+    ),
+}
+_COLUMNS: Final = (
+    ("Mode", "string", ".spec.mode", "DryRun or Enforce"),
+    ("Groups", "integer", ".status.summary.groups", "Spread groups: constraints with the pods that share them"),
+    ("Violated", "integer", ".status.summary.violated", "Spread groups whose skew is above their maxSkew"),
+    ("Worst skew", "integer", ".status.summary.worstSkew", "The greatest skew of any spread group"),
+    ("Planned", "integer", ".status.summary.plannedEvictions", "Evictions that would restore what can be restored"),
+    ("Evicted", "integer", ".status.summary.evicted", "Evictions made so far"),
+    ("Age", "date", ".metadata.creationTimestamp", ""),
+)
+
+
+def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
+    """Return the CustomResourceDefinition of a kind, as JSON values."""
+    plural = PLURALS[kind]
+    spec_type = ClusterPolicySpec if kind == "ClusterRebalancePolicy" else PolicySpec
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster" if kind == "ClusterRebalancePolicy" else "Namespaced",
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [_SHORT_NAMES[kind]],
+                "categories": ["respread"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(*each) for each in _COLUMNS],
+                    "schema": {"openAPIV3Schema": _object_schema(kind, spec_type)},
+                }
+            ],
+        },
+    }
+
+
+def manifest(kind: PolicyKind) -> str:
+    """Return the CustomResourceDefinition of a kind as the YAML that crds/ holds."""
+    text = yaml.dump(custom_resource_definition(kind), Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
+    return _HEADER + text
+
+
+def file_name(kind: PolicyKind) -> str:
+    """Return the name of the file in crds/ that holds the definition of a kind."""
+    return f"{PLURALS[kind]}.{GROUP}.yaml"
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the definitions of both kinds into a folder, and return the files that changed."""
+    changed: list[Path] = []
+    for kind in PLURALS:
+        path, text = folder / file_name(kind), manifest(kind)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            changed.append(path)
+    return changed
+
+
+def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]:
+    column = {"name": name, "type": kind, "jsonPath": path}
+    return {**column, "description": description} if description else column
+
+
+def _object_schema(kind: PolicyKind, spec_type: type[PolicySpec]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": _DESCRIPTIONS[kind],
+        "properties": {
+            "apiVersion": {
+                "type": "string",
+                "description": "The version of the schema that this object is written in.",
+            },
+            "kind": {"type": "string", "description": f"The kind of this object: {kind}."},
+            "metadata": {"type": "object"},
+            "spec": {
+                **_schema(types.type_info(spec_type)),
+                "description": "What the policy says. Every field has a default.",
+                "default": {},
+            },
+            "status": _without_defaults(_schema(types.type_info(PolicyStatus))),
+        },
+    }
+
+
+def _schema(kind: types.Type) -> dict[str, Any]:  # noqa: C901, PLR0911 - one line for each kind of type there is
+    match kind:
+        case types.Metadata():
+            return _annotated(kind)
+        case types.StructType():
+            return _structure(kind)
+        case types.UnionType():
+            return _union(kind)
+        case types.VarTupleType():
+            return {"type": "array", "items": _schema(kind.item_type), **_sizes(kind, "Items")}
+        case types.IntType():
+            return {
+                "type": "integer",
+                "format": "int32" if _fits_int32(kind) else "int64",
+                **_given(minimum=kind.ge, maximum=kind.le),
+            }
+        case types.StrType():
+            return {"type": "string", **_sizes(kind, "Length"), **_given(pattern=kind.pattern)}
+        case types.LiteralType():
+            return {"type": "string", "enum": list(kind.values)}
+        case types.DateTimeType():
+            return {"type": "string", "format": "date-time"}
+        case types.TimeDeltaType():
+            return {"type": "string", "pattern": DURATION_PATTERN, "maxLength": _LONGEST_DURATION}
+        case types.CustomType() if kind.cls is Map:
+            return {"type": "object", "additionalProperties": {"type": "string"}}
+        case _:
+            raise TypeError(f"a field of a policy has a type that has no schema yet: {kind}")
+
+
+def _annotated(kind: types.Metadata) -> dict[str, Any]:
+    inner, said = _schema(kind.type), kind.extra_json_schema or {}
+    description = {"description": said["description"]} if "description" in said else {}
+    schema = {**description, **inner, **said}
+    bounds = (kind.extra or {}).get(DURATION)
+    return {**schema, **_duration_rule(bounds)} if isinstance(bounds, DurationBounds) else schema
+
+
+def _duration_rule(bounds: DurationBounds) -> dict[str, Any]:
+    least, greatest = (format_duration(each) for each in bounds)
+    return rule(
+        f"duration(self) >= duration('{least}') && duration(self) <= duration('{greatest}')",
+        f"must be a duration such as 30s or 1h30m, from {least} to {greatest}",
+    )
+
+
+def _structure(kind: types.StructType) -> dict[str, Any]:
+    required = [field.encode_name for field in kind.fields if field.required]
+    return {
+        "type": "object",
+        "description": _docstring(kind.cls),
+        "properties": {field.encode_name: _field(field) for field in kind.fields},
+        **({"required": required} if required else {}),
+    }
+
+
+def _field(field: types.Field) -> dict[str, Any]:
+    """Return a field's schema with its default, where it has one that says something.
+
+    An object's default is `{}`: the API server then fills in the defaults of its fields. Empty lists are left out,
+    since an absent list is the same.
+    """
+    schema = _schema(field.type)
+    default = field.default
+    if isinstance(default, msgspec.Struct):
+        is_plain = default == type(default)()
+        return {**schema, "default": {} if is_plain else _without_empty_lists(write_value(default))}
+    if default is msgspec.NODEFAULT or default is None or default in ((), Map()):
+        return schema
+    return {**schema, "default": write_value(default)}
+
+
+def _union(kind: types.UnionType) -> dict[str, Any]:
+    some = [_schema(each) for each in kind.types if not isinstance(each, types.NoneType)]
+    if len(some) == 1:
+        # Null is what "left out" looks like in YAML: the API server drops it from what may not be null.
+        return some[0]
+    numbers = next(each for each in some if each["type"] == "integer")
+    texts = next(each for each in some if each["type"] == "string")
+    return {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "maxLength": texts["maxLength"],
+        **rule(
+            f"type(self) == int ? self >= {numbers['minimum']} && self <= {numbers['maximum']} "
+            f": self.matches(r'{texts['pattern']}')",
+            f"must be a number from {numbers['minimum']} to {numbers['maximum']}, or a percentage from 1% to 100%",
+        ),
+    }
+
+
+def _without_defaults(schema: Any) -> Any:
+    """Return a schema that fills nothing in: a status is what was written, and nothing else."""
+    if isinstance(schema, dict):
+        return {name: _without_defaults(value) for name, value in schema.items() if name != "default"}
+    return schema
+
+
+def _without_empty_lists(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in value.items() if each not in ([], {})}
+
+
+def _docstring(cls: type) -> str:
+    paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
+    return " ".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _sizes(kind: types.VarTupleType | types.StrType, of: str) -> dict[str, Any]:
+    return _given(**{f"min{of}": kind.min_length, f"max{of}": kind.max_length})
+
+
+def _given(**keywords: object) -> dict[str, Any]:
+    return {name: value for name, value in keywords.items() if value is not None}
+
+
+def _fits_int32(kind: types.IntType) -> bool:
+    return kind.ge is not None and kind.le is not None and kind.ge >= -(2**31) and kind.le < 2**31
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes values out in full wherever they occur, without YAML's references."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Return that no value is ever referred to."""
+        del data
+        return True
+
+
+def main(arguments: list[str]) -> int:
+    """Write the definitions into the folder that the command line names, and say what changed."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m respread.api.schema FOLDER\n")
+        return 2
+    folder = Path(arguments[0])
+    if not folder.is_dir():
+        sys.stderr.write(f"{folder} is no folder: name the one that the CustomResourceDefinitions are in\n")
+        return 2
+    for path in write(folder):
+        sys.stdout.write(f"wrote {path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""The `status` of a policy: what people see of it with `kubectl get` and `kubectl describe`.
+
+Written by the control loop (`respread.api.conditions` says what), read back after a restart.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from respread.api.fields import described
+from respread.api.policy import WhenUnsatisfiable
+
+MAX_VIOLATIONS: Final = 20
+"""How many violated constraints a status names, the worst first."""
+MAX_DOMAINS: Final = 20
+"""How many domains of a violated constraint a status names."""
+MAX_MESSAGE_LENGTH: Final = 2048
+
+ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
+ConditionType: TypeAlias = Literal["Ready", "Balanced", "Progressing", "Blocked"]
+
+_Count = Annotated[int, Meta(ge=0)]
+_Message = Annotated[str, Meta(max_length=MAX_MESSAGE_LENGTH)]
+_ReasonWord = Annotated[str, Meta(max_length=64)]
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One condition, in the shape of `metav1.Condition`."""
+
+    type: Annotated[
+        str,
+        Meta(
+            max_length=316,
+            pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+            r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+            description=(
+                "Ready: the policy is valid and in force. Balanced: every constraint it restores holds. Progressing: "
+                "evictions are under way. Blocked: a constraint is violated and nothing can be done about it for now."
+            ),
+        ),
+    ]
+    status: Annotated[ConditionStatus, described("Whether the condition holds.")]
+    observed_generation: Annotated[
+        int, Meta(ge=0, description="The metadata.generation of the policy that the condition is about.")
+    ] = 0
+    last_transition_time: Annotated[datetime, described("When the condition's status last changed.")]
+    reason: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1024,
+            pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            description="Why the condition has this status, in one word.",
+        ),
+    ]
+    message: Annotated[str, Meta(max_length=32768, description="The same for people, with what they can do.")] = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The pods and constraints that the policy governs, in numbers."""
+
+    groups: Annotated[
+        _Count, described("Spread groups: topology spread constraints, each counted once for the pods that share it.")
+    ] = 0
+    violated: Annotated[_Count, described("Spread groups whose skew is above their maxSkew.")] = 0
+    worst_skew: Annotated[_Count, described("The greatest skew of any spread group.")] = 0
+    pods: Annotated[_Count, described("Pods that the policy governs.")] = 0
+    planned_evictions: Annotated[_Count, described("Evictions that would restore what can be restored.")] = 0
+    in_flight: Annotated[_Count, described("Evictions whose replacement is not Ready yet.")] = 0
+    evicted: Annotated[_Count, described("Evictions made in the name of this policy so far.")] = 0
+
+
+class DomainCount(msgspec.Struct, frozen=True):
+    """A topology domain and how many pods are in it."""
+
+    domain: Annotated[str, Meta(max_length=63, description="The domain: the value of the topology key.")]
+    pods: Annotated[_Count, described("The pods there that the constraint counts.")]
+
+
+class ViolatedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The constraint, as the pods carry it."""
+
+    topology_key: Annotated[str, Meta(max_length=317, description="The node label whose values are the domains.")]
+    when_unsatisfiable: Annotated[
+        WhenUnsatisfiable, described("What the kube-scheduler does with pods that would violate it.")
+    ]
+    max_skew: Annotated[_Count, described("The skew that it allows.")]
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A violated constraint and what becomes of it."""
+
+    namespace: Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
+    workload: Annotated[
+        str, Meta(max_length=512, description="What the pods belong to, such as Deployment/web; several by commas.")
+    ]
+    constraint: ViolatedConstraint
+    skew: Annotated[
+        _Count, described("The skew now: the pods of the fullest domain minus those of the emptiest, or minus 0.")
+    ]
+    domains: Annotated[
+        tuple[DomainCount, ...],
+        Meta(
+            max_length=MAX_DOMAINS,
+            description="Pods per domain, the fullest first. Of more than 20 domains the ten at either end.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    omitted_domains: Annotated[_Count, described("How many domains between these two ends are left out.")] = 0
+    planned_moves: Annotated[_Count, described("Evictions planned to restore it.")] = 0
+    reason: Annotated[
+        _ReasonWord, described("Why it is not, or not fully, being restored, in one word. Empty: it is.")
+    ] = ""
+    message: Annotated[_Message, described("The same for people.")] = ""
+
+
+class BlockedCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A reason why something is not done, and how often it applies."""
+
+    reason: Annotated[_ReasonWord, described("The reason, in one word.")]
+    groups: Annotated[_Count, described("Violated spread groups that are left as they are for it.")] = 0
+    pods: Annotated[_Count, described("Pods that would help and may not be evicted for it.")] = 0
+
+
+class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What Respread knows and does in the name of the policy. It is written by Respread, and only when it changes."""
+
+    observed_generation: Annotated[
+        int, Meta(ge=0, description="The metadata.generation of the policy that this status is about.")
+    ] = 0
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Meta(
+            max_length=16,
+            description="Ready, Balanced, Progressing and Blocked.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = ()
+    summary: Summary = Summary()
+    violations: Annotated[
+        tuple[Violation, ...],
+        Meta(
+            max_length=MAX_VIOLATIONS,
+            description="The worst of the violated constraints, 20 at most.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    blocked: Annotated[
+        tuple[BlockedCount, ...],
+        Meta(
+            max_length=64,
+            description="Why what is not done is not done, most frequent first.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["reason"]},
+        ),
+    ] = ()
+    last_plan_time: Annotated[
+        datetime | None,
+        described("When the plan shown here was made. Plans since then have come to the same result."),
+    ] = None
+    last_eviction_time: Annotated[datetime | None, described("When a pod was last evicted.")] = None
+
+    def condition(self, condition_type: ConditionType) -> Condition | None:
+        """Return the condition of a type, or None if it was never written."""
+        return next((each for each in self.conditions if each.type == condition_type), None)
+
+
+def encode_status(status: PolicyStatus) -> dict[str, Any]:
+    """Return the status as JSON values, to be written to the `status` subresource.
+
+    Empty lists and zeros are there, so that a merge patch clears what was there before and the printer columns show 0.
+    """
+    encoded: dict[str, Any] = msgspec.to_builtins(status)
+    return {name: value for name, value in encoded.items() if value is not None}

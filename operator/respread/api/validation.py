@@ -1,0 +1,111 @@
+"""What a policy may not say, although each of its fields has the right form.
+
+The API server enforces some of it through the CRD's CEL rules, and those are repeated here for files that it has not
+seen; it can't know about time zones and cron lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from respread.api.fields import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_PREFIX_LENGTH, MAX_LABEL_VALUE_LENGTH
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, PolicySpec, PriorityThreshold, Window
+from respread.api.problem import Problem
+from respread.api.structures import shown, suggestion
+
+# Any moment will do to see whether a schedule has a next one; cronsim looks 50 years ahead.
+_SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
+_CRON_FIELDS = 5
+_MONTH = 3
+
+
+def validate(spec: PolicySpec) -> tuple[Problem, ...]:
+    """Return everything in a spec that has the right form and is still wrong."""
+    return tuple(_problems(spec))
+
+
+def _problems(spec: PolicySpec) -> Iterator[Problem]:
+    if isinstance(spec, ClusterPolicySpec):
+        yield from _selector_problems(spec.namespace_selector, "spec.namespaceSelector")
+    yield from _selector_problems(spec.pod_selector, "spec.podSelector")
+    yield from _threshold_problems(spec.victims.priority_threshold, "spec.victims.priorityThreshold")
+    for index, window in enumerate(spec.windows):
+        yield from _window_problems(window, f"spec.windows[{index}]")
+
+
+def _selector_problems(selector: LabelSelector, path: str) -> Iterator[Problem]:
+    for key, value in selector.match_labels.items():
+        yield from _key_problems(key, f"{path}.matchLabels")
+        yield from _value_problems(value, f"{path}.matchLabels.{key}")
+    for index, requirement in enumerate(selector.match_expressions):
+        at = f"{path}.matchExpressions[{index}]"
+        yield from _key_problems(requirement.key, f"{at}.key")
+        needs_values = requirement.operator in {"In", "NotIn"}
+        if needs_values and not requirement.values:
+            yield Problem(f"{at}.values", f"the operator {requirement.operator} needs at least one value")
+        if not needs_values and requirement.values:
+            yield Problem(f"{at}.values", f"the operator {requirement.operator} takes no values; leave them out")
+        for position, value in enumerate(requirement.values):
+            yield from _value_problems(value, f"{at}.values[{position}]")
+
+
+def _key_problems(key: str, path: str) -> Iterator[Problem]:
+    prefix, _, _ = key.rpartition("/")
+    if len(prefix) > MAX_LABEL_PREFIX_LENGTH or not re.fullmatch(LABEL_KEY_PATTERN, key):
+        yield Problem(path, f"must be a label key, such as app.kubernetes.io/name, not {shown(key)}")
+
+
+def _value_problems(value: str, path: str) -> Iterator[Problem]:
+    if len(value) > MAX_LABEL_VALUE_LENGTH or not re.fullmatch(LABEL_VALUE_PATTERN, value):
+        yield Problem(
+            path, f"must be a label value: at most 63 letters, digits, dashes, underscores and dots, not {shown(value)}"
+        )
+
+
+def _threshold_problems(threshold: PriorityThreshold, path: str) -> Iterator[Problem]:
+    if (threshold.name is None) == (threshold.value is None):
+        yield Problem(path, "set exactly one of name and value")
+
+
+def _window_problems(window: Window, path: str) -> Iterator[Problem]:
+    zone = window.time_zone
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        # OSError: a part of a zone's name, such as "America", is a directory of the time zone database.
+        close = suggestion(zone, available_timezones())
+        yield Problem(f"{path}.timeZone", f"there is no time zone {shown(zone)}: use an IANA name or UTC{close}")
+    reason = _schedule_problem(window.schedule)
+    if reason is not None:
+        yield Problem(f"{path}.schedule", f"{reason}, in {shown(window.schedule)}")
+
+
+def _schedule_problem(schedule: str) -> str | None:
+    parts = schedule.split()
+    if len(parts) != _CRON_FIELDS:
+        return f"must have five fields (minute, hour, day of month, month, day of week), not {len(parts)}"
+    try:
+        next(CronSim(schedule, _SOME_MOMENT))
+    except StopIteration:
+        return "this never happens"
+    except CronSimError as error:
+        # cronsim refuses 30 February with the words it has for the 32nd: ask again for every month.
+        any_month = [*parts[:_MONTH], "*", *parts[_MONTH + 1 :]]
+        if _is_cron(" ".join(any_month)) and _is_cron(" ".join(["*"] * _MONTH + [parts[_MONTH], "*"])):
+            return "this never happens: none of its months has such a day"
+        return f"{str(error).lower().replace('-', ' ')}: it is no cron expression"
+    return None
+
+
+def _is_cron(schedule: str) -> bool:
+    try:
+        CronSim(schedule, _SOME_MOMENT)
+    except CronSimError:
+        return False
+    return True
