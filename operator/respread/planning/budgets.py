@@ -248,9 +248,10 @@ def _why_zero(budget: PodDisruptionBudget) -> str:
             "it finds no pods, or none whose controller says how many there should be (with such pods only a number "
             "for minAvailable works)"
         )
-    if budget.current_healthy > budget.desired_healthy:
-        return f"of its {budget.current_healthy} healthy pods {budget.desired_healthy} are needed, and others are going"
-    return f"{budget.current_healthy} of its {budget.expected_pods} pods are healthy and {budget.desired_healthy} have to be"
+    needed = budget.desired_healthy
+    if budget.current_healthy > needed:
+        return f"of its {budget.current_healthy} healthy pods {needed} are needed, and others are going"
+    return f"{budget.current_healthy} of its {budget.expected_pods} pods are healthy and {needed} have to be"
 
 
 def _unready_hint(budget: PodDisruptionBudget, pod: Pod) -> str:
