@@ -21,7 +21,7 @@ class ObjectKey(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class OwnerReference(msgspec.Struct, frozen=True, gc=False):
+class OwnerReference(msgspec.Struct, frozen=True, weakref=True):
     """The controller of an object (`ownerReferences` with `controller: true`)."""
 
     api_version: str

@@ -15,6 +15,7 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector
 from respread.cluster.meta import Labels, ObjectKey, OwnerReference
+from respread.cluster.volumes import Disk, MigratedVolume
 
 WhenUnsatisfiable = Literal["DoNotSchedule", "ScheduleAnyway"]
 NodeInclusionPolicy = Literal["Honor", "Ignore"]
@@ -101,10 +102,17 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     priority: int = 0
     has_local_storage: bool = False
     """Whether a volume lives on the node itself (`hostPath`, or `emptyDir` on disk)."""
-    persistent_volume_claims: tuple[str, ...] = ()
-    """Claims named in the spec; those of `ephemeral` volumes are in `ephemeral_volumes`."""
+    shared_claims: tuple[str, ...] = ()
+    """PersistentVolumeClaims that every pod of the template uses, by name."""
+    stateful_claims: tuple[str, ...] = ()
+    """Claims of each pod's own, as a StatefulSet makes them: the name of each is `<this>-<pod>`."""
     ephemeral_volumes: tuple[str, ...] = ()
-    """Names of `ephemeral` volumes: the claim of each is `<pod>-<volume>`."""
+    """Names of `ephemeral` volumes: the claim of each is `<pod>-<this>`, and has to belong to the pod."""
+    disks: tuple[Disk, ...] = ()
+    migrated_volumes: tuple[MigratedVolume, ...] = ()
+    """Volumes of in-tree plugins written into the pod itself, which count as their CSI driver's."""
+    pinned_to_node: bool = False
+    """For pods of a DaemonSet that have a node: it is the only one their affinity allows, and is not repeated there."""
     has_resource_claims: bool = False
     has_scheduling_gates: bool = False
 
@@ -122,6 +130,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     controller: OwnerReference | None = None
     is_mirror: bool = False
     node_name: str = ""
+    nominated_node_name: str = ""
+    """Where the scheduler made room for the pod by preemption, until it is bound."""
     phase: str = "Pending"
     ready: bool = False
     creation_timestamp: datetime | None = None
@@ -133,6 +143,17 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     def key(self) -> ObjectKey:
         """The pod's namespace and name."""
         return ObjectKey(self.namespace, self.name)
+
+    @property
+    def persistent_volume_claims(self) -> tuple[str, ...]:
+        """Names of the claims the pod's volumes use, without those of `ephemeral_claims`."""
+        spec = self.spec
+        return spec.shared_claims + tuple(f"{name}-{self.name}" for name in spec.stateful_claims)
+
+    @property
+    def ephemeral_claims(self) -> tuple[str, ...]:
+        """Names of the claims made from the pod's `ephemeral` volumes."""
+        return tuple(f"{self.name}-{volume}" for volume in self.spec.ephemeral_volumes)
 
     @property
     def terminating(self) -> bool:

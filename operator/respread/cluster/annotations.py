@@ -1,0 +1,30 @@
+"""The annotations that decide something for Respread; all others are forgotten as soon as an object is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+OWN_PREFIX: Final = "respread.dev/"
+EVICT: Final = "respread.dev/evict"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+DESCHEDULER_EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+MIRROR: Final = "kubernetes.io/config.mirror"
+"""On the mirror pod of a static pod; kept as `Pod.is_mirror`."""
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
+
+_KEPT: Final = frozenset(
+    {SAFE_TO_EVICT, DO_NOT_DISRUPT, PREFER_NO_EVICTION, DESCHEDULER_EVICT, POD_DELETION_COST},
+)
+
+
+def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations of a pod that Respread reads."""
+    return {key: value for key, value in annotations.items() if key in _KEPT or key.startswith(OWN_PREFIX)}

@@ -1,0 +1,81 @@
+"""What all kinds have in common on the wire: metadata, quantities and selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from respread.api.label_selector import LabelSelector
+from respread.cluster.errors import FieldError
+from respread.cluster.interning import Interning
+from respread.cluster.meta import OwnerReference
+from respread.cluster.quantity import QuantityError, parse_nano
+from respread.cluster.selectors import SelectorError, compile_selector
+
+WireAmounts: TypeAlias = dict[str, str | int | float]
+"""Quantities by resource name; the API accepts plain numbers as well as strings."""
+
+
+class WireOwner(msgspec.Struct, gc=False, rename="camel"):
+    """An entry of `ownerReferences`."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class WireMetadata(msgspec.Struct, rename="camel"):
+    """The part of `metadata` that Respread reads of any kind."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[WireOwner] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    generation: int = 0
+
+
+def controller_of(metadata: WireMetadata, interning: Interning) -> OwnerReference | None:
+    """Return the owner that controls an object, of which there is at most one."""
+    for owner in metadata.owner_references or ():
+        if owner.controller:
+            return interning.owner(owner.api_version, owner.kind, owner.name, owner.uid)
+    return None
+
+
+def nano_amounts(amounts: Mapping[str, str | int | float] | None, path: str) -> dict[str, int]:
+    """Return quantities in billionths of a unit.
+
+    Raises:
+        FieldError: one of them is not a quantity; the path is that of the one.
+    """
+    if not amounts:
+        return {}
+    nano: dict[str, int] = {}
+    for name, amount in amounts.items():
+        try:
+            nano[name] = parse_nano(amount if isinstance(amount, str) else str(amount))
+        except QuantityError as error:
+            raise FieldError(f"{path}[{name}]", f"{amount!r} is not a quantity: {error}") from error
+    return nano
+
+
+def checked_selector(selector: LabelSelector | None, path: str) -> LabelSelector | None:
+    """Return a selector as it is.
+
+    Raises:
+        FieldError: the API would not accept it.
+    """
+    try:
+        compile_selector(selector)
+    except SelectorError as error:
+        raise FieldError(path, str(error)) from error
+    return selector

@@ -1,0 +1,34 @@
+"""LIST documents: the items apart from the rest, which is handed on as it was."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ListDocument(msgspec.Struct, frozen=True):
+    """A page of a LIST."""
+
+    items: list[msgspec.Raw]
+    remainder: bytes
+    """The same document, every member as it was, but with no items."""
+
+
+class NotAListError(ValueError):
+    """A document that is not a LIST: a Status, a Table, or no JSON object at all."""
+
+
+def split_list(body: bytes) -> ListDocument:
+    """Take a page of a LIST apart.
+
+    Raises:
+        NotAListError: the document is something else.
+    """
+    try:
+        members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        items = msgspec.json.decode(members["items"], type=list[msgspec.Raw] | None)
+    except KeyError:
+        raise NotAListError("there are no items in the document: it is not a list") from None
+    except msgspec.DecodeError as error:
+        raise NotAListError(f"it is not a list in JSON: {error}") from error
+    members["items"] = msgspec.Raw(b"[]")
+    return ListDocument(items or [], msgspec.json.encode(members))

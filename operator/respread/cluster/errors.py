@@ -1,0 +1,53 @@
+"""What is wrong with an object that cannot be decoded."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class FieldError(ValueError):
+    """A field holds what the API would not accept there.
+
+    Args:
+        path: the field, as `spec.containers[0].resources.requests[cpu]`; empty for the object as a whole.
+        message: what is wrong with it, without the path.
+    """
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+        self.message = message
+
+
+class DecodeError(ValueError):
+    """An object that was left out because it cannot be decoded.
+
+    Args:
+        resource: plural name of the resource, as `pods`.
+        namespace: of the object; empty if it has none or it cannot be told.
+        name: of the object; empty if it cannot be told.
+        path: the field that is wrong, as in `FieldError`.
+        message: what is wrong with it.
+    """
+
+    def __init__(self, resource: str, namespace: str, name: str, path: str, message: str) -> None:
+        self.resource = resource
+        self.namespace = namespace
+        self.name = name
+        self.path = path
+        self.message = message
+        super().__init__(resource, namespace, name, path, message)
+
+    def __str__(self) -> str:
+        """Return one line that names resource, object, field and fault."""
+        key = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        where = f"{self.resource} {key or '(without a name)'}"
+        return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
+
+
+def field_error_of(error: msgspec.DecodeError) -> FieldError:
+    """Return what msgspec says of a document as a `FieldError`, the path split off."""
+    message, at, path = str(error).rpartition(" - at `")
+    if not at:
+        return FieldError("", str(error))
+    return FieldError(path.rstrip("`").removeprefix("$").removeprefix("."), message)

@@ -1,0 +1,194 @@
+"""Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), read exactly as the API reads them.
+
+Mirrors what apimachinery's `resource.ParseQuantity` accepts, rounds and writes, its oddities included: a suffix alone
+is zero, nothing is finer than a billionth, and a string that needs no rewriting is kept as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, Literal
+
+import msgspec
+
+NANO_PER_UNIT: Final = 10**9
+"""How many of the smallest amounts a quantity knows make one whole unit."""
+
+MAX_VALUE: Final = 2**63 - 1
+"""The largest number of whole units the API can carry; larger amounts are held at it."""
+
+_NANO_PER_MILLI: Final = 10**6
+_MAX_NANO: Final = MAX_VALUE * NANO_PER_UNIT
+_FINEST_EXPONENT: Final = -9
+_MAX_LENGTH: Final = 1000
+
+_PATTERN: Final = re.compile(
+    r"(?P<sign>[+-]?)0*(?P<number>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>[eEinumkKMGTP]*[+-]?[0-9]*)"
+)
+_COMMON: Final = re.compile(r"([1-9][0-9]{0,14})(m|Mi|Gi|Ki|)")
+_COMMON_NANO: Final = {
+    "": NANO_PER_UNIT,
+    "m": _NANO_PER_MILLI,
+    "Ki": NANO_PER_UNIT << 10,
+    "Mi": NANO_PER_UNIT << 20,
+    "Gi": NANO_PER_UNIT << 30,
+}
+_EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)")
+
+Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
+
+_DECIMAL_SUFFIXES: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_SUFFIXES: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX_OF: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
+_BINARY_SUFFIX_OF: Final = {exponent // 10: suffix for suffix, exponent in _BINARY_SUFFIXES.items()} | {0: ""}
+
+
+class QuantityError(ValueError):
+    """A string that the API does not accept as a quantity; the message is the API's own."""
+
+
+class Quantity(msgspec.Struct, frozen=True, gc=False):
+    """An amount, exact to a billionth."""
+
+    nano: int
+    """In billionths of a unit. Beyond `MAX_VALUE` units either way it stays there: nothing can offer or take more."""
+    canonical: str
+    """As the API gives the quantity back."""
+
+    @property
+    def value(self) -> int:
+        """In whole units, fractions rounded away from zero."""
+        return round_away_from_zero(self.nano, NANO_PER_UNIT)
+
+    @property
+    def milli_value(self) -> int:
+        """In thousandths of a unit, finer fractions rounded away from zero."""
+        return round_away_from_zero(self.nano, _NANO_PER_MILLI)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether the amount is nothing at all."""
+        return self.nano == 0
+
+    def __str__(self) -> str:
+        """Return the canonical form."""
+        return self.canonical
+
+
+def round_away_from_zero(amount: int, unit: int) -> int:
+    """Return how many `unit`s hold `amount`, a part of one counting as a whole one, whatever the sign."""
+    return -(-amount // unit) if amount >= 0 else amount // unit
+
+
+@lru_cache(maxsize=16384)
+def parse_nano(text: str) -> int:
+    """Return a quantity in billionths of a unit, as `Quantity.nano`.
+
+    Raises:
+        QuantityError: the API would not accept the string.
+    """
+    common = _COMMON.fullmatch(text)
+    if common is not None:
+        return min(int(common[1]) * _COMMON_NANO[common[2]], _MAX_NANO)
+    return parse_quantity(text).nano
+
+
+def parse_quantity(text: str) -> Quantity:
+    """Read a quantity.
+
+    A string of more than 1,000 characters is refused, which the API would accept; the largest real ones have 20.
+
+    Raises:
+        QuantityError: the API would not accept the string.
+    """
+    match = _PATTERN.fullmatch(text)
+    if not text or match is None or len(text) > _MAX_LENGTH:
+        raise QuantityError(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+    number = match["number"] or "0"
+    fraction = match["fraction"] or ""
+    format_, exponent = _interpret(match["suffix"])
+
+    digits = int(number + fraction)
+    signed = -digits if match["sign"] == "-" else digits
+    if format_ == "BinarySI":
+        fits_machine_word = not fraction and _binary_fits(len(number), exponent) and digits << exponent <= MAX_VALUE
+        as_written = digits % 8 != 0
+        mantissa, scale = signed << exponent, -len(fraction)
+    else:
+        scale = exponent - len(fraction)
+        fits_machine_word = len(number) + len(fraction) <= 18 and scale >= _FINEST_EXPONENT  # noqa: PLR2004 - decimal digits that always fit 63 bits
+        as_written = scale % 3 == 0 and not (number + fraction).endswith("000") and number[0] != "0"
+        mantissa = signed
+    if fits_machine_word:
+        nano = _to_nano(mantissa, scale)
+        return Quantity(nano, text if as_written or text == "0" else _canonical(mantissa, scale, format_))
+
+    if not any(character.isdigit() for character in text[: len(text) - len(match["suffix"])]):
+        raise QuantityError("unable to parse numeric part of quantity")
+    mantissa, scale = _round_to_finest(mantissa, scale)
+    if format_ == "BinarySI" and abs(mantissa) > MAX_VALUE * 10**-scale:
+        mantissa, scale = (MAX_VALUE if mantissa > 0 else -MAX_VALUE), 0
+    return Quantity(_to_nano(mantissa, scale), _canonical(mantissa, scale, format_))
+
+
+def _interpret(suffix: str) -> tuple[Format, int]:
+    """Return the format a suffix stands for and its exponent, of 2 for BinarySI and of 10 otherwise."""
+    if (exponent := _DECIMAL_SUFFIXES.get(suffix)) is not None:
+        return "DecimalSI", exponent
+    if (exponent := _BINARY_SUFFIXES.get(suffix)) is not None:
+        return "BinarySI", exponent
+    written = _EXPONENT.fullmatch(suffix)
+    if written is None or not -(2**63) <= int(written[1]) < 2**63:
+        raise QuantityError("unable to parse quantity's suffix")
+    # The API keeps the exponent in 32 bits without looking.
+    return "DecimalExponent", (int(written[1]) + 2**31) % 2**32 - 2**31
+
+
+def _binary_fits(digits: int, exponent: int) -> bool:
+    """Tell whether the API reads so many digits with a binary suffix in a machine word rather than a big decimal."""
+    return 15 - digits - exponent * 3 // 10 - 1 >= 0
+
+
+def _to_nano(mantissa: int, scale: int) -> int:
+    """Return `mantissa * 10**scale` units in billionths, held at the largest amount."""
+    if scale > 20 and mantissa:  # noqa: PLR2004 - 10**20 is beyond the largest amount, and 10**scale may be beyond memory
+        return _MAX_NANO if mantissa > 0 else -_MAX_NANO
+    nano = mantissa * 10 ** (scale - _FINEST_EXPONENT) if mantissa else 0
+    return max(-_MAX_NANO, min(nano, _MAX_NANO))
+
+
+def _round_to_finest(mantissa: int, scale: int) -> tuple[int, int]:
+    """Round to billionths, away from zero: whoever asks for too little to be written still gets something."""
+    excess = _FINEST_EXPONENT - scale
+    if excess <= 0 or mantissa == 0:
+        return mantissa, 0 if mantissa == 0 else scale
+    if excess > len(str(abs(mantissa))):
+        return (1 if mantissa > 0 else -1), _FINEST_EXPONENT
+    return round_away_from_zero(mantissa, 10**excess), _FINEST_EXPONENT
+
+
+def _canonical(mantissa: int, scale: int, format_: Format) -> str:
+    """Write an amount without a fraction, with the largest suffix or exponent that leaves it whole."""
+    if mantissa == 0:
+        return "0"
+    if format_ == "BinarySI":
+        whole, rest = divmod(mantissa, 10**-scale)
+        if rest == 0 and abs(whole) >= 1024:  # noqa: PLR2004 - below 1Ki a binary suffix has nothing to say
+            power = 0
+            while whole % 1024 == 0:
+                whole //= 1024
+                power += 1
+            return f"{whole}{_BINARY_SUFFIX_OF[power]}"
+        format_ = "DecimalSI"
+    while mantissa % 10 == 0:
+        mantissa //= 10
+        scale += 1
+    mantissa *= 10 ** (scale % 3)
+    scale -= scale % 3
+    if format_ == "DecimalExponent":
+        return f"{mantissa}e{scale}" if scale else f"{mantissa}"
+    # Beyond E the API writes no suffix at all, and so a wrong amount.
+    return f"{mantissa}{_DECIMAL_SUFFIX_OF.get(scale, '')}"

@@ -1,0 +1,192 @@
+"""Label selectors, compiled so that matching is quick and equal selectors are equal values.
+
+Mirrors apimachinery's `metav1.LabelSelectorAsSelector` and `labels.Selector`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from respread.api.label_selector import LabelSelector, SelectorOperator
+from respread.cluster.meta import Labels
+
+_NAME: Final = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_MAX_LENGTH: Final = 63
+_DNS_SUBDOMAIN_MAX_LENGTH: Final = 253
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+class SelectorError(ValueError):
+    """A selector the API would not accept; the message names what is wrong with which key."""
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False, order=True):
+    """One thing that labels must satisfy. Make them with `requirement`, which sorts and checks them."""
+
+    key: str
+    operator: SelectorOperator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels satisfy this. `NotIn` and `DoesNotExist` are content with an absent key."""
+        value = labels.get(self.key)
+        if self.operator == "In":
+            return value is not None and value in self.values
+        if self.operator == "NotIn":
+            return value is None or value not in self.values
+        return (value is not None) == (self.operator == "Exists")
+
+    def __str__(self) -> str:
+        """Return it as kubectl writes it."""
+        if self.operator == "Exists":
+            return self.key
+        if self.operator == "DoesNotExist":
+            return f"!{self.key}"
+        if self.operator == "In" and len(self.values) == 1:
+            return f"{self.key}={self.values[0]}"
+        return f"{self.key} {self.operator.lower()} ({','.join(self.values)})"
+
+
+class Selector(msgspec.Struct, frozen=True, cache_hash=True):
+    """A compiled selector: equal where the same requirements were written, in whatever order, form or number."""
+
+    requirements: tuple[Requirement, ...]
+    """Sorted, each once."""
+    required: tuple[tuple[str, str], ...]
+    """Labels that whatever matches has, as key and value: an index of pods by label can start from any of them."""
+    others: tuple[Requirement, ...]
+    """The requirements that `required` does not express."""
+    matches_nothing: bool = False
+    """Whether it was made from an absent selector."""
+
+    @property
+    def matches_everything(self) -> bool:
+        """Whether it was made from an empty selector, which has no requirements."""
+        return not self.requirements and not self.matches_nothing
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels satisfy every requirement."""
+        for key, value in self.required:
+            if labels.get(key) != value:
+                return False
+        for requirement in self.others:
+            if not requirement.matches(labels):
+                return False
+        return not self.matches_nothing
+
+    def with_requirements(self, requirements: Iterable[Requirement]) -> Selector:
+        """Return the selector for what matches this one and all of `requirements`; of nothing, nothing."""
+        return self if self.matches_nothing else _selector((*self.requirements, *requirements))
+
+    def with_labels(self, labels: Iterable[tuple[str, str]]) -> Selector:
+        """Return the selector for what matches this one and has all these labels, as `matchLabelKeys` asks for."""
+        return self.with_requirements([Requirement(key, "In", (value,)) for key, value in labels])
+
+    def __str__(self) -> str:
+        """Return it as kubectl writes it: `app=web,tier in (a,b)`, or `<nothing>` or `<everything>`."""
+        if self.matches_nothing:
+            return "<nothing>"
+        return ",".join(map(str, self.requirements)) or "<everything>"
+
+
+NOTHING: Final = Selector((), (), (), matches_nothing=True)
+"""What an absent selector matches."""
+EVERYTHING: Final = Selector((), (), ())
+"""What an empty selector matches."""
+
+
+@lru_cache(maxsize=16384)
+def compile_selector(selector: LabelSelector | None) -> Selector:
+    """Compile a selector of the API; `None` matches nothing, an empty one everything.
+
+    Raises:
+        SelectorError: the API would not accept it.
+    """
+    if selector is None:
+        return NOTHING
+    return _selector(
+        (
+            *(requirement(key, "In", (value,), f"matchLabels[{key}]") for key, value in selector.match_labels.items()),
+            *(
+                requirement(each.key, each.operator, each.values, f"matchExpressions[{position}]")
+                for position, each in enumerate(selector.match_expressions)
+            ),
+        ),
+    )
+
+
+@lru_cache(maxsize=16384)
+def selector_of_labels(labels: Labels) -> Selector:
+    """Return the selector for whatever has all these labels; without any, for everything.
+
+    The labels are not checked, as the scheduler does not check those of Services and ReplicationControllers.
+    """
+    return _selector(Requirement(key, "In", (value,)) for key, value in labels.items())
+
+
+def requirement(key: str, operator: SelectorOperator, values: Iterable[str] = (), where: str = "") -> Requirement:
+    """Make a requirement in its canonical form.
+
+    Args:
+        key: of the label.
+        operator: one of the four of a label selector.
+        values: one or more for `In` and `NotIn`, none otherwise.
+        where: the field it comes from, for the message of an error.
+
+    Raises:
+        SelectorError: the API would not accept it.
+    """
+    sorted_values = tuple(sorted(set(values)))
+    at = f"{where}: " if where else ""
+    if operator not in _OPERATORS:
+        raise SelectorError(f"{at}{operator!r} is not an operator of a label selector: use {', '.join(_OPERATORS)}")
+    if (fault := _fault_of_key(key)) is not None:
+        raise SelectorError(f"{at}{key!r} is not a label key: {fault}")
+    if operator in {"In", "NotIn"} and not sorted_values:
+        raise SelectorError(f"{at}operator {operator} of key {key!r} needs at least one value")
+    if operator in {"Exists", "DoesNotExist"} and sorted_values:
+        raise SelectorError(f"{at}operator {operator} of key {key!r} takes no values")
+    for value in sorted_values:
+        if (fault := _fault_of_value(value)) is not None:
+            raise SelectorError(f"{at}{value!r}, wanted for key {key!r}, is not a label value: {fault}")
+    return Requirement(key, operator, sorted_values)
+
+
+def _selector(requirements: Iterable[Requirement]) -> Selector:
+    each_once = tuple(sorted(set(requirements)))
+    return Selector(
+        each_once,
+        tuple((each.key, each.values[0]) for each in each_once if _is_exact(each)),
+        tuple(each for each in each_once if not _is_exact(each)),
+    )
+
+
+def _is_exact(each: Requirement) -> bool:
+    return each.operator == "In" and len(each.values) == 1
+
+
+def _fault_of_key(key: str) -> str | None:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= _DNS_SUBDOMAIN_MAX_LENGTH and _DNS_SUBDOMAIN.fullmatch(prefix)):
+        return "its prefix must be a DNS subdomain of at most 253 characters"
+    if not name:
+        return "it is empty" if not key else "there is no name after the '/'"
+    return _fault_of_name(name)
+
+
+def _fault_of_value(value: str) -> str | None:
+    return _fault_of_name(value) if value else None
+
+
+def _fault_of_name(name: str) -> str | None:
+    if len(name) > _NAME_MAX_LENGTH:
+        return f"it is longer than {_NAME_MAX_LENGTH} characters"
+    if _NAME.fullmatch(name) is None:
+        return "it must be made of letters, digits, '-', '_' and '.', and begin and end with a letter or digit"
+    return None
