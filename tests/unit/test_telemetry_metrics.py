@@ -121,7 +121,8 @@ def test_the_documentation_lists_exactly_the_metrics_there_are(registry: Collect
 def test_the_same_scrape_is_valid_openmetrics(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.show_plan(PlanFigures(skews=(skew("Deployment/web", 3),)))
     text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]  # the library left it out
-    families = {family.name: family for family in parse_openmetrics(text)}
+    parsed = parse_openmetrics(text)  # type: ignore[no-untyped-call]  # as above
+    families = {family.name: family for family in parsed}
     (sample,) = families["respread_spread_skew"].samples
     assert (sample.labels["workload"], sample.value) == ("Deployment/web", 3)
 

@@ -1,0 +1,197 @@
+"""The telemetry server over real sockets of 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+
+from respread.telemetry.health import Check, HealthReport
+from respread.telemetry.listen_address import ListenAddress, parse_listen_address
+from respread.telemetry.server import serve_telemetry
+
+LOCAL = ListenAddress("127.0.0.1", 0)
+
+
+class Switch:
+    """A health report that a test can fail."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.passed = True
+
+    def __call__(self) -> HealthReport:
+        return HealthReport(self.name, (Check("ping", True), Check("pods", self.passed, "silent for 400 s")))
+
+
+def serve(
+    use: Callable[[aiohttp.ClientSession, Switch, Switch], Awaitable[None]], registry: CollectorRegistry | None = None
+) -> None:
+    """Run `use` with a client of a server, without automatic decompression."""
+
+    async def run() -> None:
+        live, ready = Switch("livez"), Switch("readyz")
+        async with (
+            serve_telemetry(LOCAL, registry=registry or CollectorRegistry(), live=live, ready=ready) as address,
+            aiohttp.ClientSession(f"http://{address}", auto_decompress=False) as client,
+        ):
+            await use(client, live, ready)
+
+    asyncio.run(run())
+
+
+async def get(client: aiohttp.ClientSession, path: str, **headers: str) -> tuple[int, str]:
+    async with client.get(path, headers={"Accept-Encoding": "identity", **headers}) as response:
+        return response.status, await response.text()
+
+
+def test_health_answers_ok_or_503_with_every_check() -> None:
+    async def use(client: aiohttp.ClientSession, live: Switch, ready: Switch) -> None:
+        assert await get(client, "/livez") == (200, "ok\n")
+        assert await get(client, "/readyz") == (200, "ok\n")
+        assert await get(client, "/livez?verbose") == (200, "[+]ping ok\n[+]pods ok\nlivez check passed\n")
+        ready.passed = False
+        failed = "[+]ping ok\n[-]pods failed: silent for 400 s\nreadyz check failed\n"
+        assert await get(client, "/readyz") == (503, failed)
+        assert await get(client, "/livez") == (200, "ok\n")
+        live.passed = False
+        assert (await get(client, "/livez"))[0] == 503
+
+    serve(use)
+
+
+def test_metrics_come_in_the_format_that_is_asked_for() -> None:
+    registry = CollectorRegistry()
+    Counter("seen", "Things seen.", registry=registry).inc(3)
+
+    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+        async with client.get("/metrics", headers={"Accept-Encoding": "identity"}) as response:
+            assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert "seen_total 3.0\n" in await response.text()
+        accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+        async with client.get("/metrics", headers={"Accept": accept, "Accept-Encoding": "identity"}) as response:
+            assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+            assert (await response.text()).endswith("# EOF\n")
+
+    serve(use, registry)
+
+
+def test_metrics_are_compressed_for_who_takes_it() -> None:
+    registry = CollectorRegistry()
+    Counter("seen", "Things seen." * 1000, registry=registry).inc(3)
+
+    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+        async with client.get("/metrics", headers={"Accept-Encoding": "gzip"}) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            body = await response.read()
+            assert len(body) < 2000
+            assert b"seen_total 3.0\n" in gzip.decompress(body)
+
+    serve(use, registry)
+
+
+class SlowCollector:
+    """A registry's worth of work."""
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        time.sleep(0.5)
+        return [GaugeMetricFamily("slow", "Took long.", value=1)]
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return []
+
+
+def test_a_long_scrape_does_not_hold_up_the_event_loop() -> None:
+    registry = CollectorRegistry()
+    registry.register(SlowCollector())
+
+    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+        scrape = asyncio.create_task(get(client, "/metrics"))
+        await asyncio.sleep(0.05)
+        assert await get(client, "/livez") == (200, "ok\n")
+        assert not scrape.done()
+        assert "slow 1.0" in (await scrape)[1]
+
+    serve(use, registry)
+
+
+def test_the_index_names_the_paths() -> None:
+    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+        status, text = await get(client, "/")
+        assert status == 200
+        for path in ("/metrics", "/livez", "/readyz"):
+            assert path in text
+
+    serve(use)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/pods", 404), ("POST", "/metrics", 405)])
+def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
+    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+        async with client.request(method, path) as response:
+            assert response.status == status
+
+    serve(use)
+
+
+def test_answers_are_never_cached() -> None:
+    async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
+        for path in ("/metrics", "/livez"):
+            async with client.get(path) as response:
+                assert response.headers["Cache-Control"] == "no-store"
+
+    serve(use)
+
+
+def test_the_port_is_free_again_afterwards() -> None:
+    async def run() -> None:
+        ok = Switch("x")
+        async with serve_telemetry(LOCAL, registry=CollectorRegistry(), live=ok, ready=ok) as first:
+            pass
+        async with serve_telemetry(first, registry=CollectorRegistry(), live=ok, ready=ok) as second:
+            assert second == first
+
+    asyncio.run(run())
+
+
+def test_a_taken_port_is_named_with_what_to_do() -> None:
+    async def run() -> None:
+        ok = Switch("x")
+        async with serve_telemetry(LOCAL, registry=CollectorRegistry(), live=ok, ready=ok) as taken:
+            with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1:{taken.port}: .*--listen-address"):
+                async with serve_telemetry(taken, registry=CollectorRegistry(), live=ok, ready=ok):
+                    pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        (":8080", "", 8080),
+        ("10.0.0.1:8080", "10.0.0.1", 8080),
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        ("localhost:65535", "localhost", 65535),
+        ("[::1]:8080", "::1", 8080),
+        ("[::]:8080", "::", 8080),
+        ("[fe80::1%eth0]:8080", "fe80::1%eth0", 8080),
+    ],
+)
+def test_listen_addresses_are_read_and_written(text: str, host: str, port: int) -> None:
+    address = parse_listen_address(text)
+    assert address == ListenAddress(host, port)
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8080", "host", "::1:8080", ":65536", ":-1", "host:http", "http://x:80", "a b:1", ":٣"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a listen address: expected host:port"):
+        parse_listen_address(text)
