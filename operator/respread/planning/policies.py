@@ -1,0 +1,156 @@
+"""Which policy governs a pod.
+
+A RebalancePolicy of the pod's namespace comes before every ClusterRebalancePolicy; among those of one scope that select
+the pod the highest priority wins, then the oldest. A policy that is wrong somewhere still governs what it selects, and
+nothing is evicted there: were it passed over, a typo in the policy that protects a namespace would hand its pods to the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Policy
+from respread.cluster.meta import Labels
+from respread.cluster.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from respread.cluster.state import ClusterSnapshot
+
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
+_MOST_LABEL_SETS: Final = 4096
+"""Answers kept per namespace. Every rollout brings new labels, and the old ones are not asked for again."""
+
+
+class Governance(NamedTuple):
+    """Which policy governs a pod, and which ones select it in vain."""
+
+    policy: Policy | None
+    """None: no policy selects the pod, and nothing is done to it."""
+    overridden: tuple[Policy, ...] = ()
+    """Policies of the same scope that select the pod too. That a cluster policy gives way to a namespace's own is not
+    worth a word, and so not here."""
+
+
+class _Candidate(NamedTuple):
+    policy: Policy
+    pods: Selector
+
+
+class NamespacePolicies:
+    """The policies that can govern pods of one namespace, in order of precedence."""
+
+    __slots__ = ("_answers", "_cluster", "_own")
+
+    def __init__(self, own: Sequence[_Candidate], cluster: Sequence[_Candidate]) -> None:
+        self._own = own
+        self._cluster = cluster
+        self._answers: dict[Labels, Governance] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pod of the namespace can be governed by any policy."""
+        return not self._own and not self._cluster
+
+    def governance(self, labels: Labels) -> Governance:
+        """Return what governs a pod with these labels. Asking again for equal labels costs a look-up."""
+        found = self._answers.get(labels)
+        if found is None:
+            if len(self._answers) >= _MOST_LABEL_SETS:
+                self._answers.clear()
+            found = self._answers[labels] = self._decide(labels)
+        return found
+
+    def _decide(self, labels: Labels) -> Governance:
+        for scope in (self._own, self._cluster):
+            selecting = [each.policy for each in scope if each.pods.matches(labels)]
+            if selecting:
+                return Governance(selecting[0], tuple(selecting[1:]))
+        return Governance(None)
+
+
+class PolicyIndex:
+    """All policies, prepared to be asked about many pods. Made again when a policy changes."""
+
+    __slots__ = ("_cluster", "_namespaces", "_own")
+
+    def __init__(self, policies: Iterable[Policy], *, namespaced_policies: bool = True) -> None:
+        """Prepare.
+
+        Args:
+            policies: Of both kinds, in any order.
+            namespaced_policies: Whether RebalancePolicies count at all (`--namespaced-policies`).
+        """
+        self._cluster: list[tuple[Selector, _Candidate]] = []
+        self._own: dict[str, list[_Candidate]] = {}
+        self._namespaces: dict[str, tuple[Labels | None, NamespacePolicies]] = {}
+        for policy in sorted(policies, key=_precedence):
+            candidate = _Candidate(policy, _compiled(policy.spec.pod_selector))
+            if isinstance(policy.spec, ClusterPolicySpec):
+                self._cluster.append((_compiled(policy.spec.namespace_selector), candidate))
+            elif namespaced_policies:
+                self._own.setdefault(policy.namespace, []).append(candidate)
+
+    def in_namespace(self, name: str, labels: Labels | None) -> NamespacePolicies:
+        """Return the policies that can govern pods of a namespace.
+
+        Args:
+            name: The namespace's name, which counts as its label `kubernetes.io/metadata.name` even where that is
+                missing.
+            labels: The namespace's labels; None if the namespace is not known, and then no cluster policy governs it.
+        """
+        known = self._namespaces.get(name)
+        if known is not None and known[0] == labels:
+            return known[1]
+        cluster: list[_Candidate] = []
+        if labels is not None:
+            named = labels.set(NAMESPACE_NAME_LABEL, name)
+            cluster = [candidate for namespaces, candidate in self._cluster if namespaces.matches(named)]
+        prepared = NamespacePolicies(self._own.get(name, ()), cluster)
+        self._namespaces[name] = (labels, prepared)
+        return prepared
+
+
+class PolicyReach(NamedTuple):
+    """How far the policies reach in a cluster, by the policies' names."""
+
+    pods: Map[str, int]
+    """How many pods each policy governs; a policy that governs none is absent."""
+    overridden_by: Map[str, tuple[str, ...]]
+    """For each policy that selects a pod in vain, the policies that govern such pods, sorted."""
+
+
+def reach(index: PolicyIndex, snapshot: ClusterSnapshot) -> PolicyReach:
+    """Return which policies govern how many pods, and which lose pods to which others."""
+    pods: dict[str, int] = {}
+    winners: dict[str, set[str]] = {}
+    for namespace, label_sets in snapshot.pods_by_labels.items():
+        known = snapshot.namespaces.get(namespace)
+        policies = index.in_namespace(namespace, None if known is None else known.labels)
+        if policies.is_empty:
+            continue
+        for labels, named in label_sets.items():
+            governing, overridden = policies.governance(labels)
+            if governing is None:
+                continue
+            pods[governing.name] = pods.get(governing.name, 0) + len(named)
+            for loser in overridden:
+                winners.setdefault(loser.name, set()).add(governing.name)
+    return PolicyReach(Map(pods), Map({loser: tuple(sorted(names)) for loser, names in winners.items()}))
+
+
+def _precedence(policy: Policy) -> tuple[int, datetime, str]:
+    """Return what orders the policies of one scope; one that was never created is the youngest."""
+    created = policy.creation_timestamp
+    return -policy.spec.priority, _LAST if created is None else created, policy.object_name
+
+
+def _compiled(selector: LabelSelector) -> Selector:
+    """Compile a policy's selector; one that can't be is a problem of its policy, which then holds on to everything."""
+    try:
+        return compile_selector(selector)
+    except SelectorError:
+        return EVERYTHING
