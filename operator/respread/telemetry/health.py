@@ -1,7 +1,7 @@
 """Named checks, and the answers of `/livez` and `/readyz` that are made of them.
 
-Alive means that a restart would not help; ready means that what is known of the cluster is complete. Which checks make up
-which is for the operator to say; here is what they look like, and the heartbeat of a loop.
+Alive means that a restart would not help; ready means that what is known of the cluster is complete. Which checks make
+up which is for the operator to say; here is what they look like, and the heartbeat of a loop.
 """
 
 from __future__ import annotations
