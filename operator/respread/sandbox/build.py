@@ -1,0 +1,189 @@
+"""Building the programs of the control plane from the Go module proxy, once for all processes of a user."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import shutil
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from respread.sandbox.errors import BuildError, SandboxError, ToolchainError
+from respread.sandbox.progress import BuildProgress
+
+MODULE_DIRECTORY: Final = Path(__file__).parent
+GO_MOD: Final = MODULE_DIRECTORY / "go.mod"
+GO_SUM: Final = MODULE_DIRECTORY / "go.sum"
+GO_MINIMUM: Final = (1, 26)
+PACKAGES: Final = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+}
+FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN")
+"""A person's settings for other builds, which would make programs for another machine or fail this one."""
+LOCK_POLL_SECONDS: Final = 0.3
+TICK_SECONDS: Final = 1.0
+ERROR_LINES: Final = 15
+
+
+def build_flags() -> tuple[str, ...]:
+    """Of `go build`. Without the version kube-apiserver calls itself v0.0.0, and clients misbehave."""
+    kubernetes = re.search(r"^\s*k8s\.io/kubernetes v(\S+)", GO_MOD.read_text(encoding="utf-8"), re.MULTILINE)
+    if kubernetes is None:
+        raise SandboxError(f"{GO_MOD} requires no k8s.io/kubernetes")
+    version = kubernetes[1]
+    major, minor, _ = version.split(".", 2)
+    stamp = "k8s.io/component-base/version."
+    linker = f"-s -w -X {stamp}gitVersion=v{version} -X {stamp}gitMajor={major} -X {stamp}gitMinor={minor}"
+    return ("-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={linker}")
+
+
+def build_missing(
+    names: Sequence[str], directory: Path, environment: Mapping[str, str], progress: BuildProgress
+) -> None:
+    """Build programs into a directory, one after the other; each appears there whole or not at all.
+
+    Only one process builds at a time; another one that wants the same waits and then finds them there.
+
+    Raises:
+        ToolchainError: Go is missing or too old.
+        BuildError: Go failed.
+
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with progress, _only_builder(directory.with_suffix(".lock"), progress):
+        left = [name for name in names if not is_whole(directory / name)]
+        if not left:
+            return
+        go = _go(environment)
+        for number, name in enumerate(left, 1):
+            progress.building(name, number, len(left))
+            _build(go, name, directory, environment, progress)
+            progress.built()
+
+
+def is_whole(program: Path) -> bool:
+    """Whether a cached program has the size it was built with; what a full disk or a broken copy left has not."""
+    try:
+        return program.stat().st_size == int(_size_file(program).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return False
+
+
+def _size_file(program: Path) -> Path:
+    return program.with_name(f".{program.name}.size")
+
+
+def _build(go: str, name: str, directory: Path, environment: Mapping[str, str], progress: BuildProgress) -> None:
+    partial = directory / f".{name}.partial"
+    command = [go, "build", *build_flags(), "-v", "-o", str(partial), PACKAGES[name]]
+    process = subprocess.Popen(  # noqa: S603  # the go command from the person's PATH is what is wanted
+        command,
+        cwd=MODULE_DIRECTORY,
+        env=_build_environment(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    tail: deque[str] = deque(["starting"], maxlen=ERROR_LINES)
+    try:
+        with process:
+            for count, line in _lines(process):
+                if line is not None:
+                    tail.append(line)
+                progress.working(count, tail[-1])
+    except BaseException:
+        process.kill()
+        raise
+    if process.returncode != 0:
+        said = "\n".join(f"  {line}" for line in tail)
+        raise BuildError(
+            f"building {name} failed: {' '.join(command)}\n{said}\nIt needs the Go module proxy (`go env GOPROXY`) and"
+            " some 6 GB of disk space. Or set KUBEBUILDER_ASSETS to a folder that holds the programs."
+        )
+    _size_file(directory / name).write_text(str(partial.stat().st_size), encoding="ascii")
+    partial.rename(directory / name)
+
+
+def _lines(process: subprocess.Popen[bytes]) -> Iterator[tuple[int, str | None]]:
+    """What a process says, numbered, and None once in every second in which it says nothing."""
+    if process.stdout is None:
+        return
+    count, pending = 0, b""
+    while True:
+        ready, _, _ = select.select([process.stdout], [], [], TICK_SECONDS)
+        if not ready:
+            yield count, None
+            continue
+        chunk = os.read(process.stdout.fileno(), 1 << 16)
+        if not chunk:
+            return
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            count += 1
+            yield count, line.decode(errors="replace")
+
+
+def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in environment.items() if name not in FOREIGN_VARIABLES}
+    return kept | {"CGO_ENABLED": "0", "GOWORK": "off"}
+
+
+def _go(environment: Mapping[str, str]) -> str:
+    """The go command, after seeing that it is there and new enough.
+
+    Since 1.21 an older Go downloads the version that go.mod asks for by itself, unless GOTOOLCHAIN forbids it.
+    """
+    needed = ".".join(map(str, GO_MINIMUM))
+    remedy = (
+        f"The sandbox builds a Kubernetes control plane once, for which it needs Go {needed} or newer. Install it (see"
+        " https://go.dev/dl) so that `go` is on the PATH, or set KUBEBUILDER_ASSETS to a folder that holds"
+        f" {', '.join(PACKAGES)}."
+    )
+    go = shutil.which("go", path=environment.get("PATH", ""))
+    if go is None:
+        raise ToolchainError(f"Go was not found. {remedy}")
+    asked = subprocess.run(  # noqa: S603  # as above
+        [go, "env", "GOVERSION"],
+        cwd=MODULE_DIRECTORY,
+        env=_build_environment(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    version = re.match(r"go(\d+)\.(\d+)", asked.stdout)
+    if asked.returncode != 0 or version is None or (int(version[1]), int(version[2])) < GO_MINIMUM:
+        said = (asked.stderr or asked.stdout).strip()
+        raise ToolchainError(f"{go} is too old or does not work ({said}). {remedy}")
+    return go
+
+
+@contextlib.contextmanager
+def _only_builder(lock: Path, progress: BuildProgress) -> Iterator[None]:
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while not _try_lock(descriptor):
+            progress.waiting()
+            time.sleep(LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,207 @@
+"""How each component of the control plane is started: its command line, as values.
+
+All of them run in the sandbox's directory. etcd listens on Unix sockets there, so that no other user can reach it and
+it needs no port; the only TCP port of a sandbox is kube-apiserver's, on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from respread.sandbox.errors import SandboxError
+from respread.sandbox.options import SandboxOptions
+from respread.sandbox.stages import MANAGED_NODE_LABEL, stage_documents
+
+ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KWOK, KUBECTL = BINARIES = (
+    "etcd",
+    "kube-apiserver",
+    "kube-scheduler",
+    "kube-controller-manager",
+    "kwok",
+    "kubectl",
+)
+
+# Hosts of the form name:number make Unix sockets of that name in etcd's and kube-apiserver's working directory.
+ETCD_CLIENT_URL: Final = "unix://etcd:1"
+ETCD_PEER_URL: Final = "unix://etcd:2"
+SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc"
+CLIENT_LIMITS: Final = ("--kube-api-qps=2000", "--kube-api-burst=4000")
+"""So that a Deployment's scaling is not slowed down by the clients' own rate limits (20 to 50 requests a second)."""
+NODE_LEASE_SECONDS: Final = 40
+
+
+class Files(msgspec.Struct, frozen=True):
+    """The files of a sandbox, all below its directory."""
+
+    directory: Path
+
+    @property
+    def signing_key(self) -> Path:
+        """The private key of service account tokens."""
+        return self.directory / "service-account.key"
+
+    @property
+    def tokens(self) -> Path:
+        """Static tokens: the administrator's and each component's."""
+        return self.directory / "tokens.csv"
+
+    @property
+    def serving_certificate(self) -> Path:
+        """What kube-apiserver makes for itself at its start, together with the authority that signed it."""
+        return self.directory / "certificates" / "apiserver.crt"
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON object a line and request, if asked for."""
+        return self.directory / "audit.log"
+
+    @property
+    def audit_policy(self) -> Path:
+        """What is written to it."""
+        return self.directory / "audit-policy.yaml"
+
+    @property
+    def stages(self) -> Path:
+        """KWOK's configuration."""
+        return self.directory / "stages.yaml"
+
+    @property
+    def scheduler_configuration(self) -> Path:
+        """kube-scheduler's, if there is one."""
+        return self.directory / "scheduler-configuration.yaml"
+
+    def kubeconfig(self, user: str) -> Path:
+        """A user's kubeconfig; a component's user has its name."""
+        return self.directory / f"{user}.kubeconfig"
+
+    def log(self, component: str) -> Path:
+        """Where a component writes."""
+        return self.directory / f"{component}.log"
+
+
+def wanted(options: SandboxOptions) -> tuple[str, ...]:
+    """The components to run, in the order of their start."""
+    optional = {SCHEDULER: options.scheduler, CONTROLLER_MANAGER: options.controller_manager, KWOK: options.kwok}
+    return (ETCD, API_SERVER, *(name for name, asked in optional.items() if asked))
+
+
+def write_configurations(files: Files, options: SandboxOptions) -> None:
+    """Write the files that command lines name, except those with secrets."""
+    files.stages.write_text(stage_documents(options), encoding="utf-8")
+    if options.scheduler_configuration:
+        text = _scheduler_configuration(options.scheduler_configuration, files.kubeconfig(SCHEDULER))
+        files.scheduler_configuration.write_text(text, encoding="utf-8")
+    if options.audit:
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata"}],
+        }
+        files.audit_policy.write_text(yaml.safe_dump(policy), encoding="utf-8")
+
+
+def arguments(component: str, files: Files, port: int, options: SandboxOptions) -> list[str]:
+    """A component's command line without the program itself; `port` is kube-apiserver's."""
+    make = {
+        ETCD: _etcd,
+        API_SERVER: _api_server,
+        SCHEDULER: _scheduler,
+        CONTROLLER_MANAGER: _controller_manager,
+        KWOK: _kwok,
+    }[component]
+    return make(files, port, options)
+
+
+def environment(files: Files, inherited: Mapping[str, str]) -> dict[str, str]:
+    """A component's environment: nothing of the person's own, whose kubeconfig or proxy shall play no part."""
+    return {"PATH": inherited.get("PATH", ""), "HOME": str(files.directory), "TMPDIR": str(files.directory)}
+
+
+def _etcd(_files: Files, _port: int, _options: SandboxOptions) -> list[str]:
+    return [
+        "--name=sandbox",
+        "--data-dir=etcd",
+        "--unsafe-no-fsync",
+        f"--listen-client-urls={ETCD_CLIENT_URL}",
+        f"--advertise-client-urls={ETCD_CLIENT_URL}",
+        f"--listen-peer-urls={ETCD_PEER_URL}",
+        f"--initial-advertise-peer-urls={ETCD_PEER_URL}",
+        f"--initial-cluster=sandbox={ETCD_PEER_URL}",
+        "--quota-backend-bytes=4294967296",
+        "--log-level=warn",
+    ]
+
+
+def _api_server(files: Files, port: int, options: SandboxOptions) -> list[str]:
+    flags = [
+        f"--etcd-servers={ETCD_CLIENT_URL}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--permit-port-sharing",  # with the supervisor, which holds the port for us
+        f"--cert-dir={files.serving_certificate.parent}",
+        f"--token-auth-file={files.tokens}",
+        "--authorization-mode=RBAC",
+        f"--service-account-issuer={SERVICE_ACCOUNT_ISSUER}",
+        f"--service-account-key-file={files.signing_key}",
+        f"--service-account-signing-key-file={files.signing_key}",
+        "--service-cluster-ip-range=10.0.0.0/16",
+        "--endpoint-reconciler-type=none",  # 127.0.0.1 is not allowed as the address of an endpoint
+        "--profiling=false",
+    ]
+    if not options.controller_manager:
+        flags.append("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
+    if options.audit:
+        flags += [f"--audit-policy-file={files.audit_policy}", f"--audit-log-path={files.audit_log}"]
+    return [*flags, *options.apiserver_flags]
+
+
+def _scheduler(files: Files, _port: int, options: SandboxOptions) -> list[str]:
+    connection = [f"--kubeconfig={files.kubeconfig(SCHEDULER)}", "--leader-elect=false", *CLIENT_LIMITS]
+    if options.scheduler_configuration:
+        connection = [f"--config={files.scheduler_configuration}"]
+    return [*connection, "--secure-port=0", *options.scheduler_flags]
+
+
+def _controller_manager(files: Files, _port: int, options: SandboxOptions) -> list[str]:
+    return [
+        f"--kubeconfig={files.kubeconfig(CONTROLLER_MANAGER)}",
+        "--leader-elect=false",
+        "--secure-port=0",
+        *CLIENT_LIMITS,
+        f"--service-account-private-key-file={files.signing_key}",
+        f"--root-ca-file={files.serving_certificate}",
+        f"--node-monitor-grace-period={options.node_monitor_grace_seconds}s",
+        "--concurrent-deployment-syncs=20",
+        "--concurrent-replicaset-syncs=20",
+        "--concurrent-namespace-syncs=20",
+        *options.controller_manager_flags,
+    ]
+
+
+def _kwok(files: Files, _port: int, _options: SandboxOptions) -> list[str]:
+    return [
+        f"--kubeconfig={files.kubeconfig(KWOK)}",
+        f"--config={files.stages}",
+        f"--manage-nodes-with-label-selector={MANAGED_NODE_LABEL}",
+        f"--node-lease-duration-seconds={NODE_LEASE_SECONDS}",
+        "--cidr=10.64.0.0/10",
+    ]
+
+
+def _scheduler_configuration(text: str, kubeconfig: Path) -> str:
+    try:
+        configuration: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SandboxError(f"the scheduler configuration is not YAML: {error}") from None
+    if not isinstance(configuration, dict) or configuration.get("kind") != "KubeSchedulerConfiguration":
+        raise SandboxError("the scheduler configuration must be an object of kind KubeSchedulerConfiguration")
+    configuration["clientConnection"] = {"kubeconfig": str(kubeconfig), "qps": 2000, "burst": 4000}
+    configuration["leaderElection"] = {"leaderElect": False}
+    filled_in: str = yaml.safe_dump(configuration, sort_keys=False)
+    return filled_in

@@ -1,0 +1,88 @@
+"""What a sandbox can be asked to be."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from respread.sandbox.errors import SandboxError
+
+ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
+
+
+class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What one simulated node offers, as Kubernetes quantities."""
+
+    cpu: str = "8"
+    memory: str = "32Gi"
+    pods: int = 110
+    labels: dict[str, str] = {}
+    """Added to the well-known ones: hostname, zone, region, operating system and architecture."""
+    taints: tuple[dict[str, str], ...] = ()
+    """As in `spec.taints`: key, value, effect."""
+
+
+class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A sandbox's cluster and which components run it; the default is a whole one."""
+
+    nodes: int = 12
+    """Spread over the zones as evenly as can be, the first ones getting what is left over."""
+    zones: int = 3
+    """zone-a, zone-b, and so on."""
+    nodes_per_zone: tuple[int, ...] = ()
+    """Says both instead: (5, 3, 1) is five nodes in zone-a, three in zone-b and one in zone-c."""
+    shape: NodeShape = NodeShape()
+
+    scheduler: bool = True
+    controller_manager: bool = True
+    """Without it there are no default ServiceAccounts, so the ServiceAccount admission plugin is off as well, and nodes
+    keep the taints they were made with."""
+    kwok: bool = True
+    """Without it pods never start and, after 50 s, the controller manager finds the nodes unreachable."""
+
+    pod_ready_seconds: float = 0
+    """How long after it was scheduled a pod becomes Ready, at the earliest; up to 1 s later, since pods record whole
+    seconds. A pod's annotation `sandbox.respread.dev/ready-after-seconds` goes first; "never" leaves it running and not
+    Ready."""
+    pod_termination_seconds: float = 0
+    """How long a deleted pod terminates, within its grace period; `sandbox.respread.dev/terminate-after-seconds`
+    goes first."""
+    node_monitor_grace_seconds: int = 50
+    """How long a silent node stays Ready (kube-controller-manager --node-monitor-grace-period)."""
+
+    scheduler_configuration: str = ""
+    """A KubeSchedulerConfiguration as YAML; how it connects and elects is filled in."""
+    audit: bool = False
+    """Write every request's user, verb and resource to `Sandbox.audit_log`."""
+    apiserver_flags: tuple[str, ...] = ()
+    scheduler_flags: tuple[str, ...] = ()
+    controller_manager_flags: tuple[str, ...] = ()
+
+    def zone_sizes(self) -> dict[str, int]:
+        """Number of nodes of each zone.
+
+        Raises:
+            SandboxError: The numbers make no sense.
+
+        """
+        sizes = self.nodes_per_zone or self._even_sizes()
+        if any(size < 0 for size in sizes):
+            raise SandboxError(f"a zone cannot have {min(sizes)} nodes")
+        return {f"zone-{letters(index)}": size for index, size in enumerate(sizes)}
+
+    def _even_sizes(self) -> tuple[int, ...]:
+        if self.nodes < 0 or self.zones < 1:
+            raise SandboxError(f"a cluster needs at least 1 zone and 0 nodes, not {self.zones} and {self.nodes}")
+        each, left_over = divmod(self.nodes, self.zones)
+        return tuple(each + (1 if index < left_over else 0) for index in range(self.zones))
+
+
+def letters(index: int) -> str:
+    """0 is a, 25 is z, 26 is aa, as a spreadsheet names its columns."""
+    name = ""
+    index += 1
+    while index:
+        index, letter = divmod(index - 1, len(ALPHABET))
+        name = ALPHABET[letter] + name
+    return name

@@ -1,0 +1,288 @@
+"""A running control plane with simulated nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from respread.sandbox import components
+from respread.sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
+from respread.sandbox.binaries import Binaries
+from respread.sandbox.components import API_SERVER, KUBECTL, Files
+from respread.sandbox.credentials import kubeconfig, signing_key_pem, token, write_private
+from respread.sandbox.directory import claim
+from respread.sandbox.errors import ComponentError, SandboxError, last_lines
+from respread.sandbox.nodes import SimulatedNodes
+from respread.sandbox.options import SandboxOptions
+from respread.sandbox.supervised import SupervisedProcesses
+
+ADMINISTRATOR: Final = "admin"
+POLL_SECONDS: Final = 0.03
+START_SECONDS: Final = 120
+NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
+SLOW_HOOKS: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
+"""Post-start hooks of kube-apiserver that the components, being administrators, need not wait for."""
+
+
+class Sandbox:
+    """A control plane of this process's own; use it as a context manager, or call close.
+
+    Whatever happens to this process, no component and no file of the sandbox outlives it, unless it was detached.
+    """
+
+    def __init__(
+        self, files: Files, processes: SupervisedProcesses, binaries: Binaries, options: SandboxOptions
+    ) -> None:
+        """Take the parts of a sandbox that does not run yet; use `start`."""
+        self.options = options
+        self.files = files
+        self._processes = processes
+        self._binaries = binaries
+        self._port = processes.reserve_port()
+        self._api: SandboxApi | None = None
+
+    @classmethod
+    def start(
+        cls, options: SandboxOptions | None = None, *, name: str | None = None, binaries: Binaries | None = None
+    ) -> Self:
+        """Start a control plane and return when it and its nodes are ready, some 4 s later.
+
+        Args:
+            options: What it shall be; by default 12 nodes in 3 zones and all components.
+            name: Under which `respread sandbox status` shows it; no other living sandbox may have it.
+            binaries: Where its programs are; by default found, or built, which takes minutes the first time.
+
+        Raises:
+            SandboxError: It cannot be started; everything that was is stopped again.
+
+        """
+        options = options or SandboxOptions()
+        options.zone_sizes()  # wrong numbers are found before anything is started
+        binaries = binaries or Binaries.find_or_build()
+        directory = claim(name)
+        try:
+            processes = SupervisedProcesses(directory.path, directory.lock_fd)
+        finally:
+            os.close(directory.lock_fd)  # the supervisor has inherited it
+        try:
+            sandbox = cls(Files(directory.path), processes, binaries, options)
+            sandbox._boot()  # a constructor's second half
+        except BaseException:
+            processes.close()
+            raise
+        return sandbox
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything and remove all files, within a moment; a second time does nothing."""
+        if self._api is not None:
+            self._api.close()
+        self._processes.close()
+
+    def detach(self) -> None:
+        """Let it run on without this process, until `respread sandbox down` or SIGTERM to its supervisor."""
+        self._processes.detach()
+
+    # -- using it ------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Its own, or a made-up one; the kubeconfig's context has it as well."""
+        return self.files.directory.name
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.files.kubeconfig(ADMINISTRATOR)
+
+    @property
+    def supervisor_pid(self) -> int:
+        """The process that holds the components; SIGTERM to it ends the sandbox."""
+        return self._processes.pid
+
+    @property
+    def api(self) -> SandboxApi:
+        """Requests as the administrator; `api.client` is the pykube-ng client itself."""
+        if self._api is None:
+            raise SandboxError("this sandbox has not been started")
+        return self._api
+
+    @property
+    def nodes(self) -> SimulatedNodes:
+        """Its nodes: add, remove, cordon, fail and recover them."""
+        return SimulatedNodes(self.api)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
+        """Run kubectl, by default as the administrator, and return what it prints.
+
+        Raises:
+            SandboxError: It failed; the message is what it said.
+
+        """
+        command = [
+            str(self._binaries.path(KUBECTL)),
+            f"--kubeconfig={kubeconfig or self.kubeconfig}",
+            f"--cache-dir={self.files.directory / 'kubectl-cache'}",
+            *arguments,
+        ]
+        environment = components.environment(self.files, os.environ)
+        done = subprocess.run(  # noqa: S603  # our own kubectl, with a test's or the product's own arguments
+            command, input=stdin, capture_output=True, text=True, check=False, env=environment
+        )
+        if done.returncode != 0:
+            raise SandboxError(f"kubectl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    def apply(self, manifests: Path | str) -> str:
+        """`kubectl apply` a file, a folder (with a kustomization.yaml: as kustomize), or YAML text."""
+        if isinstance(manifests, str):
+            return self.kubectl("apply", "-f", "-", stdin=manifests)
+        option = "-k" if (manifests / "kustomization.yaml").exists() else "-f"
+        return self.kubectl("apply", option, str(manifests))
+
+    def create_namespace(self, name: str) -> str:
+        """Create a namespace, wait until it takes pods (it has its default ServiceAccount), and return its name."""
+        self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        if self.options.controller_manager:
+            self._wait(lambda: self._has_default_service_account(name), f"the default ServiceAccount of {name}")
+        return name
+
+    def kubeconfig_for_service_account(self, namespace: str, name: str, *, expiration_seconds: int = 86400) -> Path:
+        """A kubeconfig with a fresh token of a ServiceAccount (TokenRequest), with that account's rights and no others.
+
+        A second call writes the same file anew, at once: a process that re-reads it sees a rotated token.
+        """
+        body = {"spec": {"expirationSeconds": expiration_seconds}}
+        answer = self.api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
+        user = f"{namespace}.{name}"
+        return self._write_kubeconfig(user, answer["status"]["token"])
+
+    # -- its components ------------------------------------------------------------------------------------------
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Those it was started with."""
+        return components.wanted(self.options)
+
+    def process_id(self, component: str) -> int:
+        """Of a component that runs.
+
+        Raises:
+            SandboxError: There is none of that name, or it has been stopped.
+
+        """
+        status = self._processes.status().get(component)
+        if status is None or status.exit is not None:
+            raise SandboxError(f"{component} does not run in this sandbox")
+        return status.pid
+
+    def log(self, component: str) -> Path:
+        """The file a component writes its log to; a restart appends."""
+        return self.files.log(component)
+
+    def stop_component(self, component: str) -> None:
+        """End a component at once (SIGKILL), as a crash would."""
+        self._processes.send_signal(component, signal.SIGKILL)
+
+    def start_component(self, component: str) -> None:
+        """Start a component that was stopped, with all its data; kube-apiserver is ready again when this returns."""
+        self._spawn(component)
+        if component == API_SERVER:
+            self._wait(self._is_ready, API_SERVER)
+
+    def freeze_component(self, component: str) -> None:
+        """Stop a component from running without ending it (SIGSTOP)."""
+        self._processes.send_signal(component, signal.SIGSTOP)
+
+    def thaw_component(self, component: str) -> None:
+        """Let a frozen component go on (SIGCONT)."""
+        self._processes.send_signal(component, signal.SIGCONT)
+
+    # -- starting it ---------------------------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        first, others = self.components[:2], self.components[2:]
+        users = {user: token() for user in (ADMINISTRATOR, *others)}
+        lines = [f'{secret},{user},{user},"system:masters"\n' for user, secret in users.items()]
+        write_private(self.files.tokens, "".join(lines))
+        write_private(self.files.signing_key, signing_key_pem())
+        components.write_configurations(self.files, self.options)
+        for component in first:
+            self._spawn(component)
+        self._wait(self.files.serving_certificate.exists, f"{API_SERVER} to write its certificate")
+        for user, secret in users.items():
+            self._write_kubeconfig(user, secret)
+        self._api = SandboxApi(self.kubeconfig)
+        self._wait(lambda: self._is_ready(*SLOW_HOOKS), API_SERVER)
+        for component in others:
+            self._spawn(component)
+        for zone, size in self.options.zone_sizes().items():
+            self.nodes.add(size, zone, self.options.shape)
+        self._wait(self._is_ready, API_SERVER)
+        if self.options.controller_manager:
+            self._wait(lambda: self._has_default_service_account("default"), "the default ServiceAccount")
+            self._wait(self._all_nodes_ready, "all nodes to be Ready")
+
+    def _spawn(self, component: str) -> None:
+        arguments = components.arguments(component, self.files, self._port, self.options)
+        environment = components.environment(self.files, os.environ)
+        program = str(self._binaries.path(component))
+        self._processes.spawn(component, [program, *arguments], environment, self.log(component))
+
+    def _write_kubeconfig(self, user: str, secret: str) -> Path:
+        file = self.files.kubeconfig(user)
+        authority = self.files.serving_certificate
+        write_private(
+            file,
+            kubeconfig(name=self.name, server=self.server, certificate_authority=authority, user=user, token=secret),
+        )
+        return file
+
+    def _is_ready(self, *without_hooks: str) -> bool:
+        excluded = "&".join(f"exclude=poststarthook/{hook}" for hook in without_hooks)
+        try:
+            self.api.get(f"/readyz?{excluded}")
+        except (ApiError, *CONNECTION_ERRORS):
+            return False
+        return True
+
+    def _has_default_service_account(self, namespace: str) -> bool:
+        return self.api.exists(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+
+    def _all_nodes_ready(self) -> bool:
+        nodes: list[dict[str, Any]] = self.api.get("/api/v1/nodes?resourceVersion=0")["items"]
+        taints = (taint["key"] for node in nodes for taint in node["spec"].get("taints", ()))
+        return len(nodes) == sum(self.options.zone_sizes().values()) and NOT_READY_TAINT not in taints
+
+    def _wait(self, until: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not until():
+            self._check_components()
+            if time.monotonic() > deadline:
+                message = f"waited {START_SECONDS} s for {what}; {API_SERVER} says:\n{last_lines(self.log(API_SERVER))}"
+                raise ComponentError(message)
+            time.sleep(POLL_SECONDS)
+
+    def _check_components(self) -> None:
+        for component, status in self._processes.status().items():
+            if status.exit not in (None, -signal.SIGKILL):  # killed ones were stopped on purpose
+                message = f"{component} ended with exit code {status.exit}:\n{last_lines(self.log(component))}"
+                raise ComponentError(message)

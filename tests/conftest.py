@@ -1,0 +1,96 @@
+"""Fixtures of all tests: above all real control planes, each with simulated nodes.
+
+Booting one takes about 3 s, so a test can have a cluster of its own:
+
+`sandbox`
+    a whole one (12 nodes in 3 zones) for each module; its tests keep apart by `namespace`.
+`fresh_sandbox`
+    the same for one test alone.
+`start_sandbox`
+    a function that starts one to measure, such as `start_sandbox(SandboxOptions(nodes_per_zone=(5, 3, 1)))`; stopped
+    after the test.
+`api_sandbox`
+    only etcd and kube-apiserver, one for all tests of a worker: for what the API server alone decides.
+
+A test that uses any of them is marked `controlplane` by itself. Missing programs are built before the first test runs,
+when one of the selected tests needs them, so that no test's time limit can interrupt the build.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from respread.sandbox import Binaries, Sandbox, SandboxOptions
+
+SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "api_sandbox", "binaries"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects by the mark
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SANDBOX_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.controlplane)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build missing programs now, in whichever process has tests that need them, and show it.
+
+    Under xdist that is every worker: one builds, the others wait for it, and standard error is that of the terminal.
+    """
+    needed = any(item.get_closest_marker("controlplane") for item in session.items)
+    if not needed or session.config.option.collectonly or not Binaries.find()[1]:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        sys.stderr.write("\n")
+        Binaries.find_or_build()
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Binaries:
+    """The control plane's programs."""
+    return Binaries.find_or_build()
+
+
+@pytest.fixture(scope="module")
+def sandbox(binaries: Binaries) -> Iterator[Sandbox]:
+    """A whole control plane for this module: 12 nodes in 3 zones."""
+    with Sandbox.start(binaries=binaries) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new namespace in the module's sandbox, deleted after the test without waiting for it."""
+    words = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:50].strip("-")
+    name = sandbox.create_namespace(f"{words}-{secrets.token_hex(3)}")
+    yield name
+    sandbox.api.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def fresh_sandbox(binaries: Binaries) -> Iterator[Sandbox]:
+    """A whole control plane for this test alone: 12 nodes in 3 zones."""
+    with Sandbox.start(binaries=binaries) as running:
+        yield running
+
+
+@pytest.fixture
+def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], Sandbox]]:
+    """Start control planes to measure; all are stopped after the test."""
+    with ExitStack() as running:
+        yield lambda options: running.enter_context(Sandbox.start(options, binaries=binaries))
+
+
+@pytest.fixture(scope="session")
+def api_sandbox(binaries: Binaries) -> Iterator[Sandbox]:
+    """Only etcd and kube-apiserver, without nodes, shared by all tests of this worker."""
+    options = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
+    with Sandbox.start(options, binaries=binaries) as running:
+        yield running

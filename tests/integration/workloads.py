@@ -1,0 +1,105 @@
+"""Deployments with topology spread constraints, and waiting for what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from respread.sandbox import Sandbox
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def constraint(
+    topology_key: str, app: str, *, max_skew: int = 1, when_unsatisfiable: str = "DoNotSchedule", **fields: Any
+) -> dict[str, Any]:
+    """A topology spread constraint over the pods of an app; more fields as Kubernetes names them."""
+    return {
+        "maxSkew": max_skew,
+        "topologyKey": topology_key,
+        "whenUnsatisfiable": when_unsatisfiable,
+        "labelSelector": {"matchLabels": {"app": app}},
+        **fields,
+    }
+
+
+def deployment(
+    name: str,
+    *,
+    replicas: int,
+    constraints: Sequence[dict[str, Any]] = (),
+    cpu: str = "100m",
+    annotations: dict[str, str] | None = None,
+    **pod_spec: Any,
+) -> dict[str, Any]:
+    """A Deployment whose pods have the label app=name; more fields of the pod's spec as Kubernetes names them."""
+    labels = {"app": name}
+    container = {"name": "main", "image": "simulated", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+    spec = {"containers": [container], "topologySpreadConstraints": list(constraints), **pod_spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels, "annotations": annotations or {}}, "spec": spec},
+        },
+    }
+
+
+def create_deployment(sandbox: Sandbox, namespace: str, manifest: dict[str, Any]) -> None:
+    """Create it; its pods come later."""
+    sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", manifest)
+
+
+def scale(sandbox: Sandbox, namespace: str, name: str, replicas: int) -> None:
+    """Set a Deployment's number of replicas."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"
+    sandbox.api.request("PATCH", path, {"spec": {"replicas": replicas}})
+
+
+def pods(sandbox: Sandbox, namespace: str, app: str | None = None) -> list[dict[str, Any]]:
+    """The pods of an app, or all of a namespace, terminating ones included."""
+    selector = f"?labelSelector=app%3D{app}" if app else ""
+    items: list[dict[str, Any]] = sandbox.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
+    return items
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether it has the condition Ready and is not being deleted."""
+    conditions = pod["status"].get("conditions", ())
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def pods_per_domain(sandbox: Sandbox, namespace: str, app: str, topology_key: str = ZONE) -> dict[str, int]:
+    """How many pods of an app each domain that has a node has; terminating pods do not count, as for the scheduler."""
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}
+    counts = Counter({labels[topology_key]: 0 for labels in nodes.values() if topology_key in labels})
+    for pod in pods(sandbox, namespace, app):
+        if "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
+            counts[nodes[pod["spec"]["nodeName"]][topology_key]] += 1
+    return dict(counts)
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60) -> None:
+    """Wait for something to become true; it is asked ten times a second."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s for {what}")
+        time.sleep(0.1)
+
+
+def wait_for_ready_pods(sandbox: Sandbox, namespace: str, app: str, count: int, *, seconds: float = 60) -> None:
+    """Wait until an app has exactly so many pods and all of them are Ready."""
+
+    def settled() -> bool:
+        found = pods(sandbox, namespace, app)
+        return len(found) == count and all(is_ready(pod) for pod in found)
+
+    wait_until(settled, f"{count} Ready pods of {app}", seconds=seconds)
