@@ -21,7 +21,7 @@ from respread.cluster.annotations import (
     PREFER_NO_EVICTION,
     SAFE_TO_EVICT,
 )
-from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
 
@@ -35,7 +35,7 @@ NEVER: Final = "never"
 """The value of the annotation `respread.dev/evict` that keeps a pod where it is."""
 
 _REPLACING: Final = {"ReplicaSet": "apps", "StatefulSet": "apps", "ReplicationController": ""}
-"""The controllers, with their API group, that are known to bring back the pod that was evicted."""
+"""The controllers, with their API group, that replace a pod that was evicted by one of the same template."""
 _DELETION_COST: Final = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
 _DELETION_COST_BITS: Final = 31
 
@@ -105,7 +105,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
             now: the time, with a time zone.
         """
         return (
-            _by_kind(pod)
+            why_not_replaced(pod)
             or self._by_owner(pod)
             or _by_annotation(pod)
             or self._by_priority(pod)
@@ -198,13 +198,8 @@ def deletion_cost(pod: Pod) -> int:
     return cost if -(1 << _DELETION_COST_BITS) <= cost < 1 << _DELETION_COST_BITS else 0
 
 
-def brings_back_its_pods(controller: OwnerReference) -> bool:
-    """Tell whether a controller is known to replace an evicted pod by one of the same template."""
-    group = _REPLACING.get(controller.kind)
-    return group is not None and controller.api_version.rpartition("/")[0] == group
-
-
-def _by_kind(pod: Pod) -> Held | None:
+def why_not_replaced(pod: Pod) -> Held | None:
+    """Return why no pod like it is known to come in a pod's place, or None if its controller makes one."""
     controller = pod.controller
     if pod.is_mirror or (controller is not None and controller.kind == "Node"):
         return Held(Reason.MIRROR_POD, "it mirrors a static pod, which the kubelet runs whatever the API says")
@@ -212,7 +207,7 @@ def _by_kind(pod: Pod) -> Held | None:
         return Held(Reason.BARE_POD, "no controller owns it, so nothing would replace it")
     if controller.kind == "DaemonSet":
         return Held(Reason.DAEMON_SET_POD, f"DaemonSet {controller.name} runs one on each of its nodes")
-    if not brings_back_its_pods(controller):
+    if _REPLACING.get(controller.kind) != controller.api_version.rpartition("/")[0]:
         return Held(
             Reason.UNKNOWN_REPLACEMENT,
             f"what {controller.kind} {controller.name} ({controller.api_version}) would put in its place is not known; "

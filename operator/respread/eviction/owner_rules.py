@@ -1,0 +1,147 @@
+"""Whether a controller is at rest: evicting one of its pods now makes it bring back one just like it, and only that.
+
+This is what keeps a skew from being cured twice when nobody remembers the first cure. After a restart, a lost lease or
+a watch that silently stopped, a pod that somebody evicted is missing from its controller's count until its replacement
+is there; so every controller is read fresh before one of its pods is evicted, and what we watched has to agree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.eviction.owner_reading import ControllerObject, ListedPod, OwnerReading
+from respread.planning.held import Held
+
+_REVISION_LABEL: Final = "controller-revision-hash"
+
+
+def why_not_at_rest(
+    reading: OwnerReading, pod: Pod, known: Iterable[Pod], leaving: Collection[str] = (), unreplaced: int = 0
+) -> Held | None:
+    """Return why a pod's controller is not at rest, or None if it is.
+
+    Args:
+        reading: the controller, read fresh.
+        pod: the pod that is to be evicted.
+        known: the controller's pods as we watched them.
+        leaving: UIDs of the controller's pods that we evicted ourselves and whose move is still in flight.
+        unreplaced: how many of these moves have no replacement yet.
+    """
+    active = [each for each in reading.pods if each.active and each.metadata.uid not in leaving]
+    return (
+        _of_controller(reading.kind, reading.controller)
+        or (_of_deployment(reading.deployment, reading.controller) if reading.deployment is not None else None)
+        or _of_count(reading, active, unreplaced)
+        or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
+        or _of_view(active, pod, known, leaving)
+    )
+
+
+def _of_controller(kind: str, controller: ControllerObject) -> Held | None:
+    named = f"{kind} {controller.metadata.name}"
+    if controller.metadata.deletion_timestamp is not None:
+        return Held(Reason.UNKNOWN_REPLACEMENT, f"{named} is being deleted: nothing would replace the pod")
+    if controller.status.observed_generation < controller.metadata.generation:
+        return Held(Reason.IN_MOTION, f"{named} has changed and its controller has not caught up with that yet")
+    return None
+
+
+def _of_deployment(deployment: ControllerObject, replica_set: ControllerObject) -> Held | None:
+    """A rollout is over when no pod is of an older template, as `kubectl rollout status` sees it."""
+    named = f"Deployment {deployment.metadata.name}"
+    if (held := _of_controller("Deployment", deployment)) is not None:
+        return held
+    older = deployment.status.replicas - deployment.status.updated_replicas
+    if older > 0:
+        if deployment.spec.paused:
+            return Held(
+                Reason.PROTECTED_POD,
+                f"{named} is paused in the middle of a rollout, {older} of its pods are of an older template: "
+                "resume it, or roll it back",
+            )
+        return Held(Reason.IN_MOTION, f"{named} is being rolled out: {older} of its pods are of an older template")
+    if deployment.spec.replicas != replica_set.spec.replicas:
+        return Held(
+            Reason.IN_MOTION,
+            f"{named} wants {deployment.spec.replicas} pods and has told its ReplicaSet {replica_set.metadata.name} "
+            f"{replica_set.spec.replicas}: it is being scaled or rolled out",
+        )
+    return None
+
+
+def _of_count(reading: OwnerReading, active: Collection[ListedPod], unreplaced: int) -> Held | None:
+    named = f"{reading.kind} {reading.controller.metadata.name}"
+    wanted = reading.controller.spec.replicas
+    if len(active) > wanted:
+        return Held(
+            Reason.IN_MOTION,
+            f"{named} has {len(active)} pods and wants {wanted}: being scaled down, it would not replace the pod",
+        )
+    if len(active) + unreplaced < wanted:
+        return Held(
+            Reason.IN_MOTION, f"{named} has {len(active)} pods and wants {wanted}: a replacement is still to come"
+        )
+    return None
+
+
+def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], pod: Pod) -> Held | None:
+    """Every pod has to be of the revision that the StatefulSet would make it anew from."""
+    name = stateful_set.metadata.name
+    rolls_by_itself = stateful_set.spec.update_strategy.type == "RollingUpdate"
+    for each in sorted(active, key=lambda each: each.metadata.uid != pod.uid):
+        has = each.metadata.labels.get(_REVISION_LABEL)
+        would_have = _revision_of_ordinal(stateful_set, _ordinal(each.metadata.name))
+        if has == would_have:
+            continue
+        if each.metadata.uid == pod.uid and not rolls_by_itself:
+            return Held(
+                Reason.PROTECTED_POD,
+                f"StatefulSet {name} would bring it back at revision {would_have} instead of {has}, and its update "
+                "strategy leaves that to people",
+            )
+        if rolls_by_itself:
+            return Held(
+                Reason.IN_MOTION,
+                f"StatefulSet {name} is being rolled out: {each.metadata.name} is still at revision {has}",
+            )
+    return None
+
+
+def _revision_of_ordinal(stateful_set: ControllerObject, ordinal: int) -> str:
+    """Mirrors `newVersionedStatefulSetPod`."""
+    spec, status = stateful_set.spec, stateful_set.status
+    rolling = spec.update_strategy.rolling_update
+    if rolling is not None:
+        stays = ordinal < spec.ordinals.start + rolling.partition
+    elif spec.update_strategy.type == "RollingUpdate":
+        stays = ordinal < spec.ordinals.start + status.current_replicas
+    else:
+        stays = False
+    return status.current_revision if stays else status.update_revision
+
+
+def _ordinal(pod_name: str) -> int:
+    digits = pod_name.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leaving: Collection[str]) -> Held | None:
+    """The plan was made from what we watched: it holds only if that is how it is."""
+    there = {(each.metadata.uid, each.spec.node_name): each.metadata.name for each in active}
+    watched = {
+        (each.uid, each.node_name): each.name
+        for each in known
+        if not each.terminating and not each.finished and each.uid not in leaving
+    }
+    if (pod.uid, pod.node_name) not in there:
+        return Held(Reason.IN_MOTION, "it is not where it was when the plan was made")
+    differing = [name for where, name in (there | watched).items() if (where in there) != (where in watched)]
+    if differing:
+        return Held(
+            Reason.IN_MOTION,
+            f"pods of its workload have changed since the plan was made ({', '.join(sorted(set(differing))[:5])})",
+        )
+    return None

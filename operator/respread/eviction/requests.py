@@ -1,0 +1,117 @@
+"""Requests through the official client, without its models: status, body and what went wrong on the way.
+
+The models of `kubernetes.aio` take longer to build than the API server takes to answer, and its exceptions hide whether
+a request was ever sent. Its `ApiClient` still does what is worth having: addresses, TLS, credentials and their renewal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final, Literal
+
+import aiohttp
+import msgspec
+from kubernetes.aio.client import ApiClient
+
+Method = Literal["GET", "POST", "PUT"]
+
+CONNECT_TIMEOUT_SECONDS: Final = 5.0
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server answered."""
+
+    status_code: int
+    body: bytes
+    retry_after_seconds: float | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it did what it was asked to."""
+        return HTTPStatus.OK <= self.status_code < HTTPStatus.MULTIPLE_CHOICES
+
+
+class NoResponseError(Exception):
+    """The API server did not answer.
+
+    Args:
+        message: what went wrong on the way.
+        sent: whether the request may have reached the API server and been carried out there.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sent = sent
+
+
+class Requests:
+    """Sends requests to the API server. Nothing is ever sent twice: who asks decides whether to ask again."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: ApiClient) -> None:
+        """Send requests through a client of `kubernetes.aio`, which the caller makes and closes."""
+        self._client = client
+
+    async def send(
+        self,
+        method: Method,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout_seconds: float,
+    ) -> Response:
+        """Send one request and return what came back, whatever the status code.
+
+        Args:
+            method: the HTTP method.
+            path: a template such as `/api/v1/namespaces/{namespace}/pods/{name}`.
+            names: what to put into the template; it is quoted.
+            query: parameters of the query.
+            body: an object to send as JSON.
+            timeout_seconds: for all of it, from the connection to the last byte of the answer.
+
+        Raises:
+            NoResponseError: no answer came, or not all of it.
+        """
+        client: Any = self._client  # its methods have no annotations
+        try:
+            method_, url, headers, body_, _ = await client.param_serialize(
+                method,
+                path,
+                path_params=dict(names),
+                query_params=list((query or {}).items()),
+                header_params={"Accept": "application/json"},
+                body=None if body is None else dict(body),
+                auth_settings=["BearerToken"],
+            )
+            timeout = aiohttp.ClientTimeout(
+                total=timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)
+            )
+            raw = await client.call_api(method_, url, headers, body_, _request_timeout=timeout)
+            content: bytes = await raw.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+            raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
+        return Response(
+            status_code=raw.status,
+            body=content,
+            retry_after_seconds=_seconds(raw.getheader("Retry-After")),
+        )
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _seconds(header: str | None) -> float | None:
+    """Read a Retry-After header in seconds, as Kubernetes writes it; a date, as proxies may write, is passed over."""
+    try:
+        return None if header is None else max(0.0, float(header))
+    except ValueError:
+        return None
