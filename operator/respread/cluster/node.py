@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from immutables import Map
 
-from respread.cluster.meta import Labels
+from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.pod import Resources, TaintEffect
 
 
@@ -28,3 +28,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     ready: bool = True
     allocatable: Resources = Map()
     """`pods` is the number of pods the node takes."""
+
+    @property
+    def key(self) -> ObjectKey:
+        """The node's name, with an empty namespace."""
+        return ObjectKey("", self.name)

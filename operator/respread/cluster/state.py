@@ -7,7 +7,7 @@ is the same object in both, so that whoever derives something from a part may ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -140,7 +140,7 @@ class ClusterState:
         gone: list[Change] = [(key, None) for key in self.keys(resource) if key not in listed]
         return self.apply(resource, [*gone, *listed.items()])
 
-    def keys(self, resource: str) -> Iterable[ObjectKey]:
+    def keys(self, resource: str) -> Collection[ObjectKey]:
         """Return the keys of all objects held of a resource."""
         if resource == "pods":
             return self._snapshot.pods.keys()

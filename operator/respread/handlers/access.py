@@ -1,0 +1,129 @@
+"""How the API server is reached: from within the cluster or by a kubeconfig, as kubectl and client-go would."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import kopf
+from kubernetes import client, config
+
+# The client's own functions carry no types.
+_load_kube_config: Callable[..., None] = config.load_kube_config
+_list_contexts: Callable[..., tuple[list[dict[str, Any]], dict[str, Any]]] = config.list_kube_config_contexts
+_load_in_cluster: Callable[..., None] = config.load_incluster_config
+
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class AccessError(Exception):
+    """No API server is configured, or its credentials can't be had."""
+
+
+class ClusterAccess:
+    """One API server, with the credentials for it as they are now.
+
+    Credentials change while the operator runs: the kubelet replaces a ServiceAccount's token well before its hour is
+    over, and exec plugins issue short-lived ones. So they are asked for at every request; what has not expired costs
+    nothing.
+    """
+
+    __slots__ = ("_configuration", "_lock", "namespace", "ssl_context")
+
+    def __init__(self, configuration: client.Configuration, namespace: str) -> None:
+        self._configuration = configuration
+        self._lock = asyncio.Lock()
+        self.namespace = namespace
+        """The operator's own namespace in a cluster, the context's elsewhere."""
+        self.ssl_context: ssl.SSLContext = _connection_info(configuration).as_ssl_context()
+
+    @property
+    def server(self) -> str:
+        """The API server's address, with the path prefix if it has one, without a slash at the end."""
+        return str(self._configuration.host).rstrip("/")
+
+    @property
+    def server_name(self) -> str | None:
+        """The name to expect in the API server's certificate, if it is another than the address."""
+        name: str | None = self._configuration.tls_server_name
+        return name or None
+
+    @property
+    def proxy(self) -> str | None:
+        """The kubeconfig's `proxy-url`; without it the proxies of the environment count."""
+        proxy: str | None = self._configuration.proxy
+        return proxy or None
+
+    async def authorization(self) -> str | None:
+        """Return the value of the Authorization header, or None where a client certificate says who we are."""
+        renew: object = self._configuration.refresh_api_key_hook
+        if renew is None:
+            return _authorization(self._configuration)
+        async with self._lock:  # a plugin must not be run twice at a time
+            return await asyncio.to_thread(_authorization, self._configuration)
+
+
+def load_access(*, kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
+    """Find the API server and the credentials for it; may read files and run an exec plugin, so it may take a while.
+
+    What is said explicitly counts: a kubeconfig or context that is given, else the files of `KUBECONFIG`, else the
+    pod's ServiceAccount, else `~/.kube/config`.
+
+    Args:
+        kubeconfig: A kubeconfig, or several joined as in `KUBECONFIG`.
+        context: A context of it; its current one if left out.
+
+    Raises:
+        AccessError: if there is none, or it can't be read or used.
+    """
+    configuration = client.Configuration(
+        proxy=""
+    )  # not None: that would take the environment's, without its exceptions
+    files = kubeconfig or os.environ.get("KUBECONFIG") or None
+    if files is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return _in_cluster(configuration)
+    shown = files or "~/.kube/config"
+    try:
+        _load_kube_config(config_file=shown, context=context, client_configuration=configuration)
+        contexts, current = _list_contexts(config_file=shown)
+        chosen = current if context is None else next(each for each in contexts if each["name"] == context)
+        return ClusterAccess(configuration, chosen["context"].get("namespace") or "default")
+    except (config.ConfigException, OSError, ValueError, ssl.SSLError) as error:
+        raise AccessError(
+            f"no access to a cluster through the kubeconfig {shown}: {error}. Give one by --kubeconfig or KUBECONFIG "
+            "(and --context), or run in a cluster"
+        ) from error
+
+
+def _in_cluster(configuration: client.Configuration) -> ClusterAccess:
+    try:
+        _load_in_cluster(client_configuration=configuration)
+        return ClusterAccess(configuration, _NAMESPACE_FILE.read_text(encoding="utf-8").strip())
+    except (config.ConfigException, OSError, ssl.SSLError) as error:
+        raise AccessError(
+            f"no access to the cluster through the pod's ServiceAccount: {error}. Does the pod have a "
+            "ServiceAccount whose token is mounted (automountServiceAccountToken)?"
+        ) from error
+
+
+def _authorization(configuration: client.Configuration) -> str | None:
+    value: str | None = configuration.get_api_key_with_prefix("BearerToken")
+    if not value:
+        return None
+    scheme, _, credentials = value.strip().partition(" ")
+    # The client writes the in-cluster token's scheme in lower case, and keeps a newline that a hand-made file ends in.
+    return f"{scheme.capitalize()} {credentials.strip()}"
+
+
+def _connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+    )

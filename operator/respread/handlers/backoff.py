@@ -1,0 +1,55 @@
+"""How long to wait before trying again: longer each time, never in step with others, and never giving up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+
+class Backoffs:
+    """Delays in seconds, doubling up to a greatest one, each with up to half of it taken off at random; endless.
+
+    Iterating starts from the least delay each time. Kopf takes this for its retries, which then never run out: a
+    restart of the operator would not bring an API server back.
+    """
+
+    __slots__ = ("_greatest_seconds", "_least_seconds", "_random")
+
+    def __init__(
+        self, *, least_seconds: float = 0.5, greatest_seconds: float = 30.0, generator: random.Random | None = None
+    ) -> None:
+        self._least_seconds = least_seconds
+        self._greatest_seconds = greatest_seconds
+        self._random = generator or random.Random()  # noqa: S311 - spreads load, keeps no secret
+
+    def __iter__(self) -> Iterator[float]:
+        """Yield delays for ever."""
+        delay_seconds = self._least_seconds
+        while True:
+            yield delay_seconds * self._random.uniform(0.5, 1.0)
+            delay_seconds = min(delay_seconds * 2, self._greatest_seconds)
+
+
+class Backoff:
+    """The back-off of one thing that fails and succeeds again."""
+
+    __slots__ = ("_backoffs", "_delays")
+
+    def __init__(self, backoffs: Backoffs | None = None) -> None:
+        self._backoffs = backoffs or Backoffs()
+        self._delays: Iterator[float] | None = None
+
+    @property
+    def failing(self) -> bool:
+        """Whether it failed since it last succeeded."""
+        return self._delays is not None
+
+    def failed(self) -> float:
+        """Note a failure, and return for how many seconds to wait."""
+        if self._delays is None:
+            self._delays = iter(self._backoffs)
+        return next(self._delays)
+
+    def succeeded(self) -> None:
+        """Note a success: the next failure starts from the least delay."""
+        self._delays = None

@@ -1,0 +1,70 @@
+"""Waiting for the product's own kinds to be installed.
+
+Kopf looks once, at its start, for what there is to watch. The CustomResourceDefinitions may come a moment after the
+operator, when both are applied together, or when someone reads the log and applies them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final
+
+import aiohttp
+
+from respread.api.policy import API_VERSION
+from respread.cluster.decode import Kind
+from respread.handlers.access import ClusterAccess
+from respread.handlers.backoff import Backoff, Backoffs
+from respread.handlers.health import WatchHealth
+from respread.handlers.resources import full_name
+from respread.handlers.session import open_session
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+_REQUEST_SECONDS: Final = 10
+
+
+async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, health: WatchHealth) -> None:
+    """Wait until the API server serves all of these kinds, which are of our own group.
+
+    Whatever is in the way is logged whenever it changes, and is what readiness says meanwhile.
+    """
+    kinds = tuple(kinds)
+    backoff = Backoff(Backoffs(least_seconds=0.5, greatest_seconds=5))
+    last_problem = ""
+    async with open_session(access, {}) as session:
+        while True:
+            problem = await _problem(session, access.server, kinds)
+            if not problem:
+                return
+            for kind in kinds:
+                health.asked(kind.resource)
+                health.hindered(kind.resource, problem)
+            if problem != last_problem:
+                _log.error("Waiting for the cluster before anything can be watched", problem=problem)
+                last_problem = problem
+            await asyncio.sleep(backoff.failed())
+
+
+async def _problem(session: aiohttp.ClientSession, server: str, kinds: tuple[Kind, ...]) -> str:
+    """Return what keeps these kinds from being there, or nothing if they are."""
+    try:
+        async with session.get(
+            f"{server}/apis/{API_VERSION}", timeout=aiohttp.ClientTimeout(total=_REQUEST_SECONDS)
+        ) as response:
+            if response.status not in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
+                return f"the API server answers {response.status} {response.reason} to who asks for {API_VERSION}"
+            document = await response.json(content_type=None) if response.status == HTTPStatus.OK else {}
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        return f"the API server at {server} can't be reached: {str(error) or type(error).__name__}"
+    served = {resource.get("name") for resource in document.get("resources", ())}
+    missing = [full_name(kind) for kind in kinds if kind.resource not in served]
+    if not missing:
+        return ""
+    return (
+        f"the CustomResourceDefinitions {', '.join(missing)} are not installed in version {API_VERSION}: "
+        "kubectl apply -f crds/"
+    )

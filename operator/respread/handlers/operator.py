@@ -1,0 +1,101 @@
+"""Running Kopf: from the first request to a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import kopf
+
+from respread.handlers.access import ClusterAccess
+from respread.handlers.installed import wait_until_installed
+from respread.handlers.intake import Intake
+from respread.handlers.registry import make_registry
+from respread.handlers.resources import POLICY_KINDS
+from respread.handlers.settings import make_settings, quieten_kopf
+from respread.telemetry.logs import get_logger
+from respread.telemetry.metrics import Metrics
+
+_log: Final = get_logger(__name__)
+
+
+async def run_operator(
+    intake: Intake,
+    metrics: Metrics,
+    *,
+    access: ClusterAccess,
+    load_access: Callable[[], ClusterAccess],
+    stop: asyncio.Event,
+    signalled: asyncio.Event | None = None,
+) -> None:
+    """Feed the intake from the cluster until told to stop.
+
+    Kopf takes every task that was begun after it for its own, and waits seconds for it before it stops: end everything
+    else first, then set `stop`.
+
+    Args:
+        intake: What is fed.
+        metrics: Told how long events take.
+        access: The API server, and the credentials to begin with.
+        load_access: Finds them anew once they are no longer accepted; called in a thread.
+        stop: Set to stop; it takes well under a second.
+        signalled: Set when SIGTERM or SIGINT comes; `stop` itself if left out.
+
+    Raises:
+        Exception: if Kopf can't go on. What the cluster may get over is waited out, so this is an error in the program.
+    """
+    on_signal = (stop if signalled is None else signalled).set
+    _listen_for_signals(on_signal)
+    quieten_kopf()
+    policy_kinds = [feed.kind for feed in intake.feeds if feed.kind in POLICY_KINDS]
+    if not await _before(stop, wait_until_installed(policy_kinds, access, intake.health)):
+        return
+    started = asyncio.Event()
+    running = asyncio.create_task(
+        kopf.operator(
+            registry=make_registry(intake.feeds, metrics, access, load_access),
+            settings=make_settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=stop,
+            ready_flag=started,
+        ),
+        name="kopf",
+    )
+    try:
+        await _before(started, asyncio.shield(running))
+        _listen_for_signals(on_signal)  # Kopf has put its own in place, which stop it alone
+        await running
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def _before(event: asyncio.Event, work: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> bool:
+    """Await the work, but no longer than until the event is set; return whether it was done."""
+    working = asyncio.ensure_future(work)
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return False
+        await working
+        return True
+    finally:
+        for each in (working, waiting):
+            each.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await each
+
+
+def _listen_for_signals(on_signal: Callable[[], None]) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return  # only the main thread gets any
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)

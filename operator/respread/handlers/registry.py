@@ -1,0 +1,78 @@
+"""The Kopf handlers: one for the events of each kind, and the login."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+import kopf
+
+from respread.handlers.access import AccessError, ClusterAccess
+from respread.handlers.backoff import Backoff
+from respread.handlers.feed import Feed
+from respread.handlers.session import open_session
+from respread.telemetry.metrics import Metrics
+
+_SETTLED_SECONDS: Final = 60.0
+"""Credentials that worked for this long were good; what is wrong with them now is another thing."""
+
+
+def make_registry(
+    feeds: Iterable[Feed], metrics: Metrics, access: ClusterAccess, load_access: Callable[[], ClusterAccess]
+) -> kopf.OperatorRegistry:
+    """Return a registry with all handlers; nothing is registered globally.
+
+    Args:
+        feeds: Where the events of each kind go.
+        metrics: Told how long each event took.
+        access: The API server, and the credentials to begin with.
+        load_access: Finds them anew, once the API server no longer accepts these; called in a thread.
+    """
+    feeds = tuple(feeds)
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(id="login", registry=registry)(_login(feeds, access, load_access))
+    for feed in feeds:
+        kind = feed.kind
+        kopf.on.event(kind.group, kind.version, kind.resource, id=kind.resource, registry=registry)(
+            _on_event(feed, metrics)
+        )
+    return registry
+
+
+def _on_event(feed: Feed, metrics: Metrics) -> Callable[..., Awaitable[None]]:
+    async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+        start = time.perf_counter()
+        feed.take_event(event["object"], deleted=event["type"] == "DELETED")
+        metrics.observe_event_apply(time.perf_counter() - start)
+
+    return on_event
+
+
+def _login(
+    feeds: tuple[Feed, ...], access: ClusterAccess, load_access: Callable[[], ClusterAccess]
+) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
+    by_path = {feed.kind.path: feed for feed in feeds}
+    known: list[ClusterAccess] = [access]
+    backoff = Backoff()
+    last_login_seconds = -_SETTLED_SECONDS
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        nonlocal last_login_seconds
+        if time.monotonic() - last_login_seconds >= _SETTLED_SECONDS:
+            backoff.succeeded()
+        else:  # Kopf would ask again at once, and again
+            await asyncio.sleep(backoff.failed())
+        try:
+            current = known.pop() if known else await asyncio.to_thread(load_access)
+        except AccessError as error:
+            raise kopf.TemporaryError(str(error), delay=backoff.failed()) from error
+        last_login_seconds = time.monotonic()
+        return kopf.AiohttpSession(
+            server=current.server,
+            aiohttp_session=open_session(current, by_path),
+            default_namespace=current.namespace,
+        )
+
+    return login

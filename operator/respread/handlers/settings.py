@@ -1,0 +1,87 @@
+"""Kopf, set so that it survives a big cluster and leaves no trace on any object."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+import kopf
+
+from respread.handlers.backoff import Backoffs
+from respread.handlers.resources import PODS, UNFINISHED_PODS
+
+_PAGE_OBJECTS: Final = 500
+_WATCH_SECONDS: Final = 300
+_SILENCE_SECONDS: Final = 75
+"""Longer than the minute between bookmarks, and no longer than the API server remembers events for."""
+
+
+def make_settings() -> kopf.OperatorSettings:
+    """Return the settings of the operator."""
+    settings = kopf.OperatorSettings()
+    settings.watching.chunk_size = _PAGE_OBJECTS
+    settings.watching.field_selectors[PODS.group, PODS.version, PODS.resource] = UNFINISHED_PODS
+    # A stream that breaks while it brings the initial objects loses some without a word.
+    settings.watching.initial_streaming = False
+    settings.watching.server_timeout = _WATCH_SECONDS
+    settings.watching.client_timeout = _WATCH_SECONDS + 30
+    settings.watching.inactivity_timeout = _SILENCE_SECONDS
+    settings.watching.connect_timeout = 10
+    settings.networking.connect_timeout = 10
+    settings.networking.request_timeout = 60
+    settings.networking.error_backoffs = Backoffs()
+    # The worker of each object that changed lives on for this long.
+    settings.queueing.idle_timeout = 0.1
+    settings.queueing.exit_timeout = 1
+    settings.posting.enabled = False
+    # Else another operator's peering object would pause us.
+    settings.peering.standalone = True
+    # Nothing is looked for that isn't there at the start, so no right to list CustomResourceDefinitions is needed.
+    settings.scanning.disabled = True
+    # No handler of ours asks for a finalizer, but Kopf takes away whatever bears this name: it must be nobody else's.
+    settings.persistence.finalizer = "respread.dev/never-set"
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
+    settings.process.ultimate_exiting_timeout = 30
+    return settings
+
+
+def quieten_kopf() -> None:
+    """Keep Kopf from logging a line for each event that was handled; what goes wrong with one is still logged."""
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Compares nothing: handlers of plain events need no diffs, for which Kopf would copy every object."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Iterable[kopf.FieldSpec] | None = None) -> kopf.BodyEssence:
+        del body, extra_fields
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        del body
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Store nothing."""
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Keeps nothing: handlers of plain events are never resumed."""
+
+    def fetch(self, *, key: kopf.HandlerId, body: kopf.Body) -> kopf.ProgressRecord | None:
+        del key, body
+        return None
+
+    def store(self, *, key: kopf.HandlerId, record: kopf.ProgressRecord, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Store nothing."""
+
+    def purge(self, *, key: kopf.HandlerId, body: kopf.Body, patch: kopf.Patch) -> None:
+        """Nothing is stored."""
+
+    def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
+        """Touch nothing."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence

@@ -1,0 +1,169 @@
+"""Where the objects of each kind end up, and how they are read on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
+from respread.api.policy import PLURALS, PolicyKind
+from respread.cluster.decode import Decoder, Kind
+from respread.cluster.decode_pages import NotAListError, split_list
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import ObjectKey
+from respread.cluster.state import ClusterState, StateObject
+from respread.handlers.policies import PolicyObject, PolicyStore
+from respread.handlers.priorities import PriorityClassStore
+
+T = TypeVar("T")
+
+
+class DecodedPage(NamedTuple):
+    """A page of a LIST, read."""
+
+    objects: list[tuple[ObjectKey, Any]]
+    errors: list[DecodeError]
+    """One for each object that is left out."""
+    remainder: bytes
+    """The page as it was, but with no items."""
+
+
+class Sink(Protocol):
+    """Reads and keeps the objects of one kind."""
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST.
+
+        Raises:
+            DecodeError: if it is no list at all.
+        """
+
+    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, Any]:
+        """Read one object.
+
+        Raises:
+            DecodeError: if it can't be.
+        """
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all objects kept."""
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
+        """Take over objects, None for those that are gone, and return how many were not already kept like that."""
+
+
+class StateSink:
+    """Pods, nodes and all else that the cluster state holds."""
+
+    __slots__ = ("_decoder", "_resource", "_state")
+
+    def __init__(self, resource: str, decoder: Decoder, state: ClusterState) -> None:
+        self._resource = resource
+        self._decoder = decoder
+        self._state = state
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST."""
+        page = self._decoder.decode_page(self._resource, body)
+        return DecodedPage([(each.key, each) for each in page.items], page.errors, page.remainder)
+
+    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, StateObject]:
+        """Read one object."""
+        decoded = self._decoder.decode_object(self._resource, document)
+        return decoded.key, decoded
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all objects kept."""
+        return self._state.keys(self._resource)
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, StateObject | None]]) -> int:
+        """Take over objects, None for those that are gone."""
+        return self._state.apply(self._resource, changes)
+
+
+class PolicySink:
+    """The policies of one of the two kinds."""
+
+    __slots__ = ("_kind", "_store")
+
+    def __init__(self, kind: PolicyKind, store: PolicyStore) -> None:
+        self._kind = kind
+        self._store = store
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST."""
+        return _decode_each(PLURALS[self._kind], body, self.decode_object)
+
+    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, PolicyObject]:
+        """Read one policy; what is wrong in its spec is among its problems, and no error."""
+        try:
+            policy = decode_policy(self._kind, document)
+        except NotAPolicyError as error:
+            raise DecodeError(PLURALS[self._kind], "", "", "", str(error)) from error
+        return ObjectKey(policy.namespace, policy.object_name), PolicyObject(policy, decode_status(document))
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all policies of the kind."""
+        return self._store.keys(self._kind)
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
+        """Take over policies, None for those that are gone."""
+        return self._store.apply(changes)
+
+
+class PrioritySink:
+    """PriorityClasses."""
+
+    __slots__ = ("_kind", "_store")
+
+    def __init__(self, kind: Kind, store: PriorityClassStore) -> None:
+        self._kind = kind
+        self._store = store
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST."""
+        return _decode_each(self._kind.resource, body, self.decode_object)
+
+    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, int]:
+        """Read one PriorityClass."""
+        try:
+            wire = msgspec.convert(document, _WirePriorityClass)
+        except msgspec.ValidationError as error:
+            raise DecodeError(self._kind.resource, "", "", "", str(error)) from error
+        return ObjectKey("", wire.metadata.name), wire.value
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all PriorityClasses."""
+        return [ObjectKey("", name) for name in self._store.values]
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
+        """Take over values, None for those of classes that are gone."""
+        return self._store.apply(changes)
+
+
+class _WireName(msgspec.Struct):
+    name: str
+
+
+class _WirePriorityClass(msgspec.Struct):
+    metadata: _WireName
+    value: int
+
+
+def _decode_each(
+    resource: str, body: bytes, decode: Callable[[Mapping[str, Any]], tuple[ObjectKey, object]]
+) -> DecodedPage:
+    try:
+        document = split_list(body)
+    except NotAListError as error:
+        raise DecodeError(resource, "", "", "", str(error)) from error
+    objects: list[tuple[ObjectKey, object]] = []
+    errors: list[DecodeError] = []
+    for raw in document.items:
+        try:
+            objects.append(decode(msgspec.json.decode(raw)))
+        except DecodeError as error:
+            errors.append(error)
+    return DecodedPage(objects, errors, document.remainder)
