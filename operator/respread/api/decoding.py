@@ -16,7 +16,7 @@ import msgspec
 from respread.api.policy import API_VERSION, ClusterPolicySpec, Policy, PolicyKind, PolicySpec
 from respread.api.status import PolicyStatus
 from respread.api.structures import read_structure, shown, write_structure
-from respread.api.validation import validate
+from respread.api.validation import validated
 
 
 class NotAPolicyError(ValueError):
@@ -67,8 +67,9 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
     spec_type = ClusterPolicySpec if kind == "ClusterRebalancePolicy" else PolicySpec
     given = document.get("spec")
     spec, problems = read_structure(spec_type, {} if given is None else given, "spec")
-    if spec is None:
-        spec = spec_type()
+    spec, more = validated(spec_type() if spec is None else spec)
+    # What follows from a problem already named, as "set one of name and value" from a name that can't be read, is none.
+    problems += [each for each in more if not any(known.field.startswith(each.field) for known in problems)]
     return Policy(
         kind=kind,
         namespace=_text(metadata, "namespace") if kind == "RebalancePolicy" else "",
@@ -77,7 +78,7 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
         generation=_number(metadata, "generation"),
         creation_timestamp=_moment(metadata, "creationTimestamp"),
         spec=spec,
-        problems=(*problems, *validate(spec)),
+        problems=tuple(problems),
     )
 
 

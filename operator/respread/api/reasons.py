@@ -11,6 +11,7 @@ class Reason(StrEnum):
     # The replacement
     NO_FEASIBLE_NODE = "NoFeasibleNode"
     UNKNOWN_REPLACEMENT = "UnknownReplacement"
+    SEARCH_LIMIT = "SearchLimit"
     # The constraint itself
     CONFLICTING_CONSTRAINTS = "ConflictingConstraints"
     DOMAIN_HAS_NO_NODE = "DomainHasNoNode"

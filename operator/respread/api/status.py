@@ -173,5 +173,5 @@ def encode_status(status: PolicyStatus) -> dict[str, Any]:
 
     Empty lists and zeros are there, so that a merge patch clears what was there before and the printer columns show 0.
     """
-    encoded: dict[str, Any] = msgspec.to_builtins(status)
+    encoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
     return {name: value for name, value in encoded.items() if value is not None}

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from respread.api.fields import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_PREFIX_LENGTH, MAX_LABEL_VALUE_LENGTH
@@ -25,18 +27,38 @@ _CRON_FIELDS = 5
 _MONTH = 3
 
 
-def validate(spec: PolicySpec) -> tuple[Problem, ...]:
-    """Return everything in a spec that has the right form and is still wrong."""
-    return tuple(_problems(spec))
+_Spec = TypeVar("_Spec", bound=PolicySpec)
 
 
-def _problems(spec: PolicySpec) -> Iterator[Problem]:
-    if isinstance(spec, ClusterPolicySpec):
-        yield from _selector_problems(spec.namespace_selector, "spec.namespaceSelector")
-    yield from _selector_problems(spec.pod_selector, "spec.podSelector")
-    yield from _threshold_problems(spec.victims.priority_threshold, "spec.victims.priorityThreshold")
-    for index, window in enumerate(spec.windows):
-        yield from _window_problems(window, f"spec.windows[{index}]")
+def validated(spec: _Spec) -> tuple[_Spec, tuple[Problem, ...]]:
+    """Check a spec whose fields have the right form.
+
+    Returns:
+        The spec with the default of each field that is wrong, so that its selectors can be compiled and its windows
+        evaluated without a second thought, and what is wrong.
+    """
+    problems: list[Problem] = []
+    defaults = type(spec)()
+    if isinstance(spec, ClusterPolicySpec) and isinstance(defaults, ClusterPolicySpec):
+        found = list(_selector_problems(spec.namespace_selector, "spec.namespaceSelector"))
+        problems += found
+        if found:
+            spec = msgspec.structs.replace(spec, namespace_selector=defaults.namespace_selector)
+    if found := list(_selector_problems(spec.pod_selector, "spec.podSelector")):
+        problems += found
+        spec = msgspec.structs.replace(spec, pod_selector=defaults.pod_selector)
+    if found := list(_threshold_problems(spec.victims.priority_threshold, "spec.victims.priorityThreshold")):
+        problems += found
+        threshold = defaults.victims.priority_threshold
+        spec = msgspec.structs.replace(
+            spec, victims=msgspec.structs.replace(spec.victims, priority_threshold=threshold)
+        )
+    if found := [
+        each for index, one in enumerate(spec.windows) for each in _window_problems(one, f"spec.windows[{index}]")
+    ]:
+        problems += found
+        spec = msgspec.structs.replace(spec, windows=defaults.windows)
+    return spec, tuple(problems)
 
 
 def _selector_problems(selector: LabelSelector, path: str) -> Iterator[Problem]:

@@ -14,10 +14,9 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
 from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Policy
 from respread.cluster.meta import Labels
-from respread.cluster.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from respread.cluster.selectors import Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
 
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
@@ -88,9 +87,9 @@ class PolicyIndex:
         self._own: dict[str, list[_Candidate]] = {}
         self._namespaces: dict[str, tuple[Labels | None, NamespacePolicies]] = {}
         for policy in sorted(policies, key=_precedence):
-            candidate = _Candidate(policy, _compiled(policy.spec.pod_selector))
+            candidate = _Candidate(policy, compile_selector(policy.spec.pod_selector))
             if isinstance(policy.spec, ClusterPolicySpec):
-                self._cluster.append((_compiled(policy.spec.namespace_selector), candidate))
+                self._cluster.append((compile_selector(policy.spec.namespace_selector), candidate))
             elif namespaced_policies:
                 self._own.setdefault(policy.namespace, []).append(candidate)
 
@@ -146,11 +145,3 @@ def _precedence(policy: Policy) -> tuple[int, datetime, str]:
     """Return what orders the policies of one scope; one that was never created is the youngest."""
     created = policy.creation_timestamp
     return -policy.spec.priority, _LAST if created is None else created, policy.object_name
-
-
-def _compiled(selector: LabelSelector) -> Selector:
-    """Compile a policy's selector; one that can't be is a problem of its policy, which then holds on to everything."""
-    try:
-        return compile_selector(selector)
-    except SelectorError:
-        return EVERYTHING
