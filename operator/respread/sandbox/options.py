@@ -66,14 +66,14 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
             SandboxError: The numbers make no sense.
 
         """
+        if self.zones < 1 and not self.nodes_per_zone:
+            raise SandboxError(f"a cluster needs at least one zone, not {self.zones}")
         sizes = self.nodes_per_zone or self._even_sizes()
-        if any(size < 0 for size in sizes):
-            raise SandboxError(f"a zone cannot have {min(sizes)} nodes")
+        if min(sizes) < 0:
+            raise SandboxError(f"there cannot be {min(sizes)} nodes in a zone")
         return {f"zone-{letters(index)}": size for index, size in enumerate(sizes)}
 
     def _even_sizes(self) -> tuple[int, ...]:
-        if self.nodes < 0 or self.zones < 1:
-            raise SandboxError(f"a cluster needs at least 1 zone and 0 nodes, not {self.zones} and {self.nodes}")
         each, left_over = divmod(self.nodes, self.zones)
         return tuple(each + (1 if index < left_over else 0) for index in range(self.zones))
 

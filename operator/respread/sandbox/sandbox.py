@@ -68,6 +68,7 @@ class Sandbox:
         directory = claim(name)
         try:
             processes = SupervisedProcesses(directory.path, directory.lock_fd)
+            os.write(directory.lock_fd, str(processes.pid).encode())  # whom to end, for those who find the lock held
         finally:
             os.close(directory.lock_fd)  # the supervisor has inherited it
         try:
@@ -114,6 +115,11 @@ class Sandbox:
         return self.files.kubeconfig(ADMINISTRATOR)
 
     @property
+    def kubectl_path(self) -> Path:
+        """The kubectl that `kubectl` runs."""
+        return self._binaries.path(KUBECTL)
+
+    @property
     def supervisor_pid(self) -> int:
         """The process that holds the components; SIGTERM to it ends the sandbox."""
         return self._processes.pid
@@ -138,7 +144,7 @@ class Sandbox:
 
         """
         command = [
-            str(self._binaries.path(KUBECTL)),
+            str(self.kubectl_path),
             f"--kubeconfig={kubeconfig or self.kubeconfig}",
             f"--cache-dir={self.files.directory / 'kubectl-cache'}",
             *arguments,
