@@ -12,6 +12,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.owner_reading import OwnerReading, read_owner
 from respread.eviction.owner_rules import why_not_at_rest
 from respread.eviction.requests import Requests
+from respread.eviction.siblings import siblings_of
 from respread.planning.held import Held
 from respread.planning.protection import why_not_replaced
 
@@ -67,17 +68,4 @@ class Owners:
                 return found
             reading = found
             self._kept[controller.uid] = _Kept(reading, now)
-        return why_not_at_rest(reading, pod, pods_of(snapshot, pod), leaving, unreplaced)
-
-
-def pods_of(snapshot: ClusterSnapshot, pod: Pod) -> list[Pod]:
-    """Return the pods of a snapshot that have the same controller as a pod, itself among them."""
-    if pod.controller is None:
-        return [pod]
-    uid = pod.controller.uid
-    return [
-        each
-        for pods in snapshot.pods_by_labels.get(pod.namespace, {}).values()
-        for each in pods.values()
-        if each.controller is not None and each.controller.uid == uid
-    ]
+        return why_not_at_rest(reading, pod, siblings_of(snapshot, pod), leaving, unreplaced)

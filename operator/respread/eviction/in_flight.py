@@ -1,0 +1,308 @@
+"""Moves that are under way: the pod is evicted, or may be, and its replacement is not Ready yet.
+
+Until a move has ended, its pod counts as gone whatever the watch says, so that no plan cures the same skew again; and
+limits count it. A move ends when its replacement is Ready, when none will come, or when it is given up on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from respread.cluster.meta import ObjectKey
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.eviction.answers import Answer
+from respread.eviction.outcomes import Compare, Outcome
+from respread.eviction.siblings import siblings_of
+from respread.planning.plan import Move
+
+_LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
+"""The deletion timestamp of pods that the watch does not show terminating yet; only that there is one is ever read."""
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a move may take before it is given up on, in seconds."""
+
+    unconfirmed_seconds: float = 75.0
+    """From an eviction without an answer until its pod, still there, is taken never to have been evicted. An API server
+    carries a request on for at most a minute (`--request-timeout`)."""
+    step_seconds: float = 300.0
+    """From one step to the next: the pod is seen terminating, is replaced, the replacement has a node, is Ready."""
+    termination_seconds: float = 3600.0
+    """For a StatefulSet's pod to be gone, since only then is it replaced."""
+
+
+class Stage(IntEnum):
+    """How far a move has come."""
+
+    SENT = 0
+    """The eviction was sent; whether it was accepted is not known yet, or never will be."""
+    EVICTED = 1
+    LEAVING = 2
+    """The watch shows the pod terminating or gone."""
+    REPLACED = 3
+    """The replacement exists."""
+    PLACED = 4
+    """The replacement has a node."""
+
+
+class Flight(msgspec.Struct, frozen=True, kw_only=True):
+    """One move under way."""
+
+    move: Move
+    sent_at: float
+    """Seconds on the caller's clock."""
+    stage: Stage
+    stage_since: float
+    known: frozenset[str]
+    """UIDs of pods that are not the replacement: its controller had them before, or they replace others."""
+    replacement: Pod | None = None
+
+    @property
+    def uid(self) -> str:
+        """The UID of the evicted pod."""
+        return self.move.pod.uid
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A move that is over."""
+
+    move: Move
+    outcome: Outcome
+    replacement: Pod | None
+    seconds: float
+    """From the eviction until it was over."""
+    message: str
+    """How it ended, in a sentence."""
+
+
+class InFlight(msgspec.Struct, frozen=True):
+    """All moves under way. A value: every change returns another one."""
+
+    patience: Patience = Patience()
+    flights: tuple[Flight, ...] = ()
+    """In the order they were sent."""
+
+    def __len__(self) -> int:
+        """Return how many moves are under way."""
+        return len(self.flights)
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """The moves under way."""
+        return tuple(flight.move for flight in self.flights)
+
+    def sent(self, move: Move, snapshot: ClusterSnapshot, now: float) -> InFlight:
+        """Note a move right before its eviction is sent.
+
+        Args:
+            move: the move.
+            snapshot: the cluster as it was known then; its pods are not the replacement.
+            now: seconds on the caller's clock.
+        """
+        flight = Flight(
+            move=move,
+            sent_at=now,
+            stage=Stage.SENT,
+            stage_since=now,
+            known=frozenset(each.uid for each in siblings_of(snapshot, move.pod)) | {move.pod.uid},
+        )
+        return self._with((*(each for each in self.flights if each.uid != flight.uid), flight))
+
+    def answered(self, move: Move, answer: Answer | None, now: float) -> InFlight:
+        """Note what the API server said to a move's eviction.
+
+        Args:
+            move: the move.
+            answer: its answer; None where the eviction was held back after all, and not sent.
+            now: seconds on the caller's clock.
+        """
+        if answer is None or not answer.may_have_evicted:
+            return self._with(each for each in self.flights if each.uid != move.pod.uid)
+        if not answer.evicted:
+            return self
+        return self._with(
+            _at(each, Stage.EVICTED, now) if each.uid == move.pod.uid and each.stage is Stage.SENT else each
+            for each in self.flights
+        )
+
+    def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[InFlight, tuple[Ended, ...]]:
+        """Take over what has happened, and return the moves that are over by it.
+
+        Args:
+            snapshot: the cluster as the watch shows it, not as `overlay` returns it.
+            now: seconds on the caller's clock.
+            compare: asked about each replacement that has a node and is Ready or given up on.
+        """
+        going_on: list[Flight] = []
+        over: list[Ended] = []
+        taken = {each.replacement.uid for each in self.flights if each.replacement is not None}
+        for before in self.flights:
+            flight = _followed(before, snapshot, now, taken)
+            if flight.replacement is not None:
+                taken.add(flight.replacement.uid)
+            if (ended := _end(flight, snapshot, now, self.patience, compare)) is not None:
+                over.append(ended)
+            else:
+                going_on.append(flight)
+        return self._with(going_on), tuple(over)
+
+    def overlay(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """Return the snapshot with all pods in flight terminating, as planning has to see it."""
+        state = ClusterState(snapshot)
+        state.apply(
+            "pods",
+            [
+                (pod.key, msgspec.structs.replace(pod, deletion_timestamp=_LEAVING_SINCE))
+                for flight in self.flights
+                if (pod := _still_there(snapshot, flight.move.pod)) is not None
+            ],
+        )
+        return state.snapshot
+
+    def pods(self, snapshot: ClusterSnapshot) -> tuple[Pod, ...]:
+        """Return the pods in flight as the watch shows them, gone ones as terminating: for a `BudgetLedger`."""
+        return tuple(
+            _still_there(snapshot, flight.move.pod)
+            or msgspec.structs.replace(flight.move.pod, deletion_timestamp=_LEAVING_SINCE)
+            for flight in self.flights
+        )
+
+    def leaving(self, controller_uid: str) -> frozenset[str]:
+        """Return the UIDs of a controller's pods in flight."""
+        return frozenset(flight.uid for flight in self._of(controller_uid))
+
+    def unreplaced(self, controller_uid: str) -> int:
+        """Return how many of a controller's pods in flight have no replacement yet."""
+        return sum(flight.replacement is None for flight in self._of(controller_uid))
+
+    def next_deadline(self) -> float | None:
+        """Return when `updated` may end a move by time alone; None where no move is under way."""
+        return min((each.stage_since + _patience(each, self.patience) for each in self.flights), default=None)
+
+    def _of(self, controller_uid: str) -> Iterator[Flight]:
+        for flight in self.flights:
+            controller = flight.move.pod.controller
+            if controller is not None and controller.uid == controller_uid:
+                yield flight
+
+    def _with(self, flights: Iterable[Flight]) -> InFlight:
+        return msgspec.structs.replace(self, flights=tuple(flights))
+
+
+def _followed(flight: Flight, snapshot: ClusterSnapshot, now: float, taken: Collection[str]) -> Flight:
+    """Return the flight with what the snapshot shows of its pod and its replacement."""
+    if flight.stage < Stage.LEAVING:
+        if _still_there(snapshot, flight.move.pod) is not None:
+            return flight
+        flight = _at(flight, Stage.LEAVING, now)
+    flight = _with_replacement(flight, snapshot, now, taken)
+    if flight.replacement is not None and flight.replacement.node_name and flight.stage < Stage.PLACED:
+        flight = _at(flight, Stage.PLACED, now)
+    return flight
+
+
+def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, taken: Collection[str]) -> Flight:
+    if flight.replacement is not None:
+        current = _still_there(snapshot, flight.replacement)
+        if current is not None:
+            return msgspec.structs.replace(flight, replacement=current)
+        # it failed or was deleted in its turn: its controller makes another one
+        known = flight.known | {flight.replacement.uid}
+        flight = msgspec.structs.replace(_at(flight, Stage.LEAVING, now), replacement=None, known=known)
+    same_name = _is_stateful(flight)
+    candidates = [
+        pod
+        for pod in siblings_of(snapshot, flight.move.pod)
+        if pod.uid not in flight.known
+        and pod.uid not in taken
+        and not pod.terminating
+        and not pod.finished
+        and (not same_name or pod.name == flight.move.pod.name)
+    ]
+    if not candidates:
+        return flight
+    first = min(candidates, key=lambda pod: (pod.creation_timestamp or _LEAVING_SINCE, pod.name))
+    return msgspec.structs.replace(_at(flight, Stage.REPLACED, now), replacement=first)
+
+
+def _end(flight: Flight, snapshot: ClusterSnapshot, now: float, patience: Patience, compare: Compare) -> Ended | None:
+    """Return how a move has ended, or None if it goes on."""
+    replacement = flight.replacement
+    given_up = now - flight.stage_since >= _patience(flight, patience)
+    waited = f"{now - flight.stage_since:.0f} s"
+    if replacement is not None and flight.stage is Stage.PLACED and (replacement.ready or given_up):
+        ready = "is Ready" if replacement.ready else f"was not Ready after {waited}"
+        where = f"its replacement {replacement.name} on {replacement.node_name} {ready}"
+        return _ended(flight, compare(flight.move, replacement), now, where)
+    if flight.stage is Stage.LEAVING and _wants_no_replacement(flight, snapshot):
+        return _ended(flight, Outcome.UNKNOWN, now, "its controller wants no replacement any more")
+    if not given_up:
+        return None
+    if replacement is not None:
+        return _ended(flight, Outcome.UNPLACED, now, f"its replacement {replacement.name} has no node after {waited}")
+    if flight.stage is Stage.LEAVING:
+        return _ended(flight, Outcome.UNKNOWN, now, f"it was not replaced within {waited}")
+    accepted = "its eviction was accepted" if flight.stage is Stage.EVICTED else "no answer came to its eviction"
+    return _ended(flight, Outcome.UNKNOWN, now, f"{accepted}, and it is still there after {waited}")
+
+
+def _ended(flight: Flight, outcome: Outcome, now: float, message: str) -> Ended:
+    return Ended(
+        move=flight.move,
+        outcome=outcome,
+        replacement=flight.replacement,
+        seconds=now - flight.sent_at,
+        message=message,
+    )
+
+
+def _patience(flight: Flight, patience: Patience) -> float:
+    if flight.stage is Stage.SENT:
+        return patience.unconfirmed_seconds
+    if flight.stage is Stage.LEAVING and _is_stateful(flight):
+        return patience.termination_seconds
+    return patience.step_seconds
+
+
+def _wants_no_replacement(flight: Flight, snapshot: ClusterSnapshot) -> bool:
+    """Whether the controller has all the pods it wants without one, as after a scale-down or in a rollout."""
+    controller = flight.move.pod.controller
+    if controller is None:
+        return True
+    held = {
+        "ReplicaSet": snapshot.replica_sets,
+        "StatefulSet": snapshot.stateful_sets,
+        "ReplicationController": snapshot.replication_controllers,
+    }.get(controller.kind)
+    workload = None if held is None else held.get(ObjectKey(flight.move.pod.namespace, controller.name))
+    if workload is None or workload.uid != controller.uid:
+        return False
+    active = sum(
+        not pod.terminating and not pod.finished and pod.uid != flight.uid
+        for pod in siblings_of(snapshot, flight.move.pod)
+    )
+    return active >= workload.replicas
+
+
+def _still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
+    """Return a pod as the snapshot shows it, unless it is terminating, finished, gone or another of that name."""
+    current = snapshot.pods.get(pod.key)
+    if current is None or current.uid != pod.uid or current.terminating or current.finished:
+        return None
+    return current
+
+
+def _is_stateful(flight: Flight) -> bool:
+    """Whether the replacement has the evicted pod's name and comes only when that is gone."""
+    controller = flight.move.pod.controller
+    return controller is not None and controller.kind == "StatefulSet"
+
+
+def _at(flight: Flight, stage: Stage, now: float) -> Flight:
+    return msgspec.structs.replace(flight, stage=stage, stage_since=now)
