@@ -1,0 +1,297 @@
+"""From a snapshot and policies to a plan: one component of spread groups after the other, on one view of the cluster.
+
+The groups that share pods are solved together (`board`, `search`); what the moves of one component take of the nodes is
+there for the next to see.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from immutables import Map
+
+from respread.api.policy import Policy
+from respread.api.reasons import Reason
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import workload_of
+from respread.planning.blocked import why_blocked
+from respread.planning.board import Board, Piece, Step
+from respread.planning.budgets import BudgetLedger
+from respread.planning.components import components_of
+from respread.planning.held import Held
+from respread.planning.placement import Placement
+from respread.planning.plan import BlockedGroup, Move, Plan
+from respread.planning.policies import PolicyIndex
+from respread.planning.protection import Protection, victim_order
+from respread.planning.search import Choice, best_way
+from respread.planning.tally import Tally
+from respread.planning.wave import Wave
+from respread.spread.group import GroupKey, SpreadGroup, Template
+from respread.spread.index import Spread, group_keys_of
+
+
+class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a plan depends on."""
+
+    snapshot: ClusterSnapshot
+    spread: Spread
+    policies: PolicyIndex
+    protections: Mapping[str, Protection]
+    """By policy name; one that is missing here may not evict, being wrong somewhere."""
+    placement: Placement
+    budgets: BudgetLedger
+    now: datetime
+    on_hold: Mapping[GroupKey, Held] = {}
+    """Groups to leave alone for now, such as those that changed less than a quiet period ago."""
+    wave_size: int = 10
+    """How many moves to make at once at the most."""
+    search_limit: int = 2_000
+    """How many positions to look at for one component before the best way found so far is taken."""
+
+
+def plan(given: PlanInput) -> Plan:
+    """Return the moves that restore the selected groups, and why some are not restored."""
+    selected = _selected(given)
+    planner = _Planner(given, selected)
+    moves: list[Move] = []
+    blocked: list[BlockedGroup] = []
+    counts_after: dict[GroupKey, Mapping[str, int]] = {}
+    lower_bound = 0
+    violated = {key for key in selected if given.spread.groups[key].violated}
+    for number, component in enumerate(_components_with(violated, given.spread)):
+        solved = planner.solve(number, component)
+        moves.extend(solved.moves)
+        blocked.extend(solved.blocked)
+        counts_after.update(solved.counts_after)
+        lower_bound += solved.lower_bound
+    return Plan(
+        moves=tuple(sorted(moves, key=lambda move: (move.turn, move.component))),
+        blocked=tuple(blocked),
+        policies=selected,
+        counts_after=counts_after,
+        lower_bound=lower_bound,
+    )
+
+
+def _selected(given: PlanInput) -> dict[GroupKey, str]:
+    """Return the groups that some policy restores: one that governs pods with the constraint, and wants such ones."""
+    selected: dict[GroupKey, str] = {}
+    for key, group in given.spread.groups.items():
+        for labels in {template.labels for template in group.carriers}:
+            policy = _policy_of(given, key.namespace, labels)
+            if policy is not None and _wants(policy, key):
+                selected[key] = policy.name
+                break
+    return selected
+
+
+def _policy_of(given: PlanInput, namespace: str, labels: Labels) -> Policy | None:
+    known = given.snapshot.namespaces.get(namespace)
+    return given.policies.in_namespace(namespace, None if known is None else known.labels).governance(labels).policy
+
+
+def _wants(policy: Policy, key: GroupKey) -> bool:
+    rules = policy.spec.constraints
+    return key.when_unsatisfiable in rules.when_unsatisfiable and (
+        not rules.topology_keys or key.topology_key in rules.topology_keys
+    )
+
+
+def _components_with(keys: Iterable[GroupKey], spread: Spread) -> list[tuple[SpreadGroup, ...]]:
+    wanted = frozenset(keys)
+    namespaces = sorted({key.namespace for key in wanted})
+    return [
+        component
+        for namespace in namespaces
+        for component in components_of(spread.by_namespace[namespace].values())
+        if any(group.key in wanted for group in component)
+    ]
+
+
+class _Solved(msgspec.Struct, frozen=True):
+    moves: tuple[Move, ...] = ()
+    blocked: tuple[BlockedGroup, ...] = ()
+    counts_after: Mapping[GroupKey, Mapping[str, int]] = {}
+    lower_bound: int = 0
+
+
+class _Planner:
+    __slots__ = ("_given", "_selected", "_wave")
+
+    def __init__(self, given: PlanInput, selected: Mapping[GroupKey, str]) -> None:
+        self._given = given
+        self._selected = selected
+        self._wave = Wave(given.placement, given.wave_size)
+
+    def solve(self, number: int, component: Sequence[SpreadGroup]) -> _Solved:
+        cure = {group.key for group in component if group.violated and group.key in self._selected}
+        pods = self._pods_of(component)
+        held = self._on_hold(component) or _in_motion(pods)
+        if held is not None:
+            return _Solved(blocked=tuple(self._blocked(key, held) for key in sorted(cure, key=str)))
+        return self._solve(number, component, frozenset(cure), pods)
+
+    def _solve(
+        self, number: int, component: Sequence[SpreadGroup], cure: frozenset[GroupKey], pods: Sequence[Pod]
+    ) -> _Solved:
+        victims, protected = self._victims(component, cure, pods)
+        pieces = _pieces(component, pods)
+        placement = self._given.placement
+        open_nodes = tuple(frozenset(placement.open_nodes(piece.sample)) for piece in pieces)
+        reachable = frozenset(node for nodes in open_nodes for node in nodes)
+        tallies = tuple(_tally(group, victims, reachable, cure=group.key in cure) for group in component)
+        board = Board(tallies, pieces, _movable(pieces, victims), _occupied(pods), open_nodes, placement)
+        lower_bound = board.lower_bound()
+        way = best_way(board, victim_order, self._given.search_limit)
+        first_turn = 0
+        moves: list[Move] = []
+        for choice in way.choices:
+            if not moves and not self._wave.join(choice.victim, choice.assessment.nodes()):
+                first_turn = 1
+            moves.append(self._move(number, first_turn + len(moves), board, choice))
+            board.move(choice.step, choice.landing.node)
+        stuck = [tally for tally in tallies if tally.cure and tally.excess()]
+        blocked = tuple(
+            self._blocked(tally.group.key, why_blocked(tally, board, protected, proven=way.proven)) for tally in stuck
+        )
+        counts_after = {tally.group.key: tally.counts for tally in tallies} if moves else {}
+        for _ in moves:
+            board.undo()
+        for choice in way.choices:
+            placement.reserve(choice.victim, choice.landing.node)
+        known = len(moves) if way.proven else 0 if stuck else int(lower_bound)
+        return _Solved(moves=tuple(moves), blocked=blocked, counts_after=counts_after, lower_bound=known)
+
+    def _move(self, component: int, turn: int, board: Board, choice: Choice) -> Move:
+        """Describe a choice as a move; the board is as it is just before."""
+        step, pod, assessment, _ = choice
+        helped = [
+            tally
+            for tally in (board.tallies[index] for index in board.pieces[step.template].counted_by)
+            if tally.cure and tally.overfull(tally.domain_of.get(step.node))
+        ]
+        landing_nodes = assessment.nodes()
+        policy = _policy_of(self._given, pod.namespace, pod.labels)
+        return Move(
+            pod=pod,
+            policy=policy.name if policy is not None else "",
+            workload=workload_of(pod),
+            turn=turn,
+            component=component,
+            groups=tuple(tally.group.key for tally in helped),
+            from_domains=tuple(tally.domain_of[step.node] for tally in helped),
+            to_domains=tuple(_domains(tally, landing_nodes) for tally in helped),
+            nodes=len(landing_nodes),
+            certain=assessment.certain,
+        )
+
+    def _pods_of(self, component: Sequence[SpreadGroup]) -> list[Pod]:
+        """Return the unfinished pods that a group of the component counts, or that carry one of its constraints."""
+        by_labels = self._given.snapshot.pods_by_labels[component[0].key.namespace]
+        belonging = {labels for group in component for labels in group.matched}
+        belonging.update(template.labels for group in component for template in group.carriers)
+        return [pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished]
+
+    def _on_hold(self, component: Sequence[SpreadGroup]) -> Held | None:
+        return next((held for group in component if (held := self._given.on_hold.get(group.key))), None)
+
+    def _victims(
+        self, component: Sequence[SpreadGroup], cure: frozenset[GroupKey], pods: Sequence[Pod]
+    ) -> tuple[list[Pod], list[tuple[Pod, Held]]]:
+        """Sort the pods that the groups to be cured count into those that may be evicted and why the others may not."""
+        counting = {labels for group in component if group.key in cure for labels in group.matched}
+        victims: list[Pod] = []
+        protected: list[tuple[Pod, Held]] = []
+        for pod in pods:
+            if pod.labels not in counting or not pod.node_name:
+                continue
+            held = self._held(pod)
+            if held is None:
+                victims.append(pod)
+            else:
+                protected.append((pod, held))
+        return victims, protected
+
+    def _held(self, pod: Pod) -> Held | None:
+        policy = _policy_of(self._given, pod.namespace, pod.labels)
+        if policy is None:
+            return Held(Reason.NOT_SELECTED, "no policy selects it")
+        if (protection := self._given.protections.get(policy.name)) is None:
+            return Held(
+                Reason.INVALID_POLICY, f"policy {policy.name} is wrong somewhere, and evicts nothing until right"
+            )
+        if (held := protection.of_pod(pod, self._given.now)) is not None:
+            return held
+        verdict = self._given.budgets.verdict(pod)
+        return verdict if isinstance(verdict, Held) else None
+
+    def _blocked(self, key: GroupKey, held: Held) -> BlockedGroup:
+        return BlockedGroup(group=key, policy=self._selected[key], reason=held.reason, message=held.message)
+
+
+def _in_motion(pods: Sequence[Pod]) -> Held | None:
+    """Return what is still moving among pods, if anything: the spread it ends in is not known yet."""
+    terminating = sum(pod.terminating for pod in pods)
+    waiting = [pod for pod in pods if not pod.node_name and not pod.terminating]
+    if not terminating and not waiting:
+        return None
+    parts = [f"{terminating} terminating"] * bool(terminating) + [f"{len(waiting)} without a node"] * bool(waiting)
+    example = waiting[0] if waiting else next(pod for pod in pods if pod.terminating)
+    return Held(
+        Reason.IN_MOTION,
+        f"of its {len(pods)} pods there are {' and '.join(parts)} (such as {example.name}): it is left alone until "
+        "they are gone or placed",
+    )
+
+
+def _pieces(component: Sequence[SpreadGroup], pods: Sequence[Pod]) -> tuple[Piece, ...]:
+    at = {group.key: index for index, group in enumerate(component)}
+    samples = {(pod.labels, id(pod.spec)): pod for pod in pods}
+    matched = [frozenset(group.matched) for group in component]
+    pieces = []
+    for pod in samples.values():
+        own = group_keys_of(pod)
+        pieces.append(
+            Piece(
+                template=Template(pod.labels, pod.spec),
+                sample=pod,
+                counted_by=tuple(index for index, labels in enumerate(matched) if pod.labels in labels),
+                hard=tuple(at[key] for key in own if key.when_unsatisfiable == "DoNotSchedule"),
+                soft=tuple(at[key] for key in own if key.when_unsatisfiable == "ScheduleAnyway"),
+            )
+        )
+    return tuple(pieces)
+
+
+def _tally(group: SpreadGroup, victims: Sequence[Pod], reachable: frozenset[str], *, cure: bool) -> Tally:
+    """Make a group's tally, with what its pods that stay and the domains that take no replacement mean for it."""
+    if not cure:
+        return Tally(group, cure=False)
+    matched = frozenset(group.matched)
+    staying = Counter(group.counts)
+    for pod in victims:
+        if pod.labels in matched and (domain := group.domains.of_node.get(pod.node_name)) is not None:
+            staying[domain] -= 1
+    closed = [group.count(domain) for domain, nodes in group.domains.nodes.items() if reachable.isdisjoint(nodes)]
+    return Tally(group, cure=True, least=max(staying.values(), default=0), most=min(closed, default=None))
+
+
+def _movable(pieces: Sequence[Piece], victims: Iterable[Pod]) -> dict[Step, list[Pod]]:
+    numbers = {(piece.template.labels, id(piece.template.spec)): number for number, piece in enumerate(pieces)}
+    movable: dict[Step, list[Pod]] = {}
+    for pod in sorted(victims, key=victim_order):
+        movable.setdefault(Step(numbers[pod.labels, id(pod.spec)], pod.node_name), []).append(pod)
+    return movable
+
+
+def _occupied(pods: Iterable[Pod]) -> set[str]:
+    return {pod.node_name for pod in pods if pod.node_name}
+
+
+def _domains(tally: Tally, nodes: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({domain for node in nodes if (domain := tally.domain_of.get(node)) is not None}))

@@ -1,0 +1,77 @@
+"""Topology domains: which nodes count for a constraint, and which value of the topology key each of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.meta import Labels
+from respread.cluster.node import Node
+from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration
+from respread.scheduling._stopgap import node_ok, untolerated
+
+
+class Eligibility(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+    """What decides which nodes count: everything of a pod and its constraint that PodTopologySpread looks at for that.
+
+    Two constraints with equal eligibility (and topology key) have the same domains. Affinity and tolerations are left
+    empty where the constraint's policy is to ignore them, so that they don't tell apart what the scheduler doesn't.
+    """
+
+    required_keys: tuple[str, ...]
+    """The topology keys of all the pod's constraints of the same `whenUnsatisfiable`, sorted: a node without one of
+    them counts for none."""
+    node_affinity_policy: NodeInclusionPolicy
+    node_taints_policy: NodeInclusionPolicy
+    node_selector: Labels = Map()
+    node_affinity: NodeSelector | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Domains(msgspec.Struct, frozen=True):
+    """The eligible domains of one topology key."""
+
+    of_node: Mapping[str, str]
+    """Node name to domain, eligible nodes only."""
+    nodes: Mapping[str, tuple[str, ...]]
+    """Domain to the names of its eligible nodes; never empty."""
+
+
+def eligibility_of(
+    spec: PodSpec,
+    required_keys: Iterable[str],
+    node_affinity_policy: NodeInclusionPolicy,
+    node_taints_policy: NodeInclusionPolicy,
+) -> Eligibility:
+    """Return what makes nodes eligible for a pod's constraint with these policies."""
+    honor_affinity = node_affinity_policy == "Honor"
+    return Eligibility(
+        required_keys=tuple(sorted(set(required_keys))),
+        node_affinity_policy=node_affinity_policy,
+        node_taints_policy=node_taints_policy,
+        node_selector=spec.node_selector if honor_affinity else Map(),
+        node_affinity=spec.node_affinity if honor_affinity else None,
+        tolerations=spec.tolerations if node_taints_policy == "Honor" else (),
+    )
+
+
+def domains_of(eligibility: Eligibility, topology_key: str, nodes: Iterable[Node]) -> Domains:
+    """Return the domains that the eligible nodes make for a topology key."""
+    of_node: dict[str, str] = {}
+    in_domain: dict[str, list[str]] = {}
+    for node in nodes:
+        domain = node.labels.get(topology_key)
+        if domain is not None and _eligible(eligibility, node):
+            of_node[node.name] = domain
+            in_domain.setdefault(domain, []).append(node.name)
+    return Domains(of_node, {domain: tuple(sorted(names)) for domain, names in in_domain.items()})
+
+
+def _eligible(eligibility: Eligibility, node: Node) -> bool:
+    if not all(key in node.labels for key in eligibility.required_keys):
+        return False
+    if not node_ok(eligibility.node_selector, eligibility.node_affinity, node):
+        return False
+    return eligibility.node_taints_policy == "Ignore" or untolerated(eligibility.tolerations, node) is None
