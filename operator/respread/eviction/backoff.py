@@ -1,0 +1,118 @@
+"""Leaving a spread group alone for longer and longer after moves that did not improve it.
+
+What is remembered survives a restart: it is plain data, in wall-clock seconds. A group is known by a string of the
+caller's, and its situation by another one; once that has changed (nodes came, the workload was scaled) the group gets a
+new chance, since what failed then may work now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+
+import msgspec
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.planning.held import Held
+
+
+class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a group is left alone."""
+
+    first_seconds: float = 60.0
+    factor: float = 2.0
+    longest_seconds: float = 4 * 3600.0
+    jitter: float = 0.2
+    """The largest part of a delay that is added to it, so that groups which failed together don't return together."""
+    seed: str = ""
+    """The same seed gives the same jitter."""
+
+    def delay_seconds(self, group: str, failures: int) -> float:
+        """Return how long a group is left alone after so many failures in a row."""
+        # the exponent is bounded because floats overflow long before a group fails that often
+        plain = min(self.longest_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
+        digest = hashlib.blake2b(f"{self.seed}\0{group}\0{failures}".encode(), digest_size=8).digest()
+        return plain * (1 + self.jitter * int.from_bytes(digest) / (1 << 64))
+
+
+class BackOff(msgspec.Struct, frozen=True, rename="camel"):
+    """What is remembered of one group."""
+
+    failures: int
+    """Moves in a row that did not improve it."""
+    until: float
+    """Seconds since the epoch."""
+    situation: str
+    """How things stood when the last of them failed."""
+
+
+class BackOffs(msgspec.Struct, frozen=True):
+    """What is remembered of all groups. A value: every change returns another one."""
+
+    rules: BackOffRules = BackOffRules()
+    groups: Map[str, BackOff] = Map()
+
+    def failed(self, group: str, situation: str, now: float) -> BackOffs:
+        """Note a move that did not improve a group.
+
+        Args:
+            group: a name for the group that is the same after a restart.
+            situation: how things stand for it now, in a form that is equal while they do.
+            now: seconds since the epoch.
+        """
+        before = self.groups.get(group)
+        failures = 1 if before is None else before.failures + 1
+        until = now + self.rules.delay_seconds(group, failures)
+        return self._with(self.groups.set(group, BackOff(failures, until, situation)))
+
+    def improved(self, group: str) -> BackOffs:
+        """Note a move that did improve a group: its failures are forgotten."""
+        return self._with(self.groups.delete(group)) if group in self.groups else self
+
+    def held(self, group: str, situation: str, now: float) -> Held | None:
+        """Return why a group is left alone, or None if it is not.
+
+        A moment further away than any delay can be is the mark of a clock that was set back: it is not waited for.
+        """
+        known = self.groups.get(group)
+        if known is None or known.situation != situation or not now < known.until <= now + self._longest_seconds:
+            return None
+        return Held(
+            Reason.BACKING_OFF,
+            f"{_moves(known.failures)} in a row did not improve it; it is left alone for another "
+            f"{known.until - now:.0f} s, or until its situation changes",
+        )
+
+    def next_release(self, now: float) -> float | None:
+        """Return when the next group is released: for whoever has to wake up then. None if none is waiting."""
+        return min((each.until for each in self.groups.values() if each.until > now), default=None)
+
+    def without_others(self, groups: Collection[str]) -> BackOffs:
+        """Forget all groups but these: those that are no longer there or no longer violated."""
+        kept = Map({group: known for group, known in self.groups.items() if group in groups})
+        return self if len(kept) == len(self.groups) else self._with(kept)
+
+    def to_builtins(self) -> dict[str, object]:
+        """Return what is remembered as JSON values, to be kept somewhere."""
+        remembered: dict[str, object] = msgspec.to_builtins(dict(sorted(self.groups.items())))
+        return remembered
+
+    def remembering(self, remembered: Mapping[str, object]) -> BackOffs:
+        """Return these rules with what `to_builtins` returned, as after a restart.
+
+        Raises:
+            msgspec.ValidationError: it is not what `to_builtins` returns.
+        """
+        return self._with(Map(msgspec.convert(remembered, type=dict[str, BackOff])))
+
+    @property
+    def _longest_seconds(self) -> float:
+        return self.rules.longest_seconds * (1 + self.rules.jitter)
+
+    def _with(self, groups: Map[str, BackOff]) -> BackOffs:
+        return BackOffs(self.rules, groups)
+
+
+def _moves(count: int) -> str:
+    return "1 move" if count == 1 else f"{count} moves"
