@@ -1,0 +1,278 @@
+"""Kubernetes Events (`events.k8s.io/v1`) on policies and workloads, written in the background.
+
+Events tell people; nothing depends on them. So recording one never waits and never fails, and what can't be written is
+said in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+from kubernetes.aio.client import ApiClient, ApiException, EventsV1Api
+from kubernetes.aio.client.models import EventsV1Event, V1ObjectMeta, V1ObjectReference
+
+from respread.telemetry.event_series import DEFAULT_PACE, Event, EventObject, EventPace, Series, SeriesBook, Verdict
+from respread.telemetry.logs import get_logger
+
+REPORTING_CONTROLLER: Final = "respread.dev/respread"
+
+# Limits of the API's validation (pkg/apis/core/validation/events.go).
+_LONGEST_NOTE_BYTES: Final = 1024
+_LONGEST_WORD: Final = 128
+_LONGEST_NAME: Final = 253
+_NAMESPACE_OF_CLUSTER_OBJECTS: Final = "default"
+
+_REQUEST_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 2.0
+_RETRY_DELAYS_SECONDS: Final = (0.5, 2.0)
+_LEAST_WRITE_INTERVAL_SECONDS: Final = 0.05
+_COMPLAINT_INTERVAL_SECONDS: Final = 60.0
+
+
+class EventRecorder:
+    """Takes Events and writes them one after the other; made by `record_events`."""
+
+    __slots__ = (
+        "_api",
+        "_book",
+        "_complaints",
+        "_instance",
+        "_log",
+        "_monotonic",
+        "_now",
+        "_queue_size",
+        "_unwritten",
+        "_wake",
+    )
+
+    def __init__(
+        self,
+        api: EventsV1Api,
+        *,
+        instance: str,
+        pace: EventPace,
+        queue_size: int,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._instance = instance[:_LONGEST_WORD]
+        self._book = SeriesBook(pace, _make_name)
+        self._queue_size = queue_size
+        self._unwritten: deque[Series] = deque()
+        self._wake = asyncio.Event()
+        self._now = now
+        self._monotonic = monotonic
+        self._complaints: dict[str, float] = {}
+        self._log = get_logger(__name__)
+
+    def record(self, event: Event) -> None:
+        """Take an Event, to be written soon; from the event loop's thread.
+
+        Beyond the pace, or with too many waiting, it is dropped and the log says so.
+        """
+        if len(self._unwritten) >= self._queue_size:
+            self._complain("Events are dropped: too many wait to be written", regarding=event.regarding)
+            return
+        verdict, series = self._book.see(event, time=self._now(), now_seconds=self._monotonic())
+        if verdict is Verdict.NEW and series is not None:
+            self._unwritten.append(series)
+            self._wake.set()
+        elif verdict is Verdict.REFUSED:
+            self._complain("Events are dropped: too many about one object", regarding=event.regarding)
+
+    async def run(self, count_interval_seconds: float) -> None:
+        """Write what is recorded, until cancelled; look for counts to write at least every interval."""
+        while True:
+            # Not wait_for: until Python 3.12 it loses a cancellation that comes together with what it waits for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(count_interval_seconds):
+                    await self._wake.wait()
+            self._wake.clear()
+            while self._unwritten:
+                await self._create_first()
+                await asyncio.sleep(_LEAST_WRITE_INTERVAL_SECONDS)
+            for series in self._book.due(self._monotonic()):
+                await self._write_count(series)
+                await asyncio.sleep(_LEAST_WRITE_INTERVAL_SECONDS)
+
+    async def write_the_rest(self) -> None:
+        """Write what waits and every count that the API server does not have."""
+        while self._unwritten:
+            await self._create_first()
+        for series in self._book.uncounted():
+            await self._write_count(series)
+
+    async def _create_first(self) -> None:
+        series = self._unwritten[0]  # left there until it is written: a cancelled attempt is made again
+        created = await self._send(
+            series,
+            lambda: self._api.create_namespaced_event(
+                _namespace(series.event.regarding), self._make_body(series), _request_timeout=_REQUEST_SECONDS
+            ),
+            done_status=HTTPStatus.CONFLICT,  # an attempt whose answer was lost did create it
+        )
+        self._unwritten.popleft()
+        if created:
+            series.written_count = 1
+            series.written_seconds = self._monotonic()
+
+    async def _write_count(self, series: Series) -> None:
+        count = series.count
+        body = {"series": {"count": count, "lastObservedTime": _format_micro_time(series.last_time)}}
+        written = await self._send(
+            series,
+            lambda: self._api.patch_namespaced_event(
+                series.name,
+                _namespace(series.event.regarding),
+                body,
+                _request_timeout=_REQUEST_SECONDS,
+                _content_type="application/merge-patch+json",
+            ),
+        )
+        if written:
+            series.written_count = count
+            series.written_seconds = self._monotonic()
+
+    async def _send(
+        self,
+        series: Series,
+        request: Callable[[], Coroutine[Any, Any, object]],
+        *,
+        done_status: HTTPStatus | None = None,
+    ) -> bool:
+        """Send a request, again if that may help; return whether it is done. If not, the series is forgotten."""
+        failure: Exception | None = None
+        for delay_seconds in (0.0, *_RETRY_DELAYS_SECONDS):
+            await asyncio.sleep(delay_seconds)
+            try:
+                await request()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the writing of other Events
+                if isinstance(error, ApiException) and error.status == done_status:
+                    return True
+                failure = error
+                if not _may_pass(error):
+                    break
+            else:
+                return True
+        self._book.forget(series)
+        self._complain("An Event could not be written", regarding=series.event.regarding, error=_describe(failure))
+        return False
+
+    def _make_body(self, series: Series) -> EventsV1Event:
+        event = series.event
+        return EventsV1Event(
+            metadata=V1ObjectMeta(name=series.name, namespace=_namespace(event.regarding)),
+            event_time=_never_whole_second(series.first_time),
+            type=event.type,
+            reason=event.reason[:_LONGEST_WORD],
+            action=event.action[:_LONGEST_WORD],
+            note=_shorten(event.note),
+            regarding=_make_reference(event.regarding),
+            related=_make_reference(event.related) if event.related else None,
+            reporting_controller=REPORTING_CONTROLLER,
+            reporting_instance=self._instance,
+        )
+
+    def _complain(self, message: str, **fields: object) -> None:
+        """Log a failure, each kind once a minute at most: thousands may follow one cause."""
+        now = self._monotonic()
+        if now - self._complaints.get(message, -_COMPLAINT_INTERVAL_SECONDS) >= _COMPLAINT_INTERVAL_SECONDS:
+            self._complaints[message] = now
+            self._log.warning(message, **fields)
+
+
+@contextlib.asynccontextmanager
+async def record_events(
+    client: ApiClient,
+    *,
+    instance: str,
+    pace: EventPace = DEFAULT_PACE,
+    queue_size: int = 1000,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    monotonic: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[EventRecorder]:
+    """Write Events while the context lasts, and for up to two seconds after.
+
+    Args:
+        client: Of the API server; needs `create` and `patch` of `events.k8s.io` Events.
+        instance: Which replica reports, usually the pod's name.
+        pace: How much to write at most.
+        queue_size: Events that may wait to be written.
+        now: The time of day, with a time zone.
+        monotonic: Seconds that only grow.
+    """
+    recorder = EventRecorder(
+        EventsV1Api(client), instance=instance, pace=pace, queue_size=queue_size, now=now, monotonic=monotonic
+    )
+    writer = asyncio.create_task(recorder.run(pace.count_interval_seconds), name="events")
+    try:
+        yield recorder
+    finally:
+        writer.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await writer
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await recorder.write_the_rest()
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether the same request may succeed later."""
+    if isinstance(error, ApiException):
+        status = int(error.status or HTTPStatus.INTERNAL_SERVER_ERROR)
+        return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, aiohttp.ClientError | OSError)  # TimeoutError is an OSError
+
+
+def _describe(error: Exception | None) -> str:
+    """Return what a person needs of an error; an ApiException's own text is its headers and body."""
+    if isinstance(error, ApiException):
+        return f"{error.status} {error.reason}: {error.body}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _make_name(event: Event) -> str:
+    suffix = f".{secrets.token_hex(8)}"
+    return event.regarding.name[: _LONGEST_NAME - len(suffix)].rstrip(".-") + suffix
+
+
+def _namespace(regarding: EventObject) -> str:
+    return regarding.namespace or _NAMESPACE_OF_CLUSTER_OBJECTS
+
+
+def _make_reference(reference: EventObject) -> V1ObjectReference:
+    return V1ObjectReference(
+        api_version=reference.api_version,
+        kind=reference.kind,
+        namespace=reference.namespace or None,
+        name=reference.name,
+        uid=reference.uid or None,
+    )
+
+
+def _shorten(note: str) -> str:
+    """Cut the note to what the API takes, which counts bytes, not characters."""
+    encoded = note.encode("utf-8", errors="replace")
+    if len(encoded) <= _LONGEST_NOTE_BYTES:
+        return encoded.decode()
+    return encoded[: _LONGEST_NOTE_BYTES - len("…".encode())].decode(errors="ignore") + "…"
+
+
+def _never_whole_second(moment: datetime) -> datetime:
+    # The client writes a datetime by isoformat, which leaves out the fraction if it is 0, and the API server refuses a
+    # MicroTime without one.
+    return moment if moment.microsecond else moment.replace(microsecond=1)
+
+
+def _format_micro_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

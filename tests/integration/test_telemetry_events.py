@@ -1,0 +1,321 @@
+"""Events on a real API server: how they look, that they are counted, and that failures stay in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from respread.sandbox import Sandbox
+from respread.telemetry.event_series import Event, EventObject, EventPace, EventType
+from respread.telemetry.events import EventRecorder, record_events
+from respread.telemetry.logs import configure_logging
+
+
+@pytest.fixture
+def namespace(api_sandbox: Sandbox) -> str:
+    name = f"events-{secrets.token_hex(4)}"
+    api_sandbox.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    configure_logging(stream)
+    yield stream
+    logging.captureWarnings(capture=False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@asynccontextmanager
+async def client_of(kubeconfig: Path) -> AsyncIterator[ApiClient]:
+    configuration = Configuration()
+    load: Callable[..., Awaitable[None]] = config.load_kube_config  # has no annotations
+    await load(str(kubeconfig), client_configuration=configuration)
+    async with ApiClient(configuration) as client:
+        yield client
+
+
+def record(kubeconfig: Path, use: Callable[[EventRecorder], Awaitable[None]], **options: Any) -> None:
+    """Run `use` with a recorder, and close the recorder."""
+
+    async def run() -> None:
+        async with client_of(kubeconfig) as client, record_events(client, instance="respread-0", **options) as recorder:
+            await use(recorder)
+
+    asyncio.run(run())
+
+
+def deployment(namespace: str, name: str = "web") -> EventObject:
+    return EventObject(api_version="apps/v1", kind="Deployment", namespace=namespace, name=name, uid="0-1")
+
+
+def evicted(namespace: str, note: str = "Moved one pod from zone-a") -> Event:
+    return Event(regarding=deployment(namespace), reason="Evicted", action="Evict", note=note)
+
+
+def read(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:
+    """The Events of a namespace, oldest first."""
+    events: list[dict[str, Any]] = sandbox.api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+    return sorted(events, key=lambda event: str(event["eventTime"]))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not await asyncio.to_thread(condition):  # noqa: ASYNC110 - the API server sets no asyncio.Event
+            await asyncio.sleep(0.05)
+
+
+def test_an_event_reads_well(api_sandbox: Sandbox, namespace: str) -> None:
+    pod = EventObject(api_version="v1", kind="Pod", namespace=namespace, name="web-1", uid="0-2")
+
+    async def use(recorder: EventRecorder) -> None:
+        recorder.record(
+            Event(
+                regarding=deployment(namespace),
+                related=pod,
+                reason="HeldByBudget",
+                action="Plan",
+                note="Budget web allows no disruption",
+                type=EventType.WARNING,
+            )
+        )
+        await until(lambda: len(read(api_sandbox, namespace)) == 1)
+
+    before = datetime.now(UTC)
+    record(api_sandbox.kubeconfig, use)
+    (event,) = read(api_sandbox, namespace)
+    assert event["regarding"] == {
+        "apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace, "name": "web", "uid": "0-1",
+    }  # fmt: skip
+    assert event["related"]["name"] == "web-1"
+    assert (event["type"], event["reason"], event["action"]) == ("Warning", "HeldByBudget", "Plan")
+    assert event["note"] == "Budget web allows no disruption"
+    assert event["reportingController"] == "respread.dev/respread"
+    assert event["reportingInstance"] == "respread-0"
+    assert event["metadata"]["name"].startswith("web.")
+    assert before <= datetime.fromisoformat(event["eventTime"]) <= datetime.now(UTC)
+    assert "series" not in event
+    shown = api_sandbox.kubectl("events", "-n", namespace, "--for", "Deployment/web")
+    assert "Warning   HeldByBudget   Deployment/web   Budget web allows no disruption" in shown
+
+
+def test_repetitions_are_counted_in_the_first_event(api_sandbox: Sandbox, namespace: str) -> None:
+    async def use(recorder: EventRecorder) -> None:
+        for _ in range(4):
+            recorder.record(evicted(namespace))
+        await until(lambda: "series" in (read(api_sandbox, namespace) or [{}])[0])
+        (event,) = read(api_sandbox, namespace)
+        assert event["series"]["count"] == 4
+        for _ in range(3):
+            recorder.record(evicted(namespace))
+        await until(lambda: bool(read(api_sandbox, namespace)[0]["series"]["count"] == 7))
+
+    record(api_sandbox.kubeconfig, use, pace=EventPace(count_interval_seconds=0.2))
+    (event,) = read(api_sandbox, namespace)
+    assert event["eventTime"] < event["series"]["lastObservedTime"]
+
+
+def test_closing_writes_what_waits(api_sandbox: Sandbox, namespace: str) -> None:
+    async def use(recorder: EventRecorder) -> None:
+        for n in range(20):
+            recorder.record(evicted(namespace, note=f"note {n}"))
+        recorder.record(evicted(namespace, note="note 0"))
+
+    record(api_sandbox.kubeconfig, use)
+    events = read(api_sandbox, namespace)
+    assert [event["note"] for event in events] == [f"note {n}" for n in range(20)]
+    assert [event.get("series", {}).get("count") for event in events] == [2] + [None] * 19
+
+
+def test_an_event_on_a_cluster_scoped_object_is_in_the_default_namespace(api_sandbox: Sandbox) -> None:
+    name = f"policy-{secrets.token_hex(4)}"
+    policy = EventObject(
+        api_version="respread.dev/v1alpha1", kind="ClusterRebalancePolicy", namespace="", name=name, uid="0-3"
+    )
+
+    async def use(recorder: EventRecorder) -> None:
+        recorder.record(Event(regarding=policy, reason="InvalidPolicy", action="Validate", note="No such time zone"))
+
+    record(api_sandbox.kubeconfig, use)
+    (event,) = [event for event in read(api_sandbox, "default") if event["regarding"]["name"] == name]
+    assert "namespace" not in event["regarding"]
+
+
+@pytest.mark.parametrize(
+    "note", ["n" * 1024, "n" * 1025, "ö" * 513, "🙂" * 4000, "a" + "ö" * 600, "\ud800 lone surrogate", "line\nbreak"]
+)
+def test_any_note_is_cut_to_what_the_api_takes(api_sandbox: Sandbox, namespace: str, note: str) -> None:
+    async def use(recorder: EventRecorder) -> None:
+        recorder.record(evicted(namespace, note=note))
+
+    record(api_sandbox.kubeconfig, use)
+    (event,) = read(api_sandbox, namespace)
+    written = event["note"]
+    assert len(written.encode()) <= 1024
+    if len(note.encode(errors="replace")) <= 1024:
+        assert written == note.replace("\ud800", "?")
+    else:
+        assert written.endswith("…")
+        assert note.startswith(written.removesuffix("…"))
+        assert len(written.encode()) > 1015
+
+
+def test_names_at_the_limit_are_taken(api_sandbox: Sandbox, namespace: str) -> None:
+    event = Event(
+        regarding=deployment(namespace, name="w" * 236 + "-" * 16 + "w"), reason="R" * 200, action="A" * 200, note="n"
+    )
+
+    async def use(recorder: EventRecorder) -> None:
+        recorder.record(event)
+
+    record(api_sandbox.kubeconfig, use)
+    (written,) = read(api_sandbox, namespace)
+    assert (len(written["reason"]), len(written["action"])) == (128, 128)
+
+
+def test_a_moment_without_microseconds_is_taken(api_sandbox: Sandbox, namespace: str) -> None:
+    async def use(recorder: EventRecorder) -> None:
+        recorder.record(evicted(namespace))
+        recorder.record(evicted(namespace))
+
+    record(api_sandbox.kubeconfig, use, now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    (event,) = read(api_sandbox, namespace)
+    assert event["eventTime"] == "2026-01-01T00:00:00.000001Z"
+    assert event["series"] == {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
+
+
+def test_an_event_that_was_deleted_is_made_anew(api_sandbox: Sandbox, namespace: str, log: io.StringIO) -> None:
+    async def use(recorder: EventRecorder) -> None:
+        recorder.record(evicted(namespace))
+        await until(lambda: len(read(api_sandbox, namespace)) == 1)
+        events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+        await asyncio.to_thread(api_sandbox.api.request, "DELETE", events)
+        recorder.record(evicted(namespace))
+        await until(lambda: "could not be written" in log.getvalue())
+        recorder.record(evicted(namespace))
+        await until(lambda: len(read(api_sandbox, namespace)) == 1)
+
+    record(api_sandbox.kubeconfig, use, pace=EventPace(count_interval_seconds=0.1))
+
+
+def test_without_the_right_to_write_the_log_says_so_once(
+    api_sandbox: Sandbox, namespace: str, log: io.StringIO
+) -> None:
+    account = {"metadata": {"name": "nobody"}}
+    api_sandbox.api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    kubeconfig = api_sandbox.kubeconfig_for_service_account(namespace, "nobody")
+
+    async def use(recorder: EventRecorder) -> None:
+        for n in range(5):
+            recorder.record(evicted(namespace, note=str(n)))
+
+    record(kubeconfig, use)
+    assert read(api_sandbox, namespace) == []
+    (line,) = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert line["level"] == "warning"
+    assert line["regarding"] == f"Deployment {namespace}/web"
+    assert line["error"].startswith("403 Forbidden: ")
+    assert "cannot create resource" in line["error"]
+
+
+class StubApi:
+    """Answers Event requests as told, for what a healthy API server can't be made to answer."""
+
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers)
+        self.bodies: list[dict[str, Any]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.json())
+        status = self.answers.pop(0)
+        return web.json_response(
+            self.bodies[-1] if status == 201 else {"kind": "Status", "code": status}, status=status
+        )
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[ApiClient]:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            async with ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
+                yield client
+        finally:
+            await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("answers", "attempts", "complaint"),
+    [
+        ((201,), 1, ""),
+        ((503, 201), 2, ""),
+        ((429, 201), 2, ""),
+        ((500, 409), 2, ""),
+        ((422,), 1, "422 "),
+        ((503, 503, 503), 3, "503 "),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(
+    log: io.StringIO, answers: tuple[int, ...], attempts: int, complaint: str
+) -> None:
+    stub = StubApi(*answers)
+
+    async def run() -> None:
+        async with stub.client() as client, record_events(client, instance="respread-0") as recorder:
+            recorder.record(evicted("shop"))
+            await until(lambda: len(stub.bodies) == attempts)
+            await asyncio.sleep(0.1)
+
+    asyncio.run(run())
+    assert len(stub.bodies) == attempts
+    assert len({body["metadata"]["name"] for body in stub.bodies}) == 1
+    assert complaint in log.getvalue()
+    assert ("could not be written" in log.getvalue()) == bool(complaint)
+
+
+def test_nobody_listening_harms_nothing(log: io.StringIO) -> None:
+    async def run() -> None:
+        async with (
+            ApiClient(Configuration(host="http://127.0.0.1:1")) as client,
+            record_events(client, instance="respread-0", queue_size=3) as recorder,
+        ):
+            for n in range(10):
+                recorder.record(evicted("shop", note=str(n)))
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert "Events are dropped: too many wait to be written" in log.getvalue()
+
+
+def test_one_event_that_cannot_be_made_does_not_stop_the_others(
+    api_sandbox: Sandbox, namespace: str, log: io.StringIO
+) -> None:
+    broken = Event(regarding=deployment(namespace), reason="Broken", action="Break", note=None)  # type: ignore[arg-type]  # as a bug would
+
+    async def use(recorder: EventRecorder) -> None:
+        recorder.record(broken)
+        recorder.record(evicted(namespace))
+        await until(lambda: len(read(api_sandbox, namespace)) == 1)
+
+    record(api_sandbox.kubeconfig, use)
+    assert "An Event could not be written" in log.getvalue()
