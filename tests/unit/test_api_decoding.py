@@ -196,7 +196,7 @@ def test_what_is_no_object_with_a_name_is_refused(document: object) -> None:
 
 
 def test_metadata_of_the_wrong_form_is_as_if_absent() -> None:
-    metadata = {"name": "a", "uid": 3, "generation": "x", "creationTimestamp": "yesterday", "namespace": []}
+    metadata = {"name": "a", "uid": 3, "generation": True, "creationTimestamp": "yesterday", "namespace": []}
     policy = decode_policy(NAMESPACED, {"metadata": metadata})
     assert (policy.uid, policy.generation, policy.creation_timestamp, policy.namespace) == ("", 0, None, "")
 

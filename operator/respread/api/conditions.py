@@ -28,12 +28,16 @@ from respread.api.status import (
 
 PASSING_REASONS = frozenset(
     {
+        Reason.API_UNAVAILABLE,
         Reason.BACKING_OFF,
         Reason.BUDGET_OUT_OF_DATE,
         Reason.DRY_RUN,
         Reason.IN_MOTION,
         Reason.LIMIT_REACHED,
+        Reason.NAMESPACE_TERMINATING,
+        Reason.NOT_LEADING,
         Reason.QUIET_PERIOD,
+        Reason.SEARCH_LIMIT,
         Reason.TOO_YOUNG,
         Reason.WINDOW_CLOSED,
     }

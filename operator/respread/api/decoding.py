@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -75,7 +75,7 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
         namespace=_text(metadata, "namespace") if kind == "RebalancePolicy" else "",
         object_name=name,
         uid=_text(metadata, "uid"),
-        generation=_number(metadata, "generation"),
+        generation=_generation(metadata),
         creation_timestamp=_moment(metadata, "creationTimestamp"),
         spec=spec,
         problems=tuple(problems),
@@ -99,9 +99,12 @@ def _text(metadata: Mapping[Any, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _number(metadata: Mapping[Any, Any], name: str) -> int:
-    value = metadata.get(name)
-    return value if isinstance(value, int) else 0
+def _generation(metadata: Mapping[Any, Any]) -> int:
+    try:
+        generation: int = msgspec.convert(metadata.get("generation"), Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)])
+    except msgspec.ValidationError:
+        return 0
+    return generation
 
 
 def _moment(metadata: Mapping[Any, Any], name: str) -> datetime | None:

@@ -1,0 +1,246 @@
+"""A status says what was found, and changes only when that does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from respread.api.conditions import PolicyOutcome, next_status
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.problem import Problem
+from respread.api.reasons import Reason
+from respread.api.status import (
+    MAX_DOMAINS,
+    MAX_MESSAGE_LENGTH,
+    MAX_VIOLATIONS,
+    BlockedCount,
+    Condition,
+    ConditionType,
+    DomainCount,
+    PolicyStatus,
+    Summary,
+    ViolatedConstraint,
+    Violation,
+)
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+LATER = NOON + timedelta(minutes=7, microseconds=5)
+
+DRY_RUN = Policy(kind="ClusterRebalancePolicy", object_name="default", generation=3, spec=ClusterPolicySpec())
+ENFORCE = msgspec.structs.replace(DRY_RUN, spec=ClusterPolicySpec(mode="Enforce"))
+BROKEN = msgspec.structs.replace(
+    ENFORCE, problems=(Problem("spec.windows[0].timeZone", "there is no such"), Problem("spec.mode", "must be set"))
+)
+BALANCED = Summary(groups=4, pods=12)
+VIOLATED = Summary(groups=4, pods=12, violated=1, worst_skew=3, planned_evictions=2)
+
+
+def outcome(summary: Summary = BALANCED, **others: Any) -> PolicyOutcome:
+    return PolicyOutcome(summary=summary, plan_time=NOON, **others)
+
+
+def violation(skew: int, *, max_skew: int = 1, name: str = "web", **others: Any) -> Violation:
+    constraint = ViolatedConstraint(topology_key="zone", when_unsatisfiable="DoNotSchedule", max_skew=max_skew)
+    return Violation(namespace="shop", workload=f"Deployment/{name}", constraint=constraint, skew=skew, **others)
+
+
+def condition(status: PolicyStatus, name: ConditionType) -> tuple[str, str, str]:
+    found = status.condition(name)
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+def status_of(policy: Policy, found: PolicyOutcome | None) -> PolicyStatus:
+    return next_status(policy, PolicyStatus(), found, now=NOON)
+
+
+def test_has_the_four_conditions_for_the_generation_it_saw() -> None:
+    status = status_of(ENFORCE, outcome())
+    assert [each.type for each in status.conditions] == ["Ready", "Balanced", "Progressing", "Blocked"]
+    assert {each.observed_generation for each in status.conditions} == {status.observed_generation} == {3}
+    assert {each.last_transition_time for each in status.conditions} == {NOON}
+
+
+@pytest.mark.parametrize(
+    ("policy", "found", "status", "reason", "message"),
+    [
+        (ENFORCE, outcome(), "True", "Valid", "valid and in force"),
+        (ENFORCE, None, "True", "Valid", "valid and in force"),
+        (BROKEN, outcome(), "False", "InvalidPolicy", "spec.windows[0].timeZone: there is no such; spec.mode: must be"),
+        (BROKEN, None, "False", "InvalidPolicy", "Nothing is evicted until this is put right"),
+        (ENFORCE, outcome(overridden_by=("shop/a",)), "True", "PartlyOverridden", "Some of the pods"),
+        (ENFORCE, outcome(Summary(), overridden_by=("b", "a")), "True", "Overridden", "another policy: a, b."),
+        (ENFORCE, outcome(Summary(), overridden_by=tuple("gfedcba")), "True", "Overridden", "a, b, c, d, e and 2 more"),
+    ],
+)
+def test_ready(policy: Policy, found: PolicyOutcome | None, status: str, reason: str, message: str) -> None:
+    got = condition(status_of(policy, found), "Ready")
+    assert got[:2] == (status, reason)
+    assert message in got[2]
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "reason", "message"),
+    [
+        (None, "Unknown", "NotPlannedYet", "No plan"),
+        (outcome(), "True", "ConstraintsHold", "Every"),
+        (outcome(Summary()), "True", "ConstraintsHold", "Every"),
+        (outcome(VIOLATED), "False", "ConstraintsViolated", "1 of 4. The worst skew is 3."),
+    ],
+)
+def test_balanced(found: PolicyOutcome | None, status: str, reason: str, message: str) -> None:
+    got = condition(status_of(ENFORCE, found), "Balanced")
+    assert got[:2] == (status, reason)
+    assert message in got[2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "found", "status", "reason"),
+    [
+        (ENFORCE, None, "Unknown", "NotPlannedYet"),
+        (ENFORCE, outcome(), "False", "NothingToDo"),
+        (ENFORCE, outcome(VIOLATED), "True", "EvictionsPlanned"),
+        (ENFORCE, outcome(msgspec.structs.replace(VIOLATED, in_flight=1)), "True", "EvictionsInFlight"),
+        (DRY_RUN, outcome(VIOLATED), "False", "DryRun"),
+        (DRY_RUN, outcome(msgspec.structs.replace(VIOLATED, in_flight=1)), "True", "EvictionsInFlight"),
+        (BROKEN, outcome(VIOLATED), "False", "InvalidPolicy"),
+        (
+            ENFORCE,
+            outcome(VIOLATED, blocked=(BlockedCount(reason=Reason.WINDOW_CLOSED, groups=1),)),
+            "False",
+            "WindowClosed",
+        ),
+    ],
+)
+def test_progressing(policy: Policy, found: PolicyOutcome | None, status: str, reason: str) -> None:
+    assert condition(status_of(policy, found), "Progressing")[:2] == (status, reason)
+
+
+@pytest.mark.parametrize(
+    ("blocked", "status", "reason", "message"),
+    [
+        ((), "False", "NotBlocked", "Nothing stands in the way."),
+        ((BlockedCount(reason=Reason.NO_FEASIBLE_NODE, groups=2),), "True", "NoFeasibleNode", "NoFeasibleNode (2)"),
+        (
+            (
+                BlockedCount(reason=Reason.HELD_BY_BUDGET, groups=1),
+                BlockedCount(reason=Reason.NO_FEASIBLE_NODE, groups=2),
+            ),
+            "True",
+            "SeveralReasons",
+            "NoFeasibleNode (2), HeldByBudget (1)",
+        ),
+        # Pods that may not move while others of their group may don't hold the group back.
+        ((BlockedCount(reason=Reason.PROTECTED_POD, pods=5),), "False", "NotBlocked", "Nothing"),
+        # What passes by itself is not worth an alert.
+        ((BlockedCount(reason=Reason.QUIET_PERIOD, groups=5),), "False", "NotBlocked", "Nothing"),
+    ],
+)
+def test_blocked(blocked: tuple[BlockedCount, ...], status: str, reason: str, message: str) -> None:
+    got = condition(status_of(ENFORCE, outcome(VIOLATED, blocked=blocked)), "Blocked")
+    assert got[:2] == (status, reason)
+    assert message in got[2]
+
+
+def test_every_reason_fits_a_condition() -> None:
+    for reason in Reason:
+        found = outcome(VIOLATED, blocked=(BlockedCount(reason=reason, groups=1),))
+        for each in status_of(ENFORCE, found).conditions:
+            assert each.reason.isalpha()
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    first = next_status(ENFORCE, PolicyStatus(), outcome(VIOLATED), now=NOON)
+    worse = msgspec.structs.replace(VIOLATED, worst_skew=9)
+    second = next_status(ENFORCE, first, outcome(worse), now=LATER)
+    third = next_status(ENFORCE, second, outcome(), now=LATER)
+    times = [status.condition("Balanced") for status in (first, second, third)]
+    assert [each and each.last_transition_time for each in times] == [NOON, NOON, NOON + timedelta(minutes=7)]
+    assert condition(second, "Balanced")[2] != condition(first, "Balanced")[2]
+
+
+def test_the_same_outcome_at_another_time_changes_nothing() -> None:
+    first = next_status(ENFORCE, PolicyStatus(), outcome(VIOLATED, violations=(violation(3),)), now=NOON)
+    same = PolicyOutcome(summary=VIOLATED, violations=(violation(3),), plan_time=LATER)
+    assert next_status(ENFORCE, first, same, now=LATER) == first
+    other = PolicyOutcome(summary=BALANCED, plan_time=LATER)
+    assert next_status(ENFORCE, first, other, now=LATER).last_plan_time == LATER.replace(microsecond=0)
+
+
+def test_a_new_generation_is_a_change() -> None:
+    first = next_status(ENFORCE, PolicyStatus(), outcome(), now=NOON)
+    edited = msgspec.structs.replace(ENFORCE, generation=4)
+    second = next_status(edited, first, outcome(), now=LATER)
+    assert second.observed_generation == 4
+    ready = second.condition("Ready")
+    assert ready is not None
+    assert (ready.observed_generation, ready.last_transition_time) == (4, NOON)
+
+
+def test_before_the_first_plan_what_only_a_plan_can_tell_stays_as_it_was() -> None:
+    before = next_status(ENFORCE, PolicyStatus(), outcome(VIOLATED), now=NOON)
+    edited = msgspec.structs.replace(BROKEN, generation=4)
+    after = next_status(edited, before, None, now=LATER)
+    assert condition(after, "Ready")[1] == "InvalidPolicy"
+    assert after.condition("Balanced") == before.condition("Balanced")
+    assert after.summary == VIOLATED
+    assert after.last_plan_time == NOON
+
+
+def test_conditions_of_others_are_kept() -> None:
+    foreign = Condition(type="example.com/Reviewed", status="True", reason="Yes", last_transition_time=NOON)
+    previous = PolicyStatus(conditions=(foreign,))
+    for found in (None, outcome()):
+        assert next_status(ENFORCE, previous, found, now=LATER).conditions[-1] == foreign
+
+
+def test_the_last_eviction_is_remembered() -> None:
+    first = next_status(ENFORCE, PolicyStatus(), outcome(last_eviction_time=LATER), now=NOON)
+    assert first.last_eviction_time == LATER.replace(microsecond=0)
+    assert next_status(ENFORCE, first, outcome(), now=LATER).last_eviction_time == first.last_eviction_time
+
+
+def test_names_the_worst_violations_by_what_they_exceed_their_max_skew_by() -> None:
+    found = (violation(5, max_skew=4, name="a"), violation(3, name="b"), violation(4, name="d"), violation(4, name="c"))
+    status = status_of(ENFORCE, outcome(VIOLATED, violations=found))
+    assert [each.workload for each in status.violations] == [f"Deployment/{name}" for name in "cdba"]
+    many = tuple(violation(skew, name=str(skew)) for skew in range(2, 100))
+    worst = status_of(ENFORCE, outcome(VIOLATED, violations=many)).violations
+    assert [each.skew for each in worst] == list(range(99, 99 - MAX_VIOLATIONS, -1))
+
+
+def test_names_the_domains_at_either_end() -> None:
+    few = violation(3, domains=(DomainCount("b", 2), DomainCount("c", 5), DomainCount("a", 2)))
+    many = violation(3, domains=tuple(DomainCount(f"node-{pods:02}", pods) for pods in range(50)))
+    shown_many, shown_few = sorted(
+        status_of(ENFORCE, outcome(VIOLATED, violations=(few, many))).violations, key=lambda each: -len(each.domains)
+    )
+    assert [(each.domain, each.pods) for each in shown_few.domains] == [("c", 5), ("a", 2), ("b", 2)]
+    assert shown_few.omitted_domains == 0
+    assert [each.pods for each in shown_many.domains] == [*range(49, 39, -1), *range(9, -1, -1)]
+    assert len(shown_many.domains) + shown_many.omitted_domains == 50
+    assert len(shown_many.domains) == MAX_DOMAINS
+
+
+def test_texts_are_cut_to_what_the_api_server_takes() -> None:
+    broken = msgspec.structs.replace(ENFORCE, problems=(Problem("spec.windows", "x" * 9000),))
+    long = violation(3, name="w" * 900, message="m" * 9000)
+    status = status_of(broken, outcome(VIOLATED, violations=(long,)))
+    assert len(condition(status, "Ready")[2]) == MAX_MESSAGE_LENGTH
+    assert len(status.violations[0].message) == MAX_MESSAGE_LENGTH
+    assert len(status.violations[0].workload) == 512
+    assert status.violations[0].message.endswith("…")
+
+
+def test_reasons_are_listed_most_frequent_first() -> None:
+    blocked = (
+        BlockedCount(reason="TooYoung", pods=3),
+        BlockedCount(reason="BarePod", pods=3),
+        BlockedCount(reason="InMotion", groups=1),
+        BlockedCount(reason="LocalStorage", pods=9),
+    )
+    status = status_of(ENFORCE, outcome(VIOLATED, blocked=blocked))
+    assert [each.reason for each in status.blocked] == ["InMotion", "LocalStorage", "BarePod", "TooYoung"]

@@ -1,0 +1,152 @@
+"""Which policy governs a pod: the namespace's own first, then by priority, then by age."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
+from respread.api.problem import Problem
+from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.state import ClusterState
+from respread.planning.policies import PolicyIndex, reach
+
+OLD = datetime(2026, 1, 1, tzinfo=UTC)
+NEW = datetime(2026, 2, 1, tzinfo=UTC)
+SPEC = PodSpec()
+WEB = Map(app="web")
+DB = Map(app="db")
+NO_LABELS: Map[str, str] = Map()
+
+
+def own(name: str, namespace: str = "shop", *, created: datetime | None = OLD, **spec: Any) -> Policy:
+    return Policy(
+        kind="RebalancePolicy",
+        namespace=namespace,
+        object_name=name,
+        creation_timestamp=created,
+        spec=PolicySpec(**spec),
+    )
+
+
+def cluster(name: str, *, created: datetime | None = OLD, **spec: Any) -> Policy:
+    return Policy(
+        kind="ClusterRebalancePolicy", object_name=name, creation_timestamp=created, spec=ClusterPolicySpec(**spec)
+    )
+
+
+def labelled(**labels: str) -> LabelSelector:
+    return LabelSelector(match_labels=Map(labels))
+
+
+def governed(
+    *policies: Policy, labels: Map[str, str] = WEB, namespace: str = "shop", in_labels: Map[str, str] | None = NO_LABELS
+) -> tuple[str | None, list[str]]:
+    found, overridden = PolicyIndex(policies).in_namespace(namespace, in_labels).governance(labels)
+    return None if found is None else found.name, [each.name for each in overridden]
+
+
+def test_no_policy_governs_what_none_selects() -> None:
+    assert governed() == (None, [])
+    assert governed(own("a", "blog"), own("b", pod_selector=labelled(app="db"))) == (None, [])
+
+
+def test_a_namespaces_own_policy_comes_before_every_cluster_policy() -> None:
+    assert governed(cluster("c", priority=100), own("a", priority=-100)) == ("shop/a", [])
+
+
+def test_where_the_own_policy_does_not_select_the_pod_a_cluster_policy_governs() -> None:
+    policies = [cluster("c"), own("a", pod_selector=labelled(app="db"))]
+    assert governed(*policies) == ("c", [])
+    assert governed(*policies, labels=DB) == ("shop/a", [])
+
+
+def test_among_one_scope_the_highest_priority_wins_then_the_oldest_then_the_name() -> None:
+    low, old, new, twin = (
+        own("a", priority=1),
+        own("d", priority=2),
+        own("b", created=NEW, priority=2),
+        own("c", priority=2),
+    )
+    assert governed(low, new, old, twin) == ("shop/c", ["shop/d", "shop/b", "shop/a"])
+    assert governed(cluster("x"), cluster("y", priority=1)) == ("y", ["x"])
+
+
+def test_a_policy_that_was_never_created_is_the_youngest() -> None:
+    assert governed(own("a", created=None), own("b", created=NEW)) == ("shop/b", ["shop/a"])
+
+
+def test_by_default_a_cluster_policy_leaves_the_system_namespaces_alone() -> None:
+    for namespace in ("kube-system", "kube-public", "kube-node-lease"):
+        assert governed(cluster("c"), namespace=namespace) == (None, [])
+        assert governed(cluster("c", namespace_selector=LabelSelector()), namespace=namespace) == ("c", [])
+
+
+def test_namespaces_are_selected_by_their_labels() -> None:
+    policy = cluster("c", namespace_selector=labelled(team="a"))
+    assert governed(policy, in_labels=Map(team="a")) == ("c", [])
+    assert governed(policy, in_labels=Map(team="b")) == (None, [])
+
+
+def test_no_cluster_policy_governs_a_namespace_that_is_not_known() -> None:
+    policy = cluster("c", namespace_selector=LabelSelector())
+    assert governed(policy, in_labels=None) == (None, [])
+    assert governed(policy, own("a"), in_labels=None) == ("shop/a", [])
+
+
+def test_a_policy_that_is_wrong_still_holds_its_pods() -> None:
+    wrong = Policy(
+        kind="RebalancePolicy",
+        namespace="shop",
+        object_name="a",
+        spec=PolicySpec(mode="Enforce"),
+        problems=(Problem("spec.quietPeriod", "is wrong"),),
+    )
+    assert governed(wrong, cluster("c", mode="Enforce")) == ("shop/a", [])
+
+
+def test_namespaced_policies_can_be_turned_off() -> None:
+    index = PolicyIndex([own("a"), cluster("c")], namespaced_policies=False)
+    found = index.in_namespace("shop", Map()).governance(WEB).policy
+    assert found is not None
+    assert found.name == "c"
+
+
+def test_new_labels_of_a_namespace_count_at_once() -> None:
+    index = PolicyIndex([cluster("c", namespace_selector=labelled(team="a"))])
+    assert index.in_namespace("shop", Map()).is_empty
+    assert not index.in_namespace("shop", Map(team="a")).is_empty
+    assert index.in_namespace("shop", Map()).is_empty
+
+
+def test_reach_counts_pods_and_names_who_wins() -> None:
+    state = ClusterState()
+    pods = [
+        Pod(namespace=namespace, name=f"{app}-{number}", uid="u", spec=SPEC, labels=Map(app=app))
+        for namespace, app, count in (("shop", "web", 3), ("shop", "db", 2), ("blog", "web", 4), ("unknown", "web", 5))
+        for number in range(count)
+    ]
+    state.apply("pods", [(pod.key, pod) for pod in pods])
+    state.apply("namespaces", [(ObjectKey("", name), Namespace(name=name)) for name in ("shop", "blog")])
+    policies = [
+        own("web", pod_selector=labelled(app="web")),
+        own("all", priority=-1),
+        cluster("c"),
+        cluster("d", priority=-1),
+        cluster("nowhere", namespace_selector=labelled(team="a")),
+    ]
+    found = reach(PolicyIndex(policies), state.snapshot)
+    assert found.pods == Map({"shop/web": 3, "shop/all": 2, "c": 4})
+    assert found.overridden_by == Map({"shop/all": ("shop/web",), "d": ("c",)})
+
+
+def test_old_answers_are_forgotten_and_given_again() -> None:
+    policies = PolicyIndex([own("a", pod_selector=labelled(tier="1"))]).in_namespace("shop", Map())
+    for round_ in range(10_000):
+        found = policies.governance(Map(tier=str(round_ % 2), hash=str(round_))).policy
+        assert (found is not None) == bool(round_ % 2)
