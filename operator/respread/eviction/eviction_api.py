@@ -46,7 +46,7 @@ class EvictionApi:
         gate: Gate,
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
-        timeout_seconds: float = TIMEOUT_SECONDS,
+        time_left: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     ) -> Answer | Held:
         """Ask once for a pod's eviction.
 
@@ -58,12 +58,12 @@ class EvictionApi:
             gate: asked right before the eviction is sent, with nothing awaited in between. What it holds is not sent.
             grace_period_seconds: what the pod is given to stop; None: what it asks for itself.
             dry_run: whether the API server is only to say what it would do. It evaluates budgets and changes nothing.
-            timeout_seconds: for each of the two requests.
+            time_left: asked together with the gate: within so many seconds the eviction has to have been answered.
 
         Returns:
             The API server's answer, `Unknown` where none came to the eviction itself; or what the gate holds it for.
         """
-        if (answer := await self._read(pod, timeout_seconds)) is not None:
+        if (answer := await self._read(pod)) is not None:
             return answer
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace_period_seconds is not None:
@@ -84,17 +84,17 @@ class EvictionApi:
                     "metadata": {"namespace": pod.namespace, "name": pod.name},
                     "deleteOptions": options,
                 },
-                timeout_seconds=timeout_seconds,
+                timeout_seconds=min(TIMEOUT_SECONDS, time_left()),
             )
         except NoResponseError as error:
             result = EvictionResult.UNKNOWN if error.sent else EvictionResult.UNREACHABLE
             return Answer(result=result, message=error.message)
         return _answer(response)
 
-    async def _read(self, pod: Pod, timeout_seconds: float) -> Answer | None:
+    async def _read(self, pod: Pod) -> Answer | None:
         """Return why there is no point in asking, or None if the pod is there."""
         try:
-            response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=timeout_seconds)
+            response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
         except NoResponseError as error:
             return Answer(result=EvictionResult.UNREACHABLE, message=error.message)
         if response.status_code != HTTPStatus.OK:

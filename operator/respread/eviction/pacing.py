@@ -93,9 +93,12 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether a move counts for these limits."""
         if move.policy == self.policy:
             return True
-        namespace = snapshot.namespaces.get(move.pod.namespace)
+        name = move.pod.namespace
+        namespace = snapshot.namespaces.get(name)
         return (
-            namespace is not None and self.namespaces.matches(namespace.labels) and self.pods.matches(move.pod.labels)
+            namespace is not None
+            and self.pods.matches(move.pod.labels)
+            and self.namespaces.matches(namespace.labels.set(NAMESPACE_NAME_LABEL, name))
         )
 
 

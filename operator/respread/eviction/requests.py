@@ -13,10 +13,13 @@ from typing import Any, Final, Literal
 import aiohttp
 import msgspec
 from kubernetes.aio.client import ApiClient
+from kubernetes.aio.config import ConfigException
 
 Method = Literal["GET", "POST", "PUT"]
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
+_LEAST_TIMEOUT_SECONDS: Final = 0.05
+"""aiohttp takes 0 for no limit at all."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +82,7 @@ class Requests:
             NoResponseError: no answer came, or not all of it.
         """
         client: Any = self._client  # its methods have no annotations
-        try:
+        try:  # credentials are renewed in here: files are read, plugins run
             method_, url, headers, body_, _ = await client.param_serialize(
                 method,
                 path,
@@ -89,9 +92,13 @@ class Requests:
                 body=None if body is None else dict(body),
                 auth_settings=["BearerToken"],
             )
-            timeout = aiohttp.ClientTimeout(
-                total=timeout_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds)
-            )
+        except (ConfigException, OSError) as error:
+            raise NoResponseError(
+                f"there are no credentials for the API server: {_words(error)}", sent=False
+            ) from error
+        total = max(timeout_seconds, _LEAST_TIMEOUT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=total, connect=min(CONNECT_TIMEOUT_SECONDS, total))
+        try:
             raw = await client.call_api(method_, url, headers, body_, _request_timeout=timeout)
             content: bytes = await raw.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:

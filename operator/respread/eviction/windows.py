@@ -19,9 +19,9 @@ from respread.api.policy import Window
 from respread.api.reasons import Reason
 from respread.planning.held import Held
 
-
 _FIELDS: Final = 5
 """cronsim would take a sixth, of seconds, and Kubernetes' own schedules have none."""
+_ANY_MOMENT: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class WindowError(ValueError):
@@ -96,14 +96,15 @@ def _opening(index: int, window: Window) -> Opening:
         ) from error
     opening = Opening(window.schedule, window.duration, zone)
     try:
-        if len(window.schedule.split()) != _FIELDS:
-            raise CronSimError("it has not five fields")
-        comes = opening.after(datetime(2000, 1, 1, tzinfo=UTC)) is not None
+        comes = opening.after(_ANY_MOMENT) is not None
+        fault = "" if len(window.schedule.split()) == _FIELDS else "wrong number of fields"
     except CronSimError as error:
+        fault = str(error).lower()
+    if fault:
         raise WindowError(
-            f"{at}.schedule: {window.schedule!r} is no cron expression ({str(error).lower()}): write minute, hour, day "
-            "of month, month and day of week, such as '0 2 * * *'"
-        ) from error
+            f"{at}.schedule: {window.schedule!r} is no cron expression that ever comes ({fault}): write minute, hour, "
+            "day of month, month and day of week, such as '0 2 * * *'"
+        )
     if not comes:
         raise WindowError(f"{at}.schedule: {window.schedule!r} never comes")
     return opening

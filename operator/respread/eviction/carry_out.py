@@ -1,0 +1,153 @@
+"""Carrying out the moves that were chosen: one last look at each, then the eviction, and a note of what was done.
+
+Moves of one controller are made one after another, those of different ones at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer
+from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
+from respread.eviction.in_flight import Ended, InFlight
+from respread.eviction.outcomes import Compare
+from respread.eviction.owners import Owners
+from respread.eviction.refusals import Refusals
+from respread.planning.budgets import BudgetLedger
+from respread.planning.held import Held
+from respread.planning.plan import Move
+
+AT_ONCE: Final = 16
+"""Requests that are made at the same time: an API server serves a few hundred, and others want some too."""
+
+MayEvict = Callable[[Move], Held | None]
+"""Asked before every step of a move, and last right before its eviction is sent; what it returns stands in the way."""
+
+
+class Flights:
+    """The moves under way, as they stand now: an `InFlight` that changes while moves are carried out."""
+
+    __slots__ = ("_clock", "now")
+
+    def __init__(self, clock: Callable[[], float], in_flight: InFlight | None = None) -> None:
+        """Start with what is under way; `clock` returns seconds that never go back."""
+        self._clock = clock
+        self.now = in_flight or InFlight()
+
+    def sent(self, move: Move, snapshot: ClusterSnapshot) -> None:
+        """Note a move right before its eviction is sent."""
+        self.now = self.now.sent(move, snapshot, self._clock())
+
+    def answered(self, move: Move, answer: Answer | None) -> None:
+        """Note what the API server said to a move's eviction."""
+        self.now = self.now.answered(move, answer, self._clock())
+
+    def update(self, snapshot: ClusterSnapshot, compare: Compare) -> tuple[Ended, ...]:
+        """Take over what the watch shows, and return the moves that are over by it."""
+        self.now, ended = self.now.updated(snapshot, self._clock(), compare)
+        return ended
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """A move, and what came of it: the API server's answer, or why it was not even asked."""
+
+    move: Move
+    result: Answer | Held
+
+
+class Carrier:
+    """Makes moves."""
+
+    __slots__ = ("_api", "_at_once", "_exclusive_seconds", "_may_evict", "_owners", "_refusals", "flights")
+
+    def __init__(
+        self,
+        api: EvictionApi,
+        owners: Owners,
+        flights: Flights,
+        refusals: Refusals,
+        *,
+        may_evict: MayEvict,
+        exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
+    ) -> None:
+        """Make moves through the API server.
+
+        Args:
+            api: the Eviction API.
+            owners: how to look at controllers.
+            flights: where moves are noted, before and after their evictions are sent.
+            refusals: what the API server refused before.
+            may_evict: whether a move may be made at this moment: whether we lead, its policy is still there and still
+                enforces.
+            exclusive_seconds: for how long nobody else can lead (`Elector.exclusive_seconds`); an eviction that is not
+                answered by then is dropped, and counts as one that may have been made.
+        """
+        self._api = api
+        self._owners = owners
+        self._refusals = refusals
+        self._may_evict = may_evict
+        self._exclusive_seconds = exclusive_seconds
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self.flights = flights
+
+    async def carry_out(
+        self, moves: Sequence[Move], snapshot: ClusterSnapshot, grace_period_seconds: Callable[[Move], int | None]
+    ) -> tuple[Carried, ...]:
+        """Make moves, and return what came of each, in their order.
+
+        If it is cancelled, evictions that were sent and not answered stay in `flights`.
+
+        Args:
+            moves: those that may all be made now.
+            snapshot: the cluster that they were planned on, as the watch shows it.
+            grace_period_seconds: what a move's policy says of it.
+        """
+        budgets = BudgetLedger(snapshot)
+        lanes: dict[str, list[Move]] = {}
+        for move in moves:
+            controller = move.pod.controller
+            lanes.setdefault(move.pod.uid if controller is None else controller.uid, []).append(move)
+        carried: dict[str, Answer | Held] = {}
+
+        async def one_after_another(lane: Sequence[Move]) -> None:
+            for move in lane:
+                async with self._at_once:
+                    carried[move.pod.uid] = await self._make(move, snapshot, budgets, grace_period_seconds(move))
+
+        async with asyncio.TaskGroup() as group:
+            for lane in lanes.values():
+                group.create_task(one_after_another(lane))
+        return tuple(Carried(move, carried[move.pod.uid]) for move in moves)
+
+    async def _make(
+        self, move: Move, snapshot: ClusterSnapshot, budgets: BudgetLedger, grace_period_seconds: int | None
+    ) -> Answer | Held:
+        pod = move.pod
+        selecting = budgets.budgets_of(pod)
+        if (held := self._may_evict(move) or self._refusals.why_not(pod, selecting)) is not None:
+            return held
+        in_flight = self.flights.now
+        controller_uid = "" if pod.controller is None else pod.controller.uid
+        held = await self._owners.why_not_at_rest(
+            pod, snapshot, in_flight.leaving(controller_uid), in_flight.unreplaced(controller_uid)
+        )
+        if held is not None:
+            return held
+
+        def gate() -> Held | None:
+            if (why_not := self._may_evict(move)) is None:
+                self.flights.sent(move, snapshot)
+            return why_not
+
+        answer = await self._api.evict(
+            pod, gate=gate, grace_period_seconds=grace_period_seconds, time_left=self._exclusive_seconds
+        )
+        if isinstance(answer, Answer):
+            self.flights.answered(move, answer)
+            self._refusals.note(pod, selecting, answer)
+        return answer

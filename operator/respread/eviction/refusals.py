@@ -1,0 +1,120 @@
+"""What the API server has refused, so that it is not asked again until something has changed.
+
+Budgets are read before anything is asked, so most refusals never happen. Those that do come from a watch that lags
+behind, from admission webhooks or from rights that are missing; asking for the same again at once would get the same
+answer, only faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import Pod
+from respread.eviction.answers import Answer, EvictionResult
+from respread.planning.held import Held
+
+Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]
+"""The budgets that select a pod, as `BudgetLedger.budgets_of` returns them."""
+
+_BY_BUDGET: Final = frozenset(
+    {EvictionResult.HELD_BY_BUDGET, EvictionResult.OVERLAPPING_BUDGETS, EvictionResult.BUDGET_REFUSED}
+)
+"""Holds until a budget of the pod changes."""
+_FOR_SECONDS: Final = {
+    EvictionResult.BUDGET_OUT_OF_DATE: 10.0,
+    EvictionResult.NAMESPACE_TERMINATING: 60.0,
+    EvictionResult.FORBIDDEN: 60.0,
+    EvictionResult.INVALID: 60.0,
+    EvictionResult.UNAUTHORIZED: 10.0,
+}
+"""Holds for so long, where the API server does not say for how long itself."""
+_FOR_ALL_SECONDS: Final = {EvictionResult.THROTTLED: 1.0, EvictionResult.UNREACHABLE: 1.0}
+"""Holds for every pod, and for so long where the API server does not say."""
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    held: Held
+    budgets: Budgets
+    until: float | None
+    """None: until the budgets change."""
+
+
+class Refusals:
+    """What was refused, by pod or budget, for as long as that is worth remembering."""
+
+    __slots__ = ("_clock", "_of_all", "_refusals")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Remember nothing yet; `clock` returns seconds that never go back."""
+        self._clock = clock
+        self._refusals: dict[tuple[str, ...], _Refusal] = {}
+        self._of_all: _Refusal | None = None
+
+    def note(self, pod: Pod, budgets: Budgets, answer: Answer) -> None:
+        """Remember what the API server answered to a pod's eviction, if that was a refusal.
+
+        Args:
+            pod: the pod.
+            budgets: the budgets that selected it in the snapshot by which it was asked for.
+            answer: the API server's answer.
+        """
+        held = answer.held
+        if held is None or answer.may_have_evicted:
+            return
+        now = self._clock()
+        if answer.result in _BY_BUDGET:
+            self._refusals[_key(pod, budgets)] = _Refusal(held, budgets, None)
+        elif answer.result in _FOR_ALL_SECONDS:
+            seconds = answer.retry_after_seconds or _FOR_ALL_SECONDS[answer.result]
+            self._of_all = _Refusal(held, (), now + seconds)
+        elif answer.result in _FOR_SECONDS:
+            seconds = answer.retry_after_seconds or _FOR_SECONDS[answer.result]
+            self._refusals[_key(pod, ())] = _Refusal(held, (), now + seconds)
+
+    def why_not(self, pod: Pod, budgets: Budgets) -> Held | None:
+        """Return why there is no point in asking for a pod's eviction now, or None if there is.
+
+        Args:
+            pod: the pod.
+            budgets: the budgets that select it now.
+        """
+        now = self._clock()
+        if self._of_all is not None and not self._lasts(self._of_all, (), now):
+            self._of_all = None
+        if self._of_all is not None:
+            return self._of_all.held
+        for key in {_key(pod, budgets), _key(pod, ())}:
+            refusal = self._refusals.get(key)
+            if refusal is None:
+                continue
+            if self._lasts(refusal, budgets, now):
+                return refusal.held
+            del self._refusals[key]
+        return None
+
+    def forget_old(self, pods: Callable[[str], bool]) -> None:
+        """Forget what is over: call it now and then, or pods that are long gone are remembered for ever.
+
+        Args:
+            pods: tells whether there is still a pod of a UID.
+        """
+        now = self._clock()
+        self._refusals = {
+            key: refusal
+            for key, refusal in self._refusals.items()
+            if (refusal.until is None or refusal.until > now) and (key[0] != "pod" or pods(key[1]))
+        }
+
+    @staticmethod
+    def _lasts(refusal: _Refusal, budgets: Budgets, now: float) -> bool:
+        return refusal.budgets == budgets if refusal.until is None else refusal.until > now
+
+
+def _key(pod: Pod, budgets: Budgets) -> tuple[str, ...]:
+    if not budgets:
+        return ("pod", pod.uid)
+    return ("budgets", pod.namespace, *(budget.name for budget in budgets))
