@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +17,16 @@ CONNECTION_ERRORS: Final = (OSError,)
 
 
 class ApiError(SandboxError):
-    """The API server refused a request; `status` is the HTTP status code."""
+    """The API server refused a request; `status` is the HTTP status code, `body` the answer, mostly a Status object."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, body: Any) -> None:
         super().__init__(message)
         self.status = status
+        self.body = body
+
+
+class NotFoundError(ApiError):
+    """There is nothing at that path, or no longer."""
 
 
 class SandboxApi:
@@ -54,10 +60,12 @@ class SandboxApi:
             timeout=REQUEST_SECONDS,
         )
         is_json = "json" in response.headers.get("Content-Type", "")
+        answer = response.json() if is_json else response.text
         if not response.ok:
-            message = response.json().get("message", response.text) if is_json else response.text
-            raise ApiError(response.status_code, f"{method} {path}: {response.status_code} {message}")
-        return response.json() if is_json else response.text
+            message = answer.get("message", answer) if isinstance(answer, dict) else answer
+            kind = NotFoundError if response.status_code == HTTPStatus.NOT_FOUND else ApiError
+            raise kind(response.status_code, f"{method} {path}: {response.status_code} {message}", answer)
+        return answer
 
     def get(self, path: str) -> Any:
         """GET; see request."""
@@ -67,10 +75,8 @@ class SandboxApi:
         """Whether there is an object at a path."""
         try:
             self.get(path)
-        except ApiError as error:
-            if error.status == 404:  # noqa: PLR2004  # Not Found
-                return False
-            raise
+        except NotFoundError:
+            return False
         return True
 
     def close(self) -> None:

@@ -35,6 +35,7 @@ FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN"
 LOCK_POLL_SECONDS: Final = 0.3
 TICK_SECONDS: Final = 1.0
 ERROR_LINES: Final = 15
+PARTIAL_SUFFIX: Final = ".partial"
 
 
 def build_flags() -> tuple[str, ...]:
@@ -67,6 +68,8 @@ def build_missing(
         if not left:
             return
         go = _go(environment)
+        for leftover in directory.glob(f".*{PARTIAL_SUFFIX}"):
+            leftover.unlink()
         for number, name in enumerate(left, 1):
             progress.building(name, number, len(left))
             _build(go, name, directory, environment, progress)
@@ -86,7 +89,7 @@ def _size_file(program: Path) -> Path:
 
 
 def _build(go: str, name: str, directory: Path, environment: Mapping[str, str], progress: BuildProgress) -> None:
-    partial = directory / f".{name}.partial"
+    partial = directory / f".{name}.{os.getpid()}{PARTIAL_SUFFIX}"  # a killed builder's go may still write to its own
     command = [go, "build", *build_flags(), "-v", "-o", str(partial), PACKAGES[name]]
     process = subprocess.Popen(  # noqa: S603  # the go command from the person's PATH is what is wanted
         command,

@@ -177,6 +177,8 @@ def _controller_manager(files: Files, _port: int, options: SandboxOptions) -> li
         f"--service-account-private-key-file={files.signing_key}",
         f"--root-ca-file={files.serving_certificate}",
         f"--node-monitor-grace-period={options.node_monitor_grace_seconds}s",
+        "--node-monitor-period=1s",
+        "--node-eviction-rate=1000",  # by default one node in 10 s
         "--concurrent-deployment-syncs=20",
         "--concurrent-replicaset-syncs=20",
         "--concurrent-namespace-syncs=20",

@@ -1,0 +1,250 @@
+"""What happens to a sandbox when its parts, its owner or its options fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from respread.sandbox import ApiError, Binaries, ComponentError, NodeShape, Sandbox, SandboxError, SandboxOptions
+from tests.integration.workloads import (
+    create_deployment,
+    deployment,
+    is_ready,
+    pods,
+    pods_per_domain,
+    scale,
+    wait_for_ready_pods,
+    wait_until,
+)
+from tests.processes import is_alive, wait_until_dead
+
+StartSandbox = Callable[[SandboxOptions], Sandbox]
+API_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
+
+OWNER = """
+import json, sys, time
+from respread.sandbox import Sandbox, SandboxOptions
+with Sandbox.start(SandboxOptions(nodes=1, zones=1)) as sandbox:
+    pids = [sandbox.supervisor_pid, *(sandbox.process_id(each) for each in sandbox.components)]
+    print(json.dumps({"pids": pids, "directory": str(sandbox.files.directory)}), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_owner_leaves_no_process_and_no_file(binaries: Binaries, number: signal.Signals) -> None:
+    assert binaries.paths
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert owner.stdout is not None
+    with owner.stdout as said:
+        told = json.loads(said.readline())
+    assert len(told["pids"]) == 6
+    assert all(is_alive(pid) for pid in told["pids"])
+    owner.send_signal(number)
+    owner.wait()
+    wait_until_dead(told["pids"])
+    assert not Path(told["directory"]).exists()
+
+
+def test_ctrl_c_during_the_start_leaves_nothing(
+    binaries: Binaries, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert binaries.paths
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    root = tmp_path / f"respread-sandboxes-{os.getuid()}"
+    wait_until(lambda: bool(list(root.glob("_*/kube-apiserver.log"))), "kube-apiserver to be started")
+    supervisor = int(next(root.glob("_*/lock")).read_text())
+    owner.send_signal(signal.SIGINT)
+    assert owner.wait(10) != 0
+    assert not is_alive(supervisor)
+    assert [path.name for path in root.iterdir()] == [".lock"]
+
+
+def test_two_at_once_are_two_clusters(start_sandbox: StartSandbox) -> None:
+    one = start_sandbox(SandboxOptions(nodes=1, zones=1))
+    other = start_sandbox(SandboxOptions(nodes_per_zone=(2, 0, 1)))
+    assert one.server != other.server
+    assert one.nodes.names() == ["node-a1"]
+    assert other.nodes.names() == ["node-a1", "node-a2", "node-c1"]
+
+
+def test_api_server_and_etcd_restart_with_all_data(start_sandbox: StartSandbox) -> None:
+    sandbox = start_sandbox(SandboxOptions(nodes=3))
+    create_deployment(sandbox, "default", deployment("web", replicas=3))
+    wait_for_ready_pods(sandbox, "default", "web", 3)
+    before = sandbox.process_id("kube-apiserver")
+    for component in ("kube-apiserver", "etcd"):
+        sandbox.stop_component(component)
+        with pytest.raises(SandboxError, match=f"{component} does not run"):
+            sandbox.process_id(component)
+    with pytest.raises(OSError, match="refused"):
+        sandbox.api.get("/api/v1/nodes")
+    sandbox.start_component("etcd")
+    sandbox.start_component("kube-apiserver")
+    assert sandbox.process_id("kube-apiserver") != before
+    assert len(pods(sandbox, "default", "web")) == 3
+    scale(sandbox, "default", "web", 5)
+    wait_for_ready_pods(sandbox, "default", "web", 5)  # the others have come back to it by themselves
+    assert {sandbox.process_id(component) for component in sandbox.components}
+
+
+def test_a_frozen_api_server_answers_nobody_until_it_thaws(start_sandbox: StartSandbox) -> None:
+    sandbox = start_sandbox(API_ONLY)
+    sandbox.freeze_component("kube-apiserver")
+    with pytest.raises(SandboxError, match=r"Client\.Timeout|timeout|deadline"):
+        sandbox.kubectl("get", "nodes", "--request-timeout=1s")
+    sandbox.thaw_component("kube-apiserver")
+    sandbox.kubectl("get", "nodes", "--request-timeout=10s")
+
+
+def test_a_zone_fails_and_comes_back(start_sandbox: StartSandbox) -> None:
+    tolerations = ("--default-not-ready-toleration-seconds=1", "--default-unreachable-toleration-seconds=1")
+    sandbox = start_sandbox(SandboxOptions(nodes=6, apiserver_flags=tolerations))
+    create_deployment(sandbox, "default", deployment("web", replicas=6))
+    wait_for_ready_pods(sandbox, "default", "web", 6)
+    failed = [name for name in sandbox.nodes.names() if name.startswith("node-c")]
+    sandbox.nodes.fail(*failed)
+
+    def moved() -> bool:
+        ready = [pod for pod in pods(sandbox, "default", "web") if is_ready(pod)]
+        return len(ready) == 6 and not any(pod["spec"]["nodeName"] in failed for pod in ready)
+
+    wait_until(moved, "the pods to be replaced elsewhere")
+    terminating = [pod for pod in pods(sandbox, "default", "web") if "deletionTimestamp" in pod["metadata"]]
+    assert {pod["spec"]["nodeName"] for pod in terminating} <= set(failed)  # no kubelet confirms their end
+    sandbox.nodes.recover(*failed)
+    wait_for_ready_pods(sandbox, "default", "web", 6)
+    wait_until(lambda: all(is_ready(node) for node in sandbox.api.get("/api/v1/nodes")["items"]), "Ready nodes")
+
+
+def test_nodes_join_and_leave(start_sandbox: StartSandbox) -> None:
+    sandbox = start_sandbox(SandboxOptions(nodes=1, zones=1))
+    shape = NodeShape(
+        cpu="2", labels={"pool": "new"}, taints=({"key": "pool", "value": "new", "effect": "NoSchedule"},)
+    )
+    assert sandbox.nodes.add(2, "zone-a") == ["node-a2", "node-a3"]
+    assert sandbox.nodes.add(1, "zone-new", shape) == ["node-new1"]
+    node = sandbox.api.get("/api/v1/nodes/node-new1")
+    assert node["status"]["allocatable"]["cpu"] == "2"
+    assert node["metadata"]["labels"]["pool"] == "new"
+    assert {"key": "pool", "value": "new", "effect": "NoSchedule"} in node["spec"]["taints"]
+    create_deployment(sandbox, "default", deployment("web", replicas=4))
+    wait_for_ready_pods(sandbox, "default", "web", 4)
+    sandbox.nodes.cordon("node-a2")
+    sandbox.nodes.remove("node-a1", "node-a2", "node-new1")
+    assert sandbox.nodes.names() == ["node-a3"]
+    wait_for_ready_pods(sandbox, "default", "web", 4)
+    assert {pod["spec"]["nodeName"] for pod in pods(sandbox, "default", "web")} == {"node-a3"}
+    assert sandbox.nodes.add(1, "zone-a") == ["node-a1"]
+
+
+def test_late_readiness_of_all_pods(start_sandbox: StartSandbox) -> None:
+    sandbox = start_sandbox(SandboxOptions(nodes=3, pod_ready_seconds=2))
+    create_deployment(sandbox, "default", deployment("web", replicas=3))
+    wait_until(lambda: len(pods(sandbox, "default", "web")) == 3, "the pods")
+    begun = time.monotonic()
+    touched = pods(sandbox, "default", "web")[0]["metadata"]["name"]
+    wait_until(lambda: "Running" in [pod["status"]["phase"] for pod in pods(sandbox, "default", "web")], "them to run")
+    time.sleep(1)  # the delay does not begin anew when somebody touches the pod
+    sandbox.api.request("PATCH", f"/api/v1/namespaces/default/pods/{touched}", {"metadata": {"labels": {"a": "b"}}})
+    wait_for_ready_pods(sandbox, "default", "web", 3, seconds=10)
+    assert 1.8 < time.monotonic() - begun < 4.5
+
+
+def test_an_api_server_alone_takes_pods_and_tells_who_asked(start_sandbox: StartSandbox) -> None:
+    sandbox = start_sandbox(
+        SandboxOptions(nodes=2, zones=1, scheduler=False, controller_manager=False, kwok=False, audit=True)
+    )
+    assert sandbox.components == ("etcd", "kube-apiserver")
+    assert not any("taints" in node["spec"] for node in sandbox.api.get("/api/v1/nodes")["items"])
+    pod = {"metadata": {"name": "bare"}, "spec": {"nodeName": "node-a1", "containers": [{"name": "c", "image": "i"}]}}
+    sandbox.create_namespace("apart")
+    sandbox.api.request("POST", "/api/v1/namespaces/apart/pods", pod)
+    written = [json.loads(line) for line in sandbox.files.audit_log.read_text().splitlines()]
+    calls = [
+        (each["user"]["username"], each["verb"], each["objectRef"].get("resource"))
+        for each in written
+        if "objectRef" in each
+    ]
+    assert ("admin", "create", "pods") in calls
+
+
+def test_a_scheduler_configuration_is_used(start_sandbox: StartSandbox) -> None:
+    configuration = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - schedulerName: default-scheduler
+    pluginConfig:
+      - name: PodTopologySpread
+        args:
+          defaultingType: List
+          defaultConstraints:
+            - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
+"""
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(5, 1), scheduler_configuration=configuration))
+    create_deployment(sandbox, "default", deployment("web", replicas=6))
+    wait_for_ready_pods(sandbox, "default", "web", 6)
+    assert pods_per_domain(sandbox, "default", "web") == {"zone-a": 3, "zone-b": 3}
+
+
+@pytest.mark.parametrize("wrong", ["{", "kind: Pod", "[]"])
+def test_what_is_no_scheduler_configuration_is_refused(start_sandbox: StartSandbox, wrong: str) -> None:
+    with pytest.raises(SandboxError, match="the scheduler configuration"):
+        start_sandbox(SandboxOptions(scheduler_configuration=wrong))
+
+
+def test_a_component_that_does_not_come_up_shows_its_log_at_once(start_sandbox: StartSandbox) -> None:
+    begun = time.monotonic()
+    with pytest.raises(
+        ComponentError, match=r"kube-apiserver ended with exit code 1:\n(.*\n)*.*unknown flag: --nonsense"
+    ):
+        start_sandbox(SandboxOptions(apiserver_flags=("--nonsense",)))
+    assert time.monotonic() - begun < 10
+    with pytest.raises(ComponentError, match="kube-controller-manager ended with exit code"):
+        start_sandbox(SandboxOptions(controller_manager_flags=("--nonsense",)))
+
+
+@pytest.mark.parametrize("zones", [0, -1])
+def test_impossible_numbers_are_refused_before_anything_starts(zones: int) -> None:
+    with pytest.raises(SandboxError, match="at least one zone"):
+        Sandbox.start(SandboxOptions(zones=zones))
+
+
+def test_a_broken_program_is_named(binaries: Binaries, tmp_path: Path) -> None:
+    broken = tmp_path / "etcd"
+    broken.write_bytes(b"\0" * 100)
+    broken.chmod(0o755)
+    with pytest.raises(SandboxError, match=f"etcd cannot be started from {broken}"):
+        Sandbox.start(API_ONLY, binaries=Binaries(binaries.paths | {"etcd": broken}))
+
+
+def test_programs_from_kubebuilder_assets_run(binaries: Binaries, tmp_path: Path) -> None:
+    shutil.copy(binaries.path("etcd"), tmp_path / "etcd")
+    found, missing = Binaries.find(os.environ | {"KUBEBUILDER_ASSETS": str(tmp_path)})
+    assert missing == ()
+    with Sandbox.start(API_ONLY, binaries=found) as sandbox:
+        program = Path(f"/proc/{sandbox.process_id('etcd')}/exe").resolve()
+    assert program == tmp_path / "etcd"
+
+
+def test_a_closed_sandbox_says_so(start_sandbox: StartSandbox) -> None:
+    sandbox = start_sandbox(API_ONLY)
+    sandbox.close()
+    sandbox.close()
+    with pytest.raises(SandboxError, match="has been stopped"):
+        sandbox.start_component("etcd")
+    with pytest.raises((ApiError, OSError)):
+        sandbox.api.get("/readyz")

@@ -1,0 +1,277 @@
+"""The control plane's programs: found where they are, built once where they are not.
+
+Go is played by a script here, since a build takes minutes; that the real one builds what go.mod says is seen by every
+control plane test on a machine without KUBEBUILDER_ASSETS.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from respread.sandbox import Binaries, BuildError, SandboxError, ToolchainError
+from respread.sandbox.binaries import cache_directory
+from respread.sandbox.build import GO_SUM, PACKAGES, build_flags
+from respread.sandbox.components import BINARIES
+from respread.sandbox.progress import PlainProgress, TerminalProgress
+from tests.processes import is_alive, wait_until
+
+GO = """#!/bin/sh
+if [ "$1" = env ]; then echo go1.26.3; exit 0; fi
+output=$(echo "$*" | sed 's/.* -o \\([^ ]*\\) .*/\\1/')
+echo "$*" >> "$GO_CALLS"
+env > "$GO_CALLS.env"
+echo "compiling the world" >&2
+printf half > "$output"
+sleep "$GO_SECONDS"
+printf '#!/bin/sh\\n' > "$output"
+chmod +x "$output"
+"""
+
+SLOW_GO = GO.replace("sleep ", "echo $$ > $GO_CALLS.pid; exec sleep ")
+
+BUILD = "from respread.sandbox import Binaries; Binaries.find_or_build()"
+
+
+class Machine:
+    """A person's environment with a home, a PATH and a go command of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.calls = home / "calls"
+        self.bin = home / "bin"
+        self.bin.mkdir()
+        for tool in ("sh", "sed", "env", "sleep", "chmod"):
+            (self.bin / tool).symlink_to(shutil.which(tool) or tool)
+        self.environment = {"HOME": str(home), "PATH": str(self.bin), "GO_CALLS": str(self.calls), "GO_SECONDS": "0"}
+
+    def install_go(self, script: str = GO) -> None:
+        (self.bin / "go").write_text(script)
+        (self.bin / "go").chmod(0o755)
+
+    def built(self) -> list[str]:
+        """The packages that go was asked to build, in order."""
+        return [line.split()[-1] for line in self.calls.read_text().splitlines()] if self.calls.exists() else []
+
+    def pid_of_go(self) -> int:
+        """Of the SLOW_GO that somebody else has started or is about to start."""
+        file = self.home / "calls.pid"
+        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the build to begin", seconds=30)
+        return int(file.read_text())
+
+    def add_assets(self, *names: str) -> Path:
+        """A folder of programs that KUBEBUILDER_ASSETS names."""
+        folder = self.home / "assets"
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("#!/bin/sh\n")
+            (folder / name).chmod(0o755)
+        self.environment["KUBEBUILDER_ASSETS"] = str(folder)
+        return folder
+
+    def find_or_build(self) -> Binaries:
+        return Binaries.find_or_build(self.environment, PlainProgress(io.StringIO()))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_everything_is_built_once_and_then_found(machine: Machine) -> None:
+    machine.install_go()
+    binaries = machine.find_or_build()
+    assert machine.built() == list(PACKAGES.values())
+    assert set(binaries.paths) == set(BINARIES)
+    assert all(path.parent == cache_directory(machine.environment) for path in binaries.paths.values())
+    (machine.bin / "go").unlink()  # not needed any more
+    assert machine.find_or_build() == binaries
+    leftovers = {path.name for path in cache_directory(machine.environment).iterdir()} - set(BINARIES)
+    assert leftovers == {f".{name}.size" for name in BINARIES}
+
+
+def test_assets_go_first_each_program_on_its_own(machine: Machine) -> None:
+    machine.install_go()
+    assets = machine.add_assets("etcd", "kube-apiserver", "kubectl")
+    binaries = machine.find_or_build()
+    assert {name for name, path in binaries.paths.items() if path.parent == assets} == {
+        "etcd",
+        "kube-apiserver",
+        "kubectl",
+    }
+    assert machine.built() == [PACKAGES[name] for name in ("kube-scheduler", "kube-controller-manager", "kwok")]
+
+
+def test_assets_that_hold_everything_need_no_go(machine: Machine) -> None:
+    assets = machine.add_assets(*BINARIES)
+    assert machine.find_or_build().paths == {name: assets / name for name in BINARIES}
+
+
+def test_assets_that_cannot_be_run_do_not_count(machine: Machine) -> None:
+    machine.install_go()
+    assets = machine.add_assets("etcd", "kubectl")
+    (assets / "etcd").chmod(0o644)
+    (assets / "kubectl").unlink()
+    (assets / "kubectl").mkdir()
+    binaries = machine.find_or_build()
+    assert binaries.path("etcd").parent == binaries.path("kubectl").parent == cache_directory(machine.environment)
+
+
+def test_assets_that_do_not_exist_are_an_error(machine: Machine) -> None:
+    machine.environment["KUBEBUILDER_ASSETS"] = str(machine.home / "nowhere")
+    with pytest.raises(SandboxError, match=r"KUBEBUILDER_ASSETS is .*nowhere, which is no folder"):
+        machine.find_or_build()
+
+
+def test_a_truncated_program_in_the_cache_is_built_again(machine: Machine) -> None:
+    machine.install_go()
+    etcd = machine.find_or_build().path("etcd")
+    etcd.write_bytes(b"")
+    kwok = cache_directory(machine.environment) / ".kwok.size"
+    kwok.write_text("rubbish")
+    machine.calls.unlink()
+    machine.find_or_build()
+    assert machine.built() == [PACKAGES["etcd"], PACKAGES["kwok"]]
+    assert etcd.stat().st_size > 0
+
+
+def test_the_cache_is_where_the_person_says_and_depends_on_what_is_built(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    directory = cache_directory(machine.environment)
+    assert directory.parent == machine.home / ".cache/respread/controlplane"
+    elsewhere = cache_directory(machine.environment | {"XDG_CACHE_HOME": "/elsewhere"})
+    assert elsewhere == Path("/elsewhere/respread/controlplane") / directory.name
+    changed = tmp_path / "go.sum"
+    changed.write_bytes(GO_SUM.read_bytes() + b"\n")
+    monkeypatch.setattr("respread.sandbox.binaries.GO_SUM", changed)
+    assert cache_directory(machine.environment).name != directory.name
+
+
+def test_without_go_the_error_says_what_to_install_or_set(machine: Machine) -> None:
+    with pytest.raises(ToolchainError) as caught:
+        machine.find_or_build()
+    message = str(caught.value)
+    assert message.startswith("Go was not found.")
+    assert "Go 1.26 or newer" in message
+    assert "KUBEBUILDER_ASSETS" in message
+    assert all(name in message for name in BINARIES)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "#!/bin/sh\necho go1.20.4\n",
+        "#!/bin/sh\necho 'go.mod requires go >= 1.26.0 (running go 1.22; GOTOOLCHAIN=local)' >&2; exit 1\n",
+        "#!/bin/sh\necho something else\n",
+    ],
+)
+def test_a_go_that_is_too_old_is_named_with_what_it_says(machine: Machine, script: str) -> None:
+    machine.install_go(script)
+    with pytest.raises(ToolchainError, match=rf"{machine.bin}/go is too old or does not work \(.+\)\. The sandbox"):
+        machine.find_or_build()
+
+
+def test_a_failing_build_shows_what_go_said_last(machine: Machine) -> None:
+    machine.install_go(GO.replace("printf half", "seq 1 40 | sed 's/^/line /'; echo no route to the proxy; exit 7 #"))
+    (machine.bin / "seq").symlink_to(shutil.which("seq") or "seq")
+    with pytest.raises(BuildError) as caught:
+        machine.find_or_build()
+    message = str(caught.value)
+    assert message.startswith("building etcd failed: ")
+    assert "line 40\n  no route to the proxy\n" in message
+    assert "line 5\n" not in message
+    assert Binaries.find(machine.environment)[1] == BINARIES
+
+
+def test_a_persons_settings_for_other_builds_do_not_reach_this_one(machine: Machine) -> None:
+    machine.install_go()
+    machine.environment |= {"GOOS": "plan9", "GOFLAGS": "-mod=vendor", "CGO_ENABLED": "1", "GOPROXY": "https://mirror"}
+    machine.find_or_build()
+    seen = dict(line.split("=", 1) for line in (machine.home / "calls.env").read_text().splitlines() if "=" in line)
+    assert "GOOS" not in seen
+    assert "GOFLAGS" not in seen
+    assert (seen["CGO_ENABLED"], seen["GOWORK"], seen["GOPROXY"]) == ("0", "off", "https://mirror")
+
+
+def test_the_api_server_is_stamped_with_its_version() -> None:
+    assert any("version.gitVersion=v1.36.3 " in flag and flag.endswith("gitMinor=36") for flag in build_flags())
+
+
+def test_two_processes_build_once(machine: Machine) -> None:
+    machine.install_go()
+    machine.environment["GO_SECONDS"] = "0.2"
+    both = [subprocess.Popen([sys.executable, "-c", BUILD], env=machine.environment) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert machine.built() == list(PACKAGES.values())
+
+
+def test_a_builder_that_is_killed_leaves_no_half_program_and_no_lock(machine: Machine) -> None:
+    machine.install_go(SLOW_GO)
+    machine.environment["GO_SECONDS"] = "600"
+    builder = subprocess.Popen([sys.executable, "-c", BUILD], env=machine.environment, stderr=subprocess.DEVNULL)
+    orphan = machine.pid_of_go()
+    builder.kill()
+    builder.wait()
+    try:
+        cache = cache_directory(machine.environment)
+        assert [file.name for file in cache.iterdir()] == [f".etcd.{builder.pid}.partial"]
+        machine.install_go()
+        machine.environment["GO_SECONDS"] = "0"
+        assert set(machine.find_or_build().paths) == set(BINARIES)  # though the killed one's go still runs
+        assert not list(cache.glob("*.partial"))
+        assert is_alive(orphan)
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+
+
+def test_an_interrupted_build_ends_go_as_well(machine: Machine) -> None:
+    machine.install_go(SLOW_GO)
+    machine.environment["GO_SECONDS"] = "600"
+    builder = subprocess.Popen([sys.executable, "-c", BUILD], env=machine.environment, stderr=subprocess.DEVNULL)
+    go = machine.pid_of_go()
+    builder.send_signal(signal.SIGINT)
+    assert builder.wait(10) != 0
+    assert not is_alive(go)
+
+
+def test_plain_progress_says_which_of_how_many(machine: Machine) -> None:
+    machine.install_go()
+    said = io.StringIO()
+    Binaries.find_or_build(machine.environment, PlainProgress(said))
+    lines = said.getvalue().splitlines()
+    assert lines[0].startswith("Building a Kubernetes control plane from Go modules")
+    assert [line for line in lines if line.startswith("Building ")][1:] == [
+        f"Building {name} ({number} of 6) …" for number, name in enumerate(PACKAGES, 1)
+    ]
+    assert lines[-1] == "Built kubectl in 0 s."
+
+
+def test_plain_progress_says_now_and_then_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("respread.sandbox.progress.LINE_EVERY_SECONDS", 0)
+    said = io.StringIO()
+    with PlainProgress(said) as progress:
+        progress.waiting()
+        progress.building("etcd", 1, 6)
+        progress.working(7, "go.etcd.io/raft/v3")
+    assert "Another process is building" in said.getvalue()
+    assert "  etcd: 0 s, 7 steps, last go.etcd.io/raft/v3\n" in said.getvalue()
+
+
+def test_terminal_progress_shows_each_program(machine: Machine) -> None:
+    machine.install_go()
+    machine.environment["GO_SECONDS"] = "0.2"  # it is drawn ten times a second
+    said = io.StringIO()
+    progress = TerminalProgress(Console(file=said, force_terminal=True, width=100))
+    Binaries.find_or_build(machine.environment, progress)
+    for number, name in enumerate(PACKAGES, 1):
+        assert f"{name} ({number} of 6)" in said.getvalue()
+    assert "compiling the world" in said.getvalue()

@@ -1,0 +1,185 @@
+"""No component and no file outlives its sandbox, however the owner ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from respread.sandbox.directory import claim, root_directory
+from respread.sandbox.errors import SandboxError
+from respread.sandbox.supervised import SupervisedProcesses
+from tests.processes import is_alive, wait_until, wait_until_dead
+
+SLEEP = ["/bin/sleep", "600"]
+
+OWNER = """
+import json, os, subprocess, sys, time
+from respread.sandbox.directory import claim
+from respread.sandbox.supervised import SupervisedProcesses
+
+directory = claim("owned")
+processes = SupervisedProcesses(directory.path, directory.lock_fd)
+os.close(directory.lock_fd)
+pids = [processes.spawn(name, ["/bin/sleep", "600"], {}, directory.path / "log") for name in ("one", "two")]
+then = sys.argv[1]
+if then == "detach":
+    processes.detach()
+if then == "leak":  # a child that holds the pipe to the supervisor open, as a fork without exec would
+    os.set_inheritable(processes._process.stdin.fileno(), True)
+    pids.append(subprocess.Popen(["/bin/sleep", "600"], close_fds=False).pid)
+print(json.dumps({"supervisor": processes.pid, "components": pids, "directory": str(directory.path)}), flush=True)
+if then != "detach":
+    time.sleep(600)
+os._exit(0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)  # so that TMPDIR is read again
+
+
+@pytest.fixture
+def processes() -> Iterator[SupervisedProcesses]:
+    directory = claim(None)
+    supervised = SupervisedProcesses(directory.path, directory.lock_fd)
+    os.close(directory.lock_fd)
+    yield supervised
+    supervised.close()
+
+
+class Owner:
+    """A process that owns two components."""
+
+    def __init__(self, then: str = "wait") -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", OWNER, then], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        with self.process.stdout as said:
+            told = json.loads(said.readline())
+        self.supervisor: int = told["supervisor"]
+        self.components: list[int] = told["components"]
+        self.directory = Path(told["directory"])
+
+    def end(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+        self.process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_owner_that_is_killed_leaves_nothing(number: signal.Signals) -> None:
+    owner = Owner()
+    assert all(is_alive(pid) for pid in owner.components)
+    owner.end(number)
+    wait_until_dead([*owner.components, owner.supervisor])
+    assert not owner.directory.exists()
+
+
+def test_an_owner_whose_pipe_somebody_else_holds_leaves_nothing() -> None:
+    owner = Owner("leak")
+    *components, holder = owner.components
+    owner.end(signal.SIGKILL)
+    try:
+        wait_until_dead([*components, owner.supervisor])
+        assert is_alive(holder)
+    finally:
+        os.kill(holder, signal.SIGKILL)
+    assert not owner.directory.exists()
+
+
+def test_a_killed_supervisor_takes_the_components_along_and_the_next_start_sweeps() -> None:
+    owner = Owner()
+    os.kill(owner.supervisor, signal.SIGKILL)
+    wait_until_dead(owner.components)
+    assert owner.directory.exists()
+    owner.end(signal.SIGKILL)
+    following = claim("owned")  # the name is free as well
+    os.close(following.lock_fd)
+    assert [file.name for file in following.path.iterdir()] == ["lock"]
+
+
+def test_frozen_components_and_those_that_ignore_sigterm_are_ended_too(processes: SupervisedProcesses) -> None:
+    log = root_directory() / "log"
+    frozen = processes.spawn("frozen", SLEEP, {}, log)
+    deaf = processes.spawn("deaf", ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], {}, log)
+    processes.send_signal("frozen", signal.SIGSTOP)
+    processes.close()
+    wait_until_dead([frozen, deaf])
+
+
+def test_a_detached_sandbox_lives_on_until_sigterm() -> None:
+    owner = Owner("detach")
+    owner.process.wait()
+    assert all(is_alive(pid) for pid in [owner.supervisor, *owner.components])
+    with pytest.raises(SandboxError, match="owned is up already"):
+        claim("owned")
+    os.kill(owner.supervisor, signal.SIGTERM)
+    wait_until_dead([*owner.components, owner.supervisor])
+    assert not owner.directory.exists()
+
+
+def test_status_tells_exit_codes_and_signals(processes: SupervisedProcesses) -> None:
+    log = root_directory() / "log"
+    pid = processes.spawn("lives", SLEEP, {}, log)
+    processes.spawn("fails", ["/bin/sh", "-c", "echo why; exit 3"], {}, log)
+    processes.spawn("killed", SLEEP, {}, log)
+    processes.send_signal("killed", signal.SIGKILL)
+    wait_until(lambda: processes.status()["fails"].exit is not None, "it to end")
+    status = processes.status()
+    assert (status["lives"].pid, status["lives"].exit) == (pid, None)
+    assert status["fails"].exit == 3
+    assert status["killed"].exit == -signal.SIGKILL
+    assert log.read_text() == "why\n"
+
+
+def test_a_component_runs_once_at_a_time_and_again_after_its_end(processes: SupervisedProcesses) -> None:
+    log = root_directory() / "log"
+    first = processes.spawn("one", SLEEP, {}, log)
+    with pytest.raises(SandboxError, match=f"one is running already, with process id {first}"):
+        processes.spawn("one", SLEEP, {}, log)
+    processes.send_signal("one", signal.SIGKILL)
+    assert processes.spawn("one", SLEEP, {}, log) != first
+
+
+def test_what_is_no_program_is_named_in_the_error(processes: SupervisedProcesses, tmp_path: Path) -> None:
+    broken = tmp_path / "etcd"
+    broken.write_bytes(b"\x7fELF and then nothing of use")
+    broken.chmod(0o755)
+    with pytest.raises(SandboxError, match=rf"etcd cannot be started from {broken}: .*Exec format error"):
+        processes.spawn("etcd", [str(broken)], {}, tmp_path / "log")
+
+
+def test_a_reserved_port_is_nobody_elses(processes: SupervisedProcesses) -> None:
+    port = processes.reserve_port()
+    assert processes.reserve_port() != port
+    with socket.socket() as stranger:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            stranger.bind(("127.0.0.1", port))
+    with socket.socket() as component:
+        component.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        component.bind(("127.0.0.1", port))
+        component.listen()
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            pass  # the holder, which never listens, gets none of the connections
+
+
+def test_a_dead_supervisor_is_an_error_that_says_so(processes: SupervisedProcesses) -> None:
+    os.kill(processes.pid, signal.SIGKILL)
+    wait_until_dead([processes.pid])
+    with pytest.raises(SandboxError, match="supervisor has ended"):
+        processes.status()
+
+
+def test_a_closed_sandbox_is_an_error_that_says_so(processes: SupervisedProcesses) -> None:
+    processes.close()
+    with pytest.raises(SandboxError, match="has been stopped"):
+        processes.status()
