@@ -15,9 +15,10 @@ import msgspec
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import ConfigException
 
-Method = Literal["GET", "POST", "PUT"]
+Method = Literal["GET", "PATCH", "POST", "PUT"]
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
+_CONTENT_TYPES: Final[Mapping[str, Mapping[str, str]]] = {"PATCH": {"Content-Type": "application/merge-patch+json"}}
 _LEAST_TIMEOUT_SECONDS: Final = 0.05
 """aiohttp takes 0 for no limit at all."""
 
@@ -88,7 +89,7 @@ class Requests:
                 path,
                 path_params=dict(names),
                 query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json"},
+                header_params={"Accept": "application/json", **_CONTENT_TYPES.get(method, {})},
                 body=None if body is None else dict(body),
                 auth_settings=["BearerToken"],
             )

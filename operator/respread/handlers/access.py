@@ -42,6 +42,11 @@ class ClusterAccess:
         self.ssl_context: ssl.SSLContext = _connection_info(configuration).as_ssl_context()
 
     @property
+    def configuration(self) -> client.Configuration:
+        """What was configured, in the official client's terms; credentials are in `authorization`."""
+        return self._configuration
+
+    @property
     def server(self) -> str:
         """The API server's address, with the path prefix if it has one, without a slash at the end."""
         return str(self._configuration.host).rstrip("/")

@@ -10,12 +10,10 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning._stopgap_placement import StopgapPlacement
 from respread.planning.budgets import BudgetLedger
-from respread.planning.held import Held
 from respread.planning.plan import Plan
-from respread.planning.planner import PlanInput, plan
+from respread.planning.planner import OnHold, PlanInput, never_on_hold, plan
 from respread.planning.policies import PolicyIndex
 from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, OwnPods, Protection
-from respread.spread.group import GroupKey
 from respread.spread.index import Spread, spread_of
 
 
@@ -28,7 +26,7 @@ def plan_cluster(
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
     own_pods: OwnPods | None = None,
     namespaced_policies: bool = True,
-    on_hold: Mapping[GroupKey, Held] = {},
+    on_hold: OnHold = never_on_hold,
     in_flight: Iterable[Pod] = (),
 ) -> Plan:
     """Return the plan for a cluster under policies.
@@ -41,7 +39,7 @@ def plan_cluster(
         priority_classes: values of the cluster's PriorityClasses by name.
         own_pods: how to tell the operator's own pods.
         namespaced_policies: whether RebalancePolicies count.
-        on_hold: groups to leave alone for now, and why.
+        on_hold: which groups to leave alone for now, and why.
         in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
     """
     return plan(

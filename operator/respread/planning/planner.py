@@ -7,8 +7,9 @@ there for the next to see.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
 import msgspec
 from immutables import Map
@@ -35,6 +36,15 @@ from respread.spread.group import GroupKey, SpreadGroup, Template
 from respread.spread.index import Spread, group_keys_of
 
 
+OnHold: TypeAlias = Callable[[GroupKey, str], Held | None]
+"""Given a violated group and the name of the policy that selects it, why it is left alone for now, such as that it
+changed less than a quiet period ago; None if it is not."""
+
+
+def never_on_hold(_key: GroupKey, _policy: str) -> None:
+    """Hold no group."""
+
+
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     """All that a plan depends on."""
 
@@ -46,8 +56,7 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     budgets: BudgetLedger
     now: datetime
-    on_hold: Mapping[GroupKey, Held] = {}
-    """Groups to leave alone for now, such as those that changed less than a quiet period ago."""
+    on_hold: OnHold = never_on_hold
     wave_size: int = 10
     """How many moves to make at once at the most."""
     search_limit: int = 2_000
@@ -131,7 +140,7 @@ class _Planner:
     def solve(self, number: int, component: Sequence[SpreadGroup]) -> _Solved:
         cure = {group.key for group in component if group.violated and group.key in self._selected}
         pods = self._pods_of(component)
-        held = self._on_hold(component) or _in_motion(pods)
+        held = self._on_hold(cure) or _in_motion(pods)
         if held is not None:
             return _Solved(blocked=tuple(self._blocked(key, held) for key in sorted(cure, key=str)))
         return self._solve(number, component, frozenset(cure), pods)
@@ -197,8 +206,9 @@ class _Planner:
         belonging.update(template.labels for group in component for template in group.carriers)
         return [pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished]
 
-    def _on_hold(self, component: Sequence[SpreadGroup]) -> Held | None:
-        return next((held for group in component if (held := self._given.on_hold.get(group.key))), None)
+    def _on_hold(self, cure: Iterable[GroupKey]) -> Held | None:
+        reasons = (self._given.on_hold(key, self._selected[key]) for key in sorted(cure, key=str))
+        return next((held for held in reasons if held is not None), None)
 
     def _victims(
         self, component: Sequence[SpreadGroup], cure: frozenset[GroupKey], pods: Sequence[Pod]

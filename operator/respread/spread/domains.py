@@ -9,8 +9,10 @@ from immutables import Map
 
 from respread.cluster.meta import Labels
 from respread.cluster.node import Node
-from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration
-from respread.scheduling._stopgap import node_ok, untolerated
+from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration, TopologySpreadConstraint
+from respread.scheduling.node_affinity import matches_node_affinity
+from respread.scheduling.taint_toleration import untolerated_taint
+from respread.scheduling.topology_spread import required_keys
 
 
 class Eligibility(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -39,21 +41,16 @@ class Domains(msgspec.Struct, frozen=True):
     """Domain to the names of its eligible nodes; never empty."""
 
 
-def eligibility_of(
-    spec: PodSpec,
-    required_keys: Iterable[str],
-    node_affinity_policy: NodeInclusionPolicy,
-    node_taints_policy: NodeInclusionPolicy,
-) -> Eligibility:
-    """Return what makes nodes eligible for a pod's constraint with these policies."""
-    honor_affinity = node_affinity_policy == "Honor"
+def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint) -> Eligibility:
+    """Return what makes nodes eligible for one of the constraints of a pod spec."""
+    honor_affinity = constraint.node_affinity_policy == "Honor"
     return Eligibility(
-        required_keys=tuple(sorted(set(required_keys))),
-        node_affinity_policy=node_affinity_policy,
-        node_taints_policy=node_taints_policy,
+        required_keys=required_keys(spec.topology_spread_constraints, constraint.when_unsatisfiable),
+        node_affinity_policy=constraint.node_affinity_policy,
+        node_taints_policy=constraint.node_taints_policy,
         node_selector=spec.node_selector if honor_affinity else Map(),
         node_affinity=spec.node_affinity if honor_affinity else None,
-        tolerations=spec.tolerations if node_taints_policy == "Honor" else (),
+        tolerations=spec.tolerations if constraint.node_taints_policy == "Honor" else (),
     )
 
 
@@ -72,6 +69,9 @@ def domains_of(eligibility: Eligibility, topology_key: str, nodes: Iterable[Node
 def _eligible(eligibility: Eligibility, node: Node) -> bool:
     if not all(key in node.labels for key in eligibility.required_keys):
         return False
-    if not node_ok(eligibility.node_selector, eligibility.node_affinity, node):
+    # What a policy ignores is empty here, and empty affinity matches every node.
+    if not matches_node_affinity(eligibility.node_selector, eligibility.node_affinity, node):
         return False
-    return eligibility.node_taints_policy == "Ignore" or untolerated(eligibility.tolerations, node) is None
+    if eligibility.node_taints_policy == "Ignore":
+        return True
+    return untolerated_taint(eligibility.tolerations, node.taints) is None

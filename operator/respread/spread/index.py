@@ -19,7 +19,7 @@ from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.cluster.workload import WorkloadName, workload_of
-from respread.scheduling._stopgap import counts_as_pod, effective_selector
+from respread.scheduling.topology_spread import counts_as_pod, effective_selector
 from respread.spread.domains import Domains, Eligibility, domains_of, eligibility_of
 from respread.spread.group import GroupKey, SpreadGroup, Template
 
@@ -159,16 +159,10 @@ def _bucket(namespace: str, labels: Labels, names: PodsByName) -> _Bucket:
 
 
 def _group_keys(namespace: str, template: Template) -> tuple[GroupKey, ...]:
-    constraints = template.spec.topology_spread_constraints
-    return tuple(_group_key(namespace, template, constraint, constraints) for constraint in constraints)
+    return tuple(_group_key(namespace, template, each) for each in template.spec.topology_spread_constraints)
 
 
-def _group_key(
-    namespace: str,
-    template: Template,
-    constraint: TopologySpreadConstraint,
-    constraints: Iterable[TopologySpreadConstraint],
-) -> GroupKey:
+def _group_key(namespace: str, template: Template, constraint: TopologySpreadConstraint) -> GroupKey:
     return GroupKey(
         namespace=namespace,
         topology_key=constraint.topology_key,
@@ -176,12 +170,7 @@ def _group_key(
         max_skew=constraint.max_skew,
         min_domains=constraint.min_domains or 1,
         selector=effective_selector(constraint, template.labels),
-        eligibility=eligibility_of(
-            template.spec,
-            (each.topology_key for each in constraints if each.when_unsatisfiable == constraint.when_unsatisfiable),
-            constraint.node_affinity_policy,
-            constraint.node_taints_policy,
-        ),
+        eligibility=eligibility_of(template.spec, constraint),
     )
 
 

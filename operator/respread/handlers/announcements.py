@@ -1,0 +1,93 @@
+"""What people are told of single decisions: log lines, and Events on the policy and on the workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from respread.api.policy import API_VERSION, Policy
+from respread.cluster.pod import Pod
+from respread.eviction.answers import Answer
+from respread.eviction.in_flight import Ended
+from respread.eviction.outcomes import Outcome
+from respread.planning.plan import Move
+from respread.telemetry.event_series import Event, EventObject, EventType
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+_EVICT: Final = "Evict"
+
+
+class Announcements:
+    """Tells what was done."""
+
+    __slots__ = ("_current_policy", "_record")
+
+    def __init__(self, record: Callable[[Event], None], current_policy: Callable[[str], Policy | None]) -> None:
+        """Tell through Events, on the policies as they are at the moment."""
+        self._record = record
+        self._current_policy = current_policy
+
+    def eviction(self, move: Move, answer: Answer) -> None:
+        """Tell the API server's answer to an eviction."""
+        because = describe(move)
+        fields = {"pod": str(move.pod.key), "policy": move.policy, "node": move.pod.node_name}
+        if answer.evicted:
+            _log.info("Evicted", **fields, why=because)
+            self._tell(move, "EvictedForSpread", f"Evicted pod {move.pod.name}: {because}")
+            return
+        _log.warning("Not evicted", **fields, result=answer.result, answer=answer.message)
+        self._tell(move, answer.result, f"Pod {move.pod.name} was not evicted: {answer.message}", EventType.WARNING)
+
+    def end(self, ended: Ended) -> None:
+        """Tell what became of a move."""
+        fields = {
+            "pod": str(ended.move.pod.key),
+            "policy": ended.move.policy,
+            "outcome": ended.outcome,
+            "seconds": round(ended.seconds, 1),
+        }
+        if ended.outcome is Outcome.IMPROVED:
+            _log.info("Move ended", **fields, how=ended.message)
+            return
+        _log.warning("Move ended without improving the spread", **fields, how=ended.message)
+        note = f"Replacing pod {ended.move.pod.name} did not improve the spread ({ended.outcome}): {ended.message}"
+        self._tell(ended.move, "SpreadNotImproved", note, EventType.WARNING)
+
+    def _tell(self, move: Move, reason: str, note: str, kind: EventType = EventType.NORMAL) -> None:
+        pod = _pod(move.pod)
+        policy = self._current_policy(move.policy)
+        if policy is not None:
+            regarding = EventObject(
+                api_version=API_VERSION,
+                kind=policy.kind,
+                namespace=policy.namespace,
+                name=policy.object_name,
+                uid=policy.uid,
+            )
+            self._record(Event(regarding=regarding, reason=reason, action=_EVICT, note=note, type=kind, related=pod))
+        controller = move.pod.controller
+        if controller is not None:
+            owner = EventObject(
+                api_version=controller.api_version,
+                kind=controller.kind,
+                namespace=move.pod.namespace,
+                name=controller.name,
+                uid=controller.uid,
+            )
+            self._record(Event(regarding=owner, reason=reason, action=_EVICT, note=note, type=kind, related=pod))
+
+
+def describe(move: Move) -> str:
+    """Return why a move is made, in a clause: which skew it cures and where the replacement may land."""
+    parts = [
+        f"{key.topology_key} {before} holds more than maxSkew {key.max_skew} allows, and the replacement "
+        f"{'goes' if move.certain else 'should go'} to {' or '.join(after)}"
+        for key, before, after in zip(move.groups, move.from_domains, move.to_domains, strict=True)
+    ]
+    return "; ".join(parts)
+
+
+def _pod(pod: Pod) -> EventObject:
+    return EventObject(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)

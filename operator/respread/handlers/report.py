@@ -1,0 +1,134 @@
+"""What one turn of the control loop came to, as status, metrics and people are told. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from respread.api.conditions import PolicyOutcome
+from respread.api.policy import Policy
+from respread.api.status import BlockedCount, DomainCount, Summary, ViolatedConstraint, Violation
+from respread.cluster.pod import WhenUnsatisfiable
+from respread.eviction.pacing import HeldMove
+from respread.planning.held import Held
+from respread.planning.plan import BlockedGroup, Move, Plan
+from respread.planning.policies import PolicyReach
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import Spread
+from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
+
+
+class Turn(NamedTuple):
+    """One turn of the control loop."""
+
+    spread: Spread
+    plan: Plan
+    reach: PolicyReach
+    held: Sequence[HeldMove]
+    """Moves of the plan that are not made now."""
+    in_flight: Sequence[Move]
+    evicted: Mapping[str, int]
+    """By policy, all evictions so far, those of earlier processes included."""
+    last_eviction_time: Mapping[str, datetime]
+    """By policy, of evictions of this process."""
+    time: datetime
+
+
+def outcome_of(policy: Policy, turn: Turn) -> PolicyOutcome:
+    """Return what a turn found and did in the name of one policy."""
+    groups = [turn.spread.groups[key] for key, name in turn.plan.policies.items() if name == policy.name]
+    violated = [group for group in groups if group.violated]
+    blocked = {each.group: each for each in turn.plan.blocked if each.policy == policy.name}
+    moves = [move for move in turn.plan.moves if move.policy == policy.name]
+    planned = Counter(key for move in moves for key in move.groups)
+    waiting = {key: each.held for each in turn.held for key in each.move.groups}
+    return PolicyOutcome(
+        summary=Summary(
+            groups=len(groups),
+            violated=len(violated),
+            worst_skew=max((group.skew for group in groups), default=0),
+            pods=turn.reach.pods.get(policy.name, 0),
+            planned_evictions=len(moves),
+            in_flight=sum(move.policy == policy.name for move in turn.in_flight),
+            evicted=turn.evicted.get(policy.name, 0),
+        ),
+        violations=tuple(
+            _violation(group, planned[group.key], _why(group.key, blocked, waiting)) for group in violated
+        ),
+        blocked=_blocked_counts(blocked.values(), (each for each in turn.held if each.move.policy == policy.name)),
+        overridden_by=turn.reach.overridden_by.get(policy.name, ()),
+        plan_time=turn.time,
+        last_eviction_time=turn.last_eviction_time.get(policy.name),
+    )
+
+
+def figures_of(policies: Iterable[Policy], turn: Turn) -> PlanFigures:
+    """Return what the metrics show of a turn."""
+    return PlanFigures(
+        skews=tuple(figure for group in turn.spread.groups.values() for figure in _skews(group)),
+        policies=tuple(_policy_figures(policy, turn) for policy in policies),
+    )
+
+
+def _why(key: GroupKey, blocked: Mapping[GroupKey, BlockedGroup], waiting: Mapping[GroupKey, Held]) -> tuple[str, str]:
+    """Return the reason and message of what keeps a violated group from being restored now; both empty if nothing."""
+    if (found := blocked.get(key)) is not None:
+        return found.reason, found.message
+    if (held := waiting.get(key)) is not None:
+        return held.reason, held.message
+    return "", ""
+
+
+def _violation(group: SpreadGroup, planned_moves: int, why: tuple[str, str]) -> Violation:
+    reason, message = why
+    return Violation(
+        namespace=group.key.namespace,
+        workload=", ".join(map(str, group.workloads)),
+        constraint=ViolatedConstraint(
+            topology_key=group.key.topology_key,
+            when_unsatisfiable=group.key.when_unsatisfiable,
+            max_skew=group.key.max_skew,
+        ),
+        skew=group.skew,
+        domains=tuple(DomainCount(domain, count) for domain, count in group.all_counts().items()),
+        planned_moves=planned_moves,
+        reason=reason,
+        message=message,
+    )
+
+
+def _blocked_counts(blocked: Iterable[BlockedGroup], held: Iterable[HeldMove]) -> tuple[BlockedCount, ...]:
+    groups = Counter(each.reason for each in blocked)
+    pods = Counter(each.held.reason for each in held)
+    return tuple(
+        BlockedCount(reason=reason, groups=groups[reason], pods=pods[reason]) for reason in sorted({*groups, *pods})
+    )
+
+
+def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
+    for workload in group.workloads:
+        yield SkewFigure(
+            namespace=group.key.namespace,
+            workload=str(workload),
+            topology_key=group.key.topology_key,
+            when_unsatisfiable=group.key.when_unsatisfiable,
+            skew=group.skew,
+            max_skew=group.key.max_skew,
+        )
+
+
+def _policy_figures(policy: Policy, turn: Turn) -> PolicyFigures:
+    groups = [turn.spread.groups[key] for key, name in turn.plan.policies.items() if name == policy.name]
+    return PolicyFigures(
+        policy=policy.name,
+        groups=_by_kind(groups),
+        violated=_by_kind(group for group in groups if group.violated),
+        blocked=Counter(each.reason for each in turn.plan.blocked if each.policy == policy.name),
+        planned_evictions=sum(move.policy == policy.name for move in turn.plan.moves),
+    )
+
+
+def _by_kind(groups: Iterable[SpreadGroup]) -> Mapping[WhenUnsatisfiable, int]:
+    return Counter(group.key.when_unsatisfiable for group in groups)
