@@ -15,7 +15,7 @@ from immutables import Map
 from respread.api.maps import decode_map
 from respread.cluster.decode_nodes import WireNode, decode_node
 from respread.cluster.decode_pages import NotAListError, split_list
-from respread.cluster.decode_pods import PodDecoder, WirePod
+from respread.cluster.decode_pods import PodDecoder, RawPod
 from respread.cluster.decode_storage import (
     WireClaim,
     WireCSINode,
@@ -118,7 +118,7 @@ class Decoder:
     def __init__(self) -> None:
         self._interning = interning = Interning()
         self._decoders: Mapping[str, Callable[[bytes | msgspec.Raw], StateObject]] = {
-            "pods": _decoder(WirePod, PodDecoder(interning).decode),
+            "pods": _decoder(RawPod, PodDecoder(interning).decode),
             "nodes": _interning_decoder(WireNode, decode_node, interning),
             "namespaces": _interning_decoder(WireNamespace, decode_namespace, interning),
             "services": _interning_decoder(WireService, decode_service, interning),

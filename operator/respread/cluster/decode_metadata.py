@@ -10,8 +10,6 @@ import msgspec
 
 from respread.api.label_selector import LabelSelector
 from respread.cluster.errors import FieldError
-from respread.cluster.interning import Interning
-from respread.cluster.meta import OwnerReference
 from respread.cluster.quantity import QuantityError, parse_nano
 from respread.cluster.selectors import SelectorError, compile_selector
 
@@ -19,14 +17,12 @@ WireAmounts: TypeAlias = dict[str, str | int | float]
 """Quantities by resource name; the API accepts plain numbers as well as strings."""
 
 
-class WireOwner(msgspec.Struct, gc=False, rename="camel"):
-    """An entry of `ownerReferences`."""
+class WireCondition(msgspec.Struct, gc=False):
+    """A condition of a pod or node."""
 
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
 
 
 class WireMetadata(msgspec.Struct, rename="camel"):
@@ -37,18 +33,10 @@ class WireMetadata(msgspec.Struct, rename="camel"):
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[WireOwner] | None = None
+    owner_references: msgspec.Raw = msgspec.Raw()
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     generation: int = 0
-
-
-def controller_of(metadata: WireMetadata, interning: Interning) -> OwnerReference | None:
-    """Return the owner that controls an object, of which there is at most one."""
-    for owner in metadata.owner_references or ():
-        if owner.controller:
-            return interning.owner(owner.api_version, owner.kind, owner.name, owner.uid)
-    return None
 
 
 def nano_amounts(amounts: Mapping[str, str | int | float] | None, path: str) -> dict[str, int]:

@@ -6,8 +6,7 @@ import sys
 
 import msgspec
 
-from respread.cluster.decode_metadata import WireAmounts, WireMetadata, nano_amounts
-from respread.cluster.decode_pods import WireCondition
+from respread.cluster.decode_metadata import WireAmounts, WireCondition, WireMetadata, nano_amounts
 from respread.cluster.interning import Interning
 from respread.cluster.node import Node, Taint
 from respread.cluster.requests import allocatable

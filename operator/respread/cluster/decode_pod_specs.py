@@ -1,44 +1,36 @@
-"""The part of a pod that it shares with the others of its template."""
+"""The part of a pod's spec that it shares with the others of its template, read in full."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from immutables import Map
 
-from respread.cluster.csi_migration import InTreeSources, migrated
+from respread.cluster.csi_migration import migrated
 from respread.cluster.decode_metadata import WireAmounts, checked_selector, nano_amounts
+from respread.cluster.decode_pod_content import Present, WireNodeAffinity, WireVolume
 from respread.cluster.errors import FieldError
-from respread.cluster.pod import (
-    HostPort,
-    NodeSelector,
-    NodeSelectorRequirement,
-    NodeSelectorTerm,
-    PodAffinityTerm,
-    PodSpec,
-    Toleration,
-    TopologySpreadConstraint,
-)
+from respread.cluster.pod import HostPort, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint
 from respread.cluster.requests import ContainerRequests, PodRequests, requests_of_spec
 from respread.cluster.volumes import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, RBDVolume
 
 
-class WireResources(msgspec.Struct, omit_defaults=True):
+class WireResources(msgspec.Struct):
     """`resources` of a container or pod."""
 
     requests: WireAmounts | None = None
 
 
-class WirePort(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
-    """A port of a container; `container_port` and the name mean nothing here."""
+class WirePort(msgspec.Struct, gc=False, rename="camel"):
+    """A port of a container; what it is on the pod's own address means nothing here."""
 
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
 
-class WireContainer(msgspec.Struct, rename="camel", omit_defaults=True):
+class WireContainer(msgspec.Struct, rename="camel"):
     """A container or init container."""
 
     name: str = ""
@@ -47,129 +39,72 @@ class WireContainer(msgspec.Struct, rename="camel", omit_defaults=True):
     restart_policy: str | None = None
 
 
-class _Claim(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
-    claim_name: str = ""
+class WirePodAffinity(msgspec.Struct):
+    """`affinity.podAffinity` or `affinity.podAntiAffinity`, of which only what is required decides anything here."""
 
-
-class _EmptyDir(msgspec.Struct, gc=False, omit_defaults=True):
-    medium: str = ""
-
-
-class _Present(msgspec.Struct, gc=False):
-    pass
-
-
-class _ISCSI(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
-    iqn: str = ""
-    read_only: bool | None = False
-
-
-class _RBD(msgspec.Struct, rename="camel", omit_defaults=True):
-    monitors: tuple[str, ...] = ()
-    pool: str = ""
-    image: str = ""
-    read_only: bool | None = False
-
-
-class WireVolume(InTreeSources, rename="camel", omit_defaults=True):
-    """A volume, of the sources that decide something; of any other source it is empty but for its name."""
-
-    name: str = ""
-    persistent_volume_claim: _Claim | None = None
-    ephemeral: _Present | None = None
-    host_path: _Present | None = None
-    empty_dir: _EmptyDir | None = None
-    iscsi: _ISCSI | None = None
-    rbd: _RBD | None = None
-
-
-class _NodeAffinity(msgspec.Struct, rename="camel", omit_defaults=True):
-    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-
-
-class _PodAffinity(msgspec.Struct, rename="camel", omit_defaults=True):
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         default=None,
         name="requiredDuringSchedulingIgnoredDuringExecution",
     )
 
 
-class WireAffinity(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`affinity`; what is only preferred decides nothing here."""
+class WireAffinity(msgspec.Struct, rename="camel"):
+    """`affinity`."""
 
-    node_affinity: _NodeAffinity | None = None
-    pod_affinity: _PodAffinity | None = None
-    pod_anti_affinity: _PodAffinity | None = None
+    node_affinity: WireNodeAffinity | None = None
+    pod_affinity: WirePodAffinity | None = None
+    pod_anti_affinity: WirePodAffinity | None = None
 
 
-class WirePodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`spec` of a pod. Its encoding, once it is `detached`, is what makes two specs the same."""
+class WirePodSpec(msgspec.Struct, rename="camel"):
+    """`spec` of a pod, as `decode_pod_content` left it; the fields are the same."""
 
-    node_name: str = ""
-    containers: list[WireContainer] = []
-    init_containers: list[WireContainer] | None = None
+    containers: Sequence[WireContainer] = ()
+    init_containers: Sequence[WireContainer] | None = None
     resources: WireResources | None = None
     overhead: WireAmounts | None = None
-    volumes: list[WireVolume] | None = None
-    node_selector: dict[str, str] | None = None
+    volumes: Sequence[WireVolume] = ()
+    node_selector: Map[str, str] | None = None
     affinity: WireAffinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     scheduler_name: str = "default-scheduler"
     priority: int | None = None
-    resource_claims: list[_Present] | None = None
-    scheduling_gates: list[_Present] | None = None
-    # Not of the API: what `detached` took out of the fields above.
-    stateful_claims: list[str] | None = msgspec.field(default=None, name="respread.dev/statefulClaims")
-    pinned_to_node: bool = msgspec.field(default=False, name="respread.dev/pinnedToNode")
+    resource_claims: list[Present] | None = None
+    scheduling_gates: list[Present] | None = None
+    stateful_claims: tuple[str, ...] = ()
+    pinned_to_node: bool = False
 
 
-def detach(spec: WirePodSpec, pod_name: str, *, of_daemon_set: bool) -> str:
-    """Take out of a spec, in place, what differs between the pods of one template, and return the node's name.
+def build_pod_spec(spec: WirePodSpec) -> PodSpec:
+    """Return the spec in the product's own form.
 
-    Left out are the node, volumes that decide nothing (the names of projected tokens are random), the pod's name in the
-    claims of a StatefulSet's pod, and the node in the affinity of a DaemonSet's pod.
+    Raises:
+        FieldError: a field holds what the API would not accept.
     """
-    node_name = spec.node_name
-    spec.node_name = ""
-    if spec.volumes:
-        _detach_volumes(spec, pod_name)
-    if of_daemon_set and node_name and spec.affinity is not None and spec.affinity.node_affinity is not None:
-        _detach_node(spec, spec.affinity.node_affinity, node_name)
-    return node_name
-
-
-def _detach_volumes(spec: WirePodSpec, pod_name: str) -> None:
-    suffix = f"-{pod_name}"
-    kept = []
-    for volume in spec.volumes or ():
-        claim = volume.persistent_volume_claim
-        if claim is not None and claim.claim_name.endswith(suffix) and len(claim.claim_name) > len(suffix):
-            spec.stateful_claims = [*(spec.stateful_claims or ()), claim.claim_name.removesuffix(suffix)]
-            continue
-        if volume.ephemeral is None:
-            volume.name = ""
-        if volume != _NO_VOLUME:
-            kept.append(volume)
-    spec.volumes = kept or None
-
-
-def _detach_node(spec: WirePodSpec, affinity: _NodeAffinity, node_name: str) -> None:
-    pin = NodeSelectorRequirement("metadata.name", "In", (node_name,))
-    terms = () if affinity.required is None else affinity.required.node_selector_terms
-    if not terms or not all(pin in term.match_fields for term in terms):
-        return
-    spec.pinned_to_node = True
-    unpinned = tuple(
-        NodeSelectorTerm(term.match_expressions, tuple(each for each in term.match_fields if each != pin))
-        for term in terms
+    affinity = spec.affinity or WireAffinity()
+    claims = (each.persistent_volume_claim for each in spec.volumes)
+    return PodSpec(
+        requests=requests_of_spec(requests_of(spec)),
+        host_ports=_host_ports(spec),
+        node_selector=spec.node_selector or Map(),
+        node_affinity=None if affinity.node_affinity is None else affinity.node_affinity.required,
+        pod_affinity=_checked_terms(affinity.pod_affinity, "spec.affinity.podAffinity"),
+        pod_anti_affinity=_checked_terms(affinity.pod_anti_affinity, "spec.affinity.podAntiAffinity"),
+        tolerations=spec.tolerations or (),
+        topology_spread_constraints=_checked_constraints(spec.topology_spread_constraints or ()),
+        scheduler_name=spec.scheduler_name,
+        priority=spec.priority or 0,
+        has_local_storage=any(map(_is_local, spec.volumes)),
+        shared_claims=tuple(claim.claim_name for claim in claims if claim is not None),
+        stateful_claims=spec.stateful_claims,
+        ephemeral_volumes=tuple(each.name for each in spec.volumes if each.ephemeral is not None),
+        disks=tuple(disk for each in spec.volumes for disk in _disks(each)),
+        migrated_volumes=tuple(volume for each in spec.volumes if (volume := migrated(each)) is not None),
+        pinned_to_node=spec.pinned_to_node,
+        has_resource_claims=bool(spec.resource_claims),
+        has_scheduling_gates=bool(spec.scheduling_gates),
     )
-    # A term without requirements matches no node, while one that had only the pin left the choice to it.
-    without_rest = any(not term.match_expressions and not term.match_fields for term in unpinned)
-    affinity.required = None if without_rest else NodeSelector(unpinned)
-
-
-_NO_VOLUME = WireVolume()
 
 
 def requests_of(spec: WirePodSpec) -> PodRequests:
@@ -186,13 +121,10 @@ def requests_of(spec: WirePodSpec) -> PodRequests:
     )
 
 
-def _container_requests(containers: Iterable[WireContainer], path: str) -> Iterator[ContainerRequests]:
+def _container_requests(containers: Sequence[WireContainer], path: str) -> Iterator[ContainerRequests]:
     for position, container in enumerate(containers):
-        yield ContainerRequests(
-            container.name,
-            requested(container.resources, f"{path}[{position}].resources"),
-            container.restart_policy == "Always",
-        )
+        requests = requested(container.resources, f"{path}[{position}].resources")
+        yield ContainerRequests(container.name, requests, container.restart_policy == "Always")
 
 
 def requested(resources: WireResources | None, path: str) -> dict[str, int]:
@@ -204,45 +136,22 @@ def requested(resources: WireResources | None, path: str) -> dict[str, int]:
     return {} if resources is None else nano_amounts(resources.requests, f"{path}.requests")
 
 
-def build_pod_spec(spec: WirePodSpec) -> PodSpec:
-    """Return the spec in the product's own form.
-
-    Raises:
-        FieldError: a field holds what the API would not accept.
-    """
-    affinity = spec.affinity or WireAffinity()
-    volumes = spec.volumes or []
-    constraints = spec.topology_spread_constraints or ()
+def _checked_constraints(
+    constraints: tuple[TopologySpreadConstraint, ...],
+) -> tuple[TopologySpreadConstraint, ...]:
     for position, constraint in enumerate(constraints):
-        checked_selector(constraint.label_selector, f"spec.topologySpreadConstraints[{position}].labelSelector")
-    return PodSpec(
-        requests=requests_of_spec(requests_of(spec)),
-        host_ports=_host_ports(spec),
-        node_selector=Map(spec.node_selector or {}),
-        node_affinity=None if affinity.node_affinity is None else affinity.node_affinity.required,
-        pod_affinity=_checked_terms(affinity.pod_affinity, "spec.affinity.podAffinity"),
-        pod_anti_affinity=_checked_terms(affinity.pod_anti_affinity, "spec.affinity.podAntiAffinity"),
-        tolerations=spec.tolerations or (),
-        topology_spread_constraints=constraints,
-        scheduler_name=spec.scheduler_name,
-        priority=spec.priority or 0,
-        has_local_storage=any(
-            each.host_path is not None or (each.empty_dir is not None and not each.empty_dir.medium) for each in volumes
-        ),
-        shared_claims=tuple(
-            each.persistent_volume_claim.claim_name for each in volumes if each.persistent_volume_claim
-        ),
-        stateful_claims=tuple(spec.stateful_claims or ()),
-        ephemeral_volumes=tuple(each.name for each in volumes if each.ephemeral is not None),
-        disks=tuple(disk for each in volumes for disk in _disks(each)),
-        migrated_volumes=tuple(volume for each in volumes if (volume := migrated(each)) is not None),
-        pinned_to_node=spec.pinned_to_node,
-        has_resource_claims=bool(spec.resource_claims),
-        has_scheduling_gates=bool(spec.scheduling_gates),
-    )
+        path = f"spec.topologySpreadConstraints[{position}]"
+        if constraint.max_skew < 1:
+            raise FieldError(f"{path}.maxSkew", f"it is {constraint.max_skew}, and has to be greater than zero")
+        if constraint.min_domains is not None and constraint.min_domains < 1:
+            raise FieldError(f"{path}.minDomains", f"it is {constraint.min_domains}, and has to be greater than zero")
+        if not constraint.topology_key:
+            raise FieldError(f"{path}.topologyKey", "it is empty")
+        checked_selector(constraint.label_selector, f"{path}.labelSelector")
+    return constraints
 
 
-def _checked_terms(affinity: _PodAffinity | None, path: str) -> tuple[PodAffinityTerm, ...]:
+def _checked_terms(affinity: WirePodAffinity | None, path: str) -> tuple[PodAffinityTerm, ...]:
     terms = () if affinity is None or affinity.required is None else affinity.required
     for position, term in enumerate(terms):
         at = f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{position}]"
@@ -263,6 +172,10 @@ def _host_ports(spec: WirePodSpec) -> tuple[HostPort, ...]:
         if port.host_port > 0
     }
     return tuple(ports)
+
+
+def _is_local(volume: WireVolume) -> bool:
+    return volume.host_path is not None or (volume.empty_dir is not None and not volume.empty_dir.medium)
 
 
 def _disks(volume: WireVolume) -> Iterator[Disk]:

@@ -1,94 +1,124 @@
-"""Pods: what is each one's own, and which spec it shares."""
+"""Pods: what is each one's own, and which spec, labels and owner it shares."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import lru_cache
+from datetime import datetime
+from hashlib import blake2b
 
 import msgspec
-from immutables import Map
 
-from respread.api.maps import decode_map, encode_map
+from respread.api.maps import decode_map
 from respread.cluster.annotations import MIRROR, kept_annotations
-from respread.cluster.decode_metadata import WireAmounts, WireMetadata, controller_of, nano_amounts
-from respread.cluster.decode_pod_specs import WirePodSpec, WireResources, build_pod_spec, detach, requested, requests_of
+from respread.cluster.decode_metadata import WireCondition, nano_amounts
+from respread.cluster.decode_pod_content import ABSENT, PodContents, RawPodSpec
+from respread.cluster.decode_pod_specs import WirePodSpec, WireResources, build_pod_spec, requested, requests_of
+from respread.cluster.errors import field_error_of
 from respread.cluster.interning import Interning
-from respread.cluster.pod import Pod, Resources
+from respread.cluster.pod import Pod, PodSpec, Resources
 from respread.cluster.requests import ContainerResize, Resize, requests_held, requests_of_spec
 
+_MAX_HELD = 32768
 
-class WireContainerStatus(msgspec.Struct, rename="camel", omit_defaults=True):
+
+class RawPodMetadata(msgspec.Struct, rename="camel"):
+    """`metadata` of a pod, with what is looked up by its bytes still unread."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: msgspec.Raw = ABSENT
+    annotations: dict[str, str] | None = None
+    owner_references: msgspec.Raw = ABSENT
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class RawContainerStatus(msgspec.Struct, rename="camel", omit_defaults=True):
     """The status of a container, as far as resizing in place goes."""
 
     name: str = ""
-    resources: WireResources | None = None
-    allocated_resources: WireAmounts | None = None
+    resources: msgspec.Raw = ABSENT
+    allocated_resources: msgspec.Raw = ABSENT
 
 
-class WireCondition(msgspec.Struct, gc=False):
-    """A condition of a pod or node."""
-
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-
-
-class WirePodStatus(msgspec.Struct, rename="camel"):
+class RawPodStatus(msgspec.Struct, rename="camel"):
     """`status` of a pod."""
 
     phase: str = "Pending"
     nominated_node_name: str = ""
     conditions: list[WireCondition] | None = None
-    container_statuses: list[WireContainerStatus] | None = None
-    init_container_statuses: list[WireContainerStatus] | None = None
-    resources: WireResources | None = None
-    allocated_resources: WireAmounts | None = None
+    container_statuses: list[RawContainerStatus] | None = None
+    init_container_statuses: list[RawContainerStatus] | None = None
+    resources: msgspec.Raw = ABSENT
+    allocated_resources: msgspec.Raw = ABSENT
 
 
-class WirePod(msgspec.Struct):
+class RawPod(msgspec.Struct):
     """A pod as the API sends it."""
 
-    metadata: WireMetadata
-    spec: WirePodSpec = msgspec.field(default_factory=WirePodSpec)
-    status: WirePodStatus = msgspec.field(default_factory=WirePodStatus)
+    metadata: RawPodMetadata
+    spec: RawPodSpec = msgspec.field(default_factory=RawPodSpec)
+    status: RawPodStatus = msgspec.field(default_factory=RawPodStatus)
 
 
-class WireResize(msgspec.Struct, array_like=True):
-    """What decides how much a pod that is being resized holds."""
+class RawResize(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What decides how much a pod holds that can be resized in place; `WireResize` before it is read."""
 
-    containers: list[WireContainerStatus]
-    pod_level: WireContainerStatus | None
-    infeasible: bool
+    container_statuses: list[RawContainerStatus] | None = None
+    init_container_statuses: list[RawContainerStatus] | None = None
+    resources: msgspec.Raw = ABSENT
+    allocated_resources: msgspec.Raw = ABSENT
+    infeasible: bool = False
+
+
+class WireContainerStatus(msgspec.Struct, rename="camel"):
+    """`RawContainerStatus`, read."""
+
+    name: str = ""
+    resources: WireResources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+
+
+class WireResize(msgspec.Struct, rename="camel"):
+    """`RawResize`, read."""
+
+    container_statuses: list[WireContainerStatus] = []
+    init_container_statuses: list[WireContainerStatus] = []
+    resources: WireResources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+    infeasible: bool = False
 
 
 class PodDecoder:
     """Makes pods of what the API sends, sharing what they have in common."""
 
-    __slots__ = ("_encode", "_held", "_interning")
+    __slots__ = ("_contents", "_decode_resize", "_decode_spec", "_encode", "_held", "_interning")
 
     def __init__(self, interning: Interning) -> None:
         self._interning = interning
-        self._encode = msgspec.msgpack.Encoder(order="deterministic", enc_hook=encode_map).encode
-        self._held: Callable[[bytes, bytes], Resources | None] = lru_cache(maxsize=8192)(_held_requests)
+        self._contents = PodContents()
+        self._encode = msgspec.json.Encoder().encode
+        self._decode_spec = msgspec.json.Decoder(WirePodSpec, dec_hook=decode_map).decode
+        self._decode_resize = msgspec.json.Decoder(WireResize).decode
+        self._held: dict[bytes, Resources | None] = {}
 
-    def decode(self, wire: WirePod) -> Pod:
+    def decode(self, raw: RawPod) -> Pod:
         """Return the pod.
 
         Raises:
             FieldError: a field holds what the API would not accept.
         """
-        metadata, status, interning = wire.metadata, wire.status, self._interning
-        controller = controller_of(metadata, interning)
-        node_name = detach(
-            wire.spec,
+        metadata, status, interning = raw.metadata, raw.status, self._interning
+        controller = interning.controller(metadata.owner_references)
+        node_name, content = self._contents.detach(
+            raw.spec,
             metadata.name,
             of_daemon_set=controller is not None and controller.kind == "DaemonSet",
         )
-        content = self._encode(wire.spec)
         spec = interning.spec(content)
         if spec is None:
-            spec = interning.keep_spec(content, build_pod_spec(wire.spec))
+            spec = interning.keep_spec(content, self._build_spec(content))
 
         ready = infeasible = False
         for condition in status.conditions or ():
@@ -96,7 +126,6 @@ class PodDecoder:
                 ready = condition.status == "True"
             elif condition.type == "PodResizePending":
                 infeasible = condition.reason == "Infeasible"
-        resize = _resize(status, infeasible=infeasible) if node_name else None
 
         annotations = metadata.annotations
         return Pod(
@@ -104,8 +133,8 @@ class PodDecoder:
             name=metadata.name,
             uid=metadata.uid,
             spec=spec,
-            labels=interning.labels(metadata.labels),
-            annotations=interning.labels(kept_annotations(annotations)) if annotations else _NO_ANNOTATIONS,
+            labels=interning.labels_of(metadata.labels),
+            annotations=interning.labels(None if annotations is None else kept_annotations(annotations)),
             controller=controller,
             is_mirror=annotations is not None and MIRROR in annotations,
             node_name=sys.intern(node_name),
@@ -114,46 +143,72 @@ class PodDecoder:
             ready=ready,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
-            held_requests=None if resize is None else self._held(content, self._encode(resize)),
+            held_requests=self._held_requests(content, status, infeasible=infeasible) if node_name else None,
         )
 
+    def _build_spec(self, content: bytes) -> PodSpec:
+        return build_pod_spec(self._read_spec(content))
 
-_NO_ANNOTATIONS: Map[str, str] = Map()
+    def _read_spec(self, content: bytes) -> WirePodSpec:
+        try:
+            return self._decode_spec(content)
+        except msgspec.DecodeError as error:
+            raise field_error_of(error).within("spec") from error
+
+    def _held_requests(self, content: bytes, status: RawPodStatus, *, infeasible: bool) -> Resources | None:
+        """Return what a pod holds on its node, if that is not what its spec requests.
+
+        Kubelets report resources in force for every container, resized or not, so the answer is kept for all pods of
+        a template in the same state.
+        """
+        resize = RawResize(
+            _with_resources(status.container_statuses),
+            _with_resources(status.init_container_statuses),
+            status.resources,
+            status.allocated_resources,
+            infeasible,
+        )
+        if not resize.container_statuses and not resize.init_container_statuses and resize.resources is ABSENT:
+            return None
+        encoded = self._encode(resize)
+        key = blake2b(content + encoded, digest_size=16).digest()
+        if key not in self._held:
+            if len(self._held) >= _MAX_HELD:
+                self._held.clear()
+            self._held[key] = self._reckon_held(content, encoded)
+        return self._held[key]
+
+    def _reckon_held(self, content: bytes, encoded: bytes) -> Resources | None:
+        requests = requests_of(self._read_spec(content))
+        try:
+            resize = self._decode_resize(encoded)
+        except msgspec.DecodeError as error:
+            raise field_error_of(error).within("status") from error
+        pod_level = None
+        if resize.resources is not None:
+            pod_level = _container_resize(
+                WireContainerStatus("", resize.resources, resize.allocated_resources), "status"
+            )
+        held = requests_held(
+            requests,
+            Resize(
+                containers=(
+                    *(_container_resize(each, "status.containerStatuses") for each in resize.container_statuses),
+                    *(
+                        _container_resize(each, "status.initContainerStatuses")
+                        for each in resize.init_container_statuses
+                    ),
+                ),
+                pod_level=pod_level,
+                infeasible=resize.infeasible,
+            ),
+        )
+        return None if held == requests_of_spec(requests) else held
 
 
-def _resize(status: WirePodStatus, *, infeasible: bool) -> WireResize | None:
-    """Return what the status says of resources in force, if it says anything."""
-    containers = [
-        each
-        for statuses in (status.container_statuses, status.init_container_statuses)
-        for each in statuses or ()
-        if each.resources is not None
-    ]
-    pod_level = None
-    if status.resources is not None:
-        pod_level = WireContainerStatus("", status.resources, status.allocated_resources)
-    if not containers and pod_level is None:
-        return None
-    return WireResize(containers, pod_level, infeasible)
-
-
-def _held_requests(spec_content: bytes, resize_content: bytes) -> Resources | None:
-    """Return what a pod holds on its node, if that is not what its spec requests.
-
-    A function of encoded parts, so that the answer is kept for all pods of a template: kubelets report resources in
-    force for every container, resized or not.
-    """
-    requests = requests_of(msgspec.msgpack.decode(spec_content, type=WirePodSpec, dec_hook=decode_map))
-    resize = msgspec.msgpack.decode(resize_content, type=WireResize)
-    held = requests_held(
-        requests,
-        Resize(
-            containers=tuple(_container_resize(each, "status.containerStatuses") for each in resize.containers),
-            pod_level=None if resize.pod_level is None else _container_resize(resize.pod_level, "status"),
-            infeasible=resize.infeasible,
-        ),
-    )
-    return None if held == requests_of_spec(requests) else held
+def _with_resources(statuses: list[RawContainerStatus] | None) -> list[RawContainerStatus] | None:
+    """Return the statuses that say which resources are in force; what is allocated counts only beside them."""
+    return [each for each in statuses if each.resources is not ABSENT] or None if statuses else None
 
 
 def _container_resize(status: WireContainerStatus, path: str) -> ContainerResize:

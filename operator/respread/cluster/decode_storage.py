@@ -10,7 +10,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.cluster.annotations import BIND_COMPLETED, MIGRATED_PLUGINS, SELECTED_NODE, STORAGE_CLASS
 from respread.cluster.csi_migration import InTreeSources, migrated, migrated_node_affinity
-from respread.cluster.decode_metadata import WireAmounts, WireMetadata, checked_selector, controller_of, nano_amounts
+from respread.cluster.decode_metadata import WireAmounts, WireMetadata, checked_selector, nano_amounts
 from respread.cluster.interning import Interning
 from respread.cluster.objects import ClaimReference, CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
@@ -144,7 +144,7 @@ def decode_claim(wire: WireClaim, interning: Interning) -> PersistentVolumeClaim
         name=metadata.name,
         uid=metadata.uid,
         labels=interning.labels(metadata.labels),
-        controller=controller_of(metadata, interning),
+        controller=interning.controller(metadata.owner_references),
         volume_name=spec.volume_name,
         bind_completed=BIND_COMPLETED in annotations,
         selected_node=annotations.get(SELECTED_NODE, ""),

@@ -8,7 +8,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.cluster.decode_metadata import WireMetadata, checked_selector, controller_of
+from respread.cluster.decode_metadata import WireMetadata, checked_selector
 from respread.cluster.interning import Interning
 from respread.cluster.objects import Namespace, PodDisruptionBudget, Service, UnhealthyPodEvictionPolicy, Workload
 
@@ -157,7 +157,7 @@ def _workload(
         name=metadata.name,
         uid=metadata.uid,
         labels=interning.labels(metadata.labels),
-        controller=controller_of(metadata, interning),
+        controller=interning.controller(metadata.owner_references),
         selector=selector,
         replicas=1 if replicas is None else replicas,
         current_replicas=status.replicas,

@@ -18,6 +18,10 @@ class FieldError(ValueError):
         self.path = path
         self.message = message
 
+    def within(self, field: str) -> FieldError:
+        """Return the error as it is for the object that has the one it was found in as a field."""
+        return FieldError(f"{field}.{self.path}" if self.path else field, self.message)
+
 
 class DecodeError(ValueError):
     """An object that was left out because it cannot be decoded.

@@ -4,26 +4,57 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from hashlib import blake2b
 from weakref import WeakValueDictionary
 
+import msgspec
 from immutables import Map
 
+from respread.cluster.errors import field_error_of
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import PodSpec
 
 
-class Interning:
-    """Tables of parts that are shared between objects; what nobody uses any more leaves them by itself."""
+class _Owner(msgspec.Struct, gc=False, rename="camel"):
+    """An entry of `ownerReferences`."""
 
-    __slots__ = ("_labels", "_owners", "_specs")
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Interning:
+    """Tables of parts that objects share; what nobody uses any more leaves them by itself.
+
+    Parts are looked up by the bytes they were sent as, so that what is known need not be read again; and by what they
+    say, where bytes that are new turn out to say the same.
+    """
+
+    __slots__ = (
+        "_decode_labels",
+        "_decode_owners",
+        "_labels",
+        "_labels_by_bytes",
+        "_owners",
+        "_owners_by_bytes",
+        "_specs",
+        "_specs_by_bytes",
+    )
 
     def __init__(self) -> None:
         self._labels: WeakValueDictionary[tuple[tuple[str, str], ...], Labels] = WeakValueDictionary()
+        self._labels_by_bytes: WeakValueDictionary[bytes, Labels] = WeakValueDictionary()
         self._owners: WeakValueDictionary[tuple[str, str, str, str], OwnerReference] = WeakValueDictionary()
-        self._specs: WeakValueDictionary[bytes, PodSpec] = WeakValueDictionary()
+        self._owners_by_bytes: WeakValueDictionary[bytes, OwnerReference] = WeakValueDictionary()
+        self._specs: WeakValueDictionary[int, PodSpec] = WeakValueDictionary()
+        self._specs_by_bytes: WeakValueDictionary[bytes, PodSpec] = WeakValueDictionary()
+        self._decode_labels = msgspec.json.Decoder(dict[str, str] | None).decode
+        self._decode_owners = msgspec.json.Decoder(list[_Owner] | None).decode
 
     def labels(self, labels: Mapping[str, str] | None) -> Labels:
-        """Return the one map that holds these labels."""
+        """Return the one map that holds these labels (or annotations)."""
         if not labels:
             return _NO_LABELS
         key = tuple(sorted(labels.items()))
@@ -32,28 +63,74 @@ class Interning:
             kept = self._labels[key] = Map({sys.intern(name): sys.intern(value) for name, value in key})
         return kept
 
-    def owner(self, api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
-        """Return the one reference to this owner."""
-        key = (uid, name, kind, api_version)
+    def labels_of(self, raw: msgspec.Raw) -> Labels:
+        """Return the one map that holds the labels of a JSON object; without any where nothing was sent.
+
+        Raises:
+            FieldError: they are no labels; the path is that within an object's metadata.
+        """
+        content = bytes(raw)
+        if not content:
+            return _NO_LABELS
+        kept = self._labels_by_bytes.get(content)
+        if kept is None:
+            try:
+                kept = self.labels(self._decode_labels(content))
+            except msgspec.DecodeError as error:
+                raise field_error_of(error).within("metadata.labels") from error
+            self._labels_by_bytes[content] = kept
+        return kept
+
+    def controller(self, raw: msgspec.Raw) -> OwnerReference | None:
+        """Return the one reference to the owner that is the controller in a JSON array of `ownerReferences`.
+
+        Raises:
+            FieldError: they are no owner references; the path is that of the object.
+        """
+        content = bytes(raw)
+        if not content:
+            return None
+        kept = self._owners_by_bytes.get(content)
+        if kept is None:
+            try:
+                owners = self._decode_owners(content)
+            except msgspec.DecodeError as error:
+                raise field_error_of(error).within("metadata.ownerReferences") from error
+            owner = next((each for each in owners or () if each.controller), None)
+            if owner is None:
+                return None
+            kept = self._owners_by_bytes[content] = self._owner(owner)
+        return kept
+
+    def _owner(self, owner: _Owner) -> OwnerReference:
+        key = (owner.uid, owner.name, owner.kind, owner.api_version)
         kept = self._owners.get(key)
         if kept is None:
-            kept = OwnerReference(sys.intern(api_version), sys.intern(kind), name, uid)
+            kept = OwnerReference(sys.intern(owner.api_version), sys.intern(owner.kind), owner.name, owner.uid)
             self._owners[key] = kept
         return kept
 
     def spec(self, content: bytes) -> PodSpec | None:
-        """Return the one spec kept for this content, if it is in use."""
-        return self._specs.get(content)
+        """Return the spec that was kept for this content, if it is in use."""
+        return self._specs_by_bytes.get(_digest(content))
 
     def keep_spec(self, content: bytes, spec: PodSpec) -> PodSpec:
-        """Keep a spec as the one for this content, and return it."""
-        self._specs[content] = spec
-        return spec
+        """Return the one spec that is equal to this, from now on for this content as well."""
+        kept = self._specs.get(hash(spec))
+        if kept != spec:
+            kept = self._specs[hash(spec)] = spec
+        self._specs_by_bytes[_digest(content)] = kept
+        return kept
 
     @property
     def specs(self) -> int:
         """How many distinct pod specs are in use."""
         return len(self._specs)
+
+
+def _digest(content: bytes) -> bytes:
+    """Return what stands for content that would take more memory than what it is kept for."""
+    return blake2b(content, digest_size=16).digest()
 
 
 _NO_LABELS: Labels = Map()
