@@ -22,6 +22,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 lock: setup ## Pin the newest dependencies again, with hashes and without host names.
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade pyproject.toml -o requirements.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group build -o requirements-build.txt
 
 demo: setup ## Scale-down on a real control plane in a sandbox: watch the spread being restored.
 	@$(BIN)/respread demo
@@ -37,6 +38,7 @@ check-static: setup ## Lint, types and layers.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests bench
+	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
