@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import msgspec
-from cronsim import CronSim, CronSimError
+from cronsim import CronSim
 
 from respread.api.policy import Window
 from respread.api.reasons import Reason
 from respread.planning.held import Held
-
-_FIELDS: Final = 5
-"""cronsim would take a sixth, of seconds, and Kubernetes' own schedules have none."""
-_ANY_MOMENT: Final = datetime(2000, 1, 1, tzinfo=UTC)
-
-
-class WindowError(ValueError):
-    """A window that can't be read; the message names the field and says what to write there."""
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -37,8 +28,7 @@ class Opening(msgspec.Struct, frozen=True):
 
     def after(self, moment: datetime) -> datetime | None:
         """Return when the window next opens after a moment, in UTC; None if it does not within fifty years."""
-        times = CronSim(self.schedule, moment.astimezone(self.zone))
-        for time in times:
+        for time in CronSim(self.schedule, moment.astimezone(self.zone)):
             # asked in the hour that comes twice, a schedule may answer with its first round, which is over
             if (opens := time.astimezone(UTC)) > moment:
                 return opens
@@ -57,12 +47,8 @@ class Windows(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, windows: Iterable[Window]) -> Windows:
-        """Make a policy's windows ready.
-
-        Raises:
-            WindowError: one has an unknown time zone, or a schedule that can't be read or never comes.
-        """
-        return cls(tuple(_opening(index, window) for index, window in enumerate(windows)))
+        """Make a policy's windows ready; `respread.api.validation` has seen to it that they make sense."""
+        return cls(tuple(Opening(each.schedule, each.duration, ZoneInfo(each.time_zone)) for each in windows))
 
     def is_open(self, now: datetime) -> bool:
         """Tell whether pods may be evicted now.
@@ -83,28 +69,3 @@ class Windows(msgspec.Struct, frozen=True):
         opens = self.next_opening(now)
         when = "never again" if opens is None else f"at {opens:%Y-%m-%d %H:%M} UTC"
         return Held(Reason.WINDOW_CLOSED, f"the policy's windows are all closed; the next one opens {when}")
-
-
-def _opening(index: int, window: Window) -> Opening:
-    at = f"spec.windows[{index}]"
-    try:
-        zone = ZoneInfo(window.time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise WindowError(
-            f"{at}.timeZone: there is no time zone {window.time_zone!r}: write a name of the IANA database such as "
-            "Europe/Berlin, or UTC"
-        ) from error
-    opening = Opening(window.schedule, window.duration, zone)
-    try:
-        comes = opening.after(_ANY_MOMENT) is not None
-        fault = "" if len(window.schedule.split()) == _FIELDS else "wrong number of fields"
-    except CronSimError as error:
-        fault = str(error).lower()
-    if fault:
-        raise WindowError(
-            f"{at}.schedule: {window.schedule!r} is no cron expression that ever comes ({fault}): write minute, hour, "
-            "day of month, month and day of week, such as '0 2 * * *'"
-        )
-    if not comes:
-        raise WindowError(f"{at}.schedule: {window.schedule!r} never comes")
-    return opening
