@@ -23,8 +23,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.in_flight import Ended
 from respread.eviction.outcomes import Outcome
-from respread.eviction.pacing import EvictionHistory, HeldMove, Limiter, Pace
-from respread.eviction.windows import WindowError, Windows
+from respread.eviction.pacing import EvictionHistory, Limiter, Pace
+from respread.eviction.windows import Windows
 from respread.handlers.announcements import Announcements
 from respread.handlers.comparison import Comparison
 from respread.handlers.evictor import Evictor
@@ -45,6 +45,8 @@ from respread.telemetry.metrics import Metrics
 
 GATHER_SECONDS: Final = 0.05
 """How long changes are gathered before they are looked at: a change seldom comes alone."""
+WAITING_SLEEP_SECONDS: Final = 1.0
+"""While something that ought to be done is held, by a limit, a budget or the API server, the loop turns this often."""
 LONGEST_SLEEP_SECONDS: Final = 10.0
 """However quiet the cluster is, the loop turns this often, so that its heartbeat means something."""
 
@@ -122,9 +124,9 @@ class ControlLoop:
         self._follow(snapshot, spread, now)
         planned = self._plan(snapshot, spread, policies, now)
         paced = self._pace(snapshot, policies).of(planned.moves)
-        evicted = False
+        waiting = bool(paced.held or planned.blocked)
         if paced.now and self._leads():
-            evicted = await self._evict(paced.now, snapshot)
+            waiting = await self._evict(paced.now, snapshot) or waiting
         turn = Turn(
             spread=spread,
             plan=planned,
@@ -137,7 +139,7 @@ class ControlLoop:
         )
         self._show(policies, turn)
         status_due = await self._write_statuses(policies, turn)
-        return self._next_look(planned, paced.held, status_due, evicted=evicted)
+        return self._next_look(planned, status_due, waiting=waiting)
 
     # The steps of a turn
 
@@ -204,26 +206,22 @@ class ControlLoop:
             return Held(Reason.DRY_RUN, "the policy's mode is DryRun: it plans and does not evict")
         if policy.problems:
             return Held(Reason.INVALID_POLICY, "the policy is wrong somewhere, and evicts nothing until right")
-        try:
-            return Windows.of(policy.spec.windows).why_closed(self._now())
-        except WindowError as error:
-            return Held(Reason.INVALID_POLICY, str(error))
+        return Windows.of(policy.spec.windows).why_closed(self._now())
 
     async def _evict(self, moves: tuple[Move, ...], snapshot: ClusterSnapshot) -> bool:
-        """Evict a wave, and return whether any eviction was or may have been accepted."""
+        """Evict a wave, and return whether any of it has to be tried again."""
         results = await self._evictor.evict(moves, snapshot)
-        any_evicted = False
+        again = False
         for move, result in zip(moves, results, strict=True):
             if isinstance(result, Held) or not result.may_have_evicted:
-                continue
-            any_evicted = True
-            if result.evicted:
+                again = True
+            elif result.evicted:
                 limiters = [name for name, limiter in self._limiters() if limiter.bounds(move, snapshot)]
                 self._history = self._history.with_eviction(limiters, self._wall_clock())
                 self._last_eviction[move.policy] = self._now()
                 if (policy := self._intake.policies.policies.get(move.policy)) is not None:
                     self._evicted[policy.uid] += 1
-        return any_evicted
+        return again
 
     def _limiters(self) -> list[tuple[str, Limiter]]:
         return [(name, Limiter.of(policy)) for name, policy in self._intake.policies.policies.items()]
@@ -268,13 +266,10 @@ class ControlLoop:
 
     # Time
 
-    def _next_look(
-        self, planned: Plan, held: tuple[HeldMove, ...], status_due: float | None, *, evicted: bool
-    ) -> float:
+    def _next_look(self, planned: Plan, status_due: float | None, *, waiting: bool) -> float:
+        """Return when something becomes due by time alone, on the clock."""
         now = self._clock()
-        if evicted:
-            return now
-        due = [now + LONGEST_SLEEP_SECONDS]
+        due = [now + (WAITING_SLEEP_SECONDS if waiting else LONGEST_SLEEP_SECONDS)]
         if status_due is not None:
             due.append(status_due)
         if (deadline := self._evictor.in_flight.next_deadline()) is not None:
@@ -285,8 +280,6 @@ class ControlLoop:
             for each in planned.blocked
             if each.reason is Reason.QUIET_PERIOD and each.policy in policies
         )
-        if held or planned.blocked:
-            due.append(now + 1.0)
         return max(min(due), now)
 
     async def _sleep_until(self, wake_at: float) -> None:

@@ -38,6 +38,10 @@ class PolicyStore:
         """The statuses last seen in the API, by the policies' names."""
         return self._statuses
 
+    def current(self, name: str) -> Policy | None:
+        """Return the policy of that name as it is now, or None if there is none."""
+        return self._policies.get(name)
+
     def keys(self, kind: PolicyKind) -> Collection[ObjectKey]:
         """Return the keys of the policies of one kind; those of ClusterRebalancePolicies have an empty namespace."""
         return [_key(policy) for policy in self._policies.values() if policy.kind == kind]

@@ -1,0 +1,26 @@
+"""What `respread run` can be told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from respread.telemetry.listen_address import ListenAddress
+
+DEFAULT_LISTEN_ADDRESS = ListenAddress("127.0.0.1", 8080)
+
+
+class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operator is run; logging is configured before."""
+
+    kubeconfig: str | None = None
+    """A file, or several joined as in `KUBECONFIG`; None: as kubectl finds it, or the pod's ServiceAccount."""
+    context: str | None = None
+    listen_address: ListenAddress = DEFAULT_LISTEN_ADDRESS
+    """Of `/metrics`, `/livez` and `/readyz`."""
+    leader_election: bool | None = None
+    """None: in a cluster, and not outside."""
+    lease_namespace: str | None = None
+    """None: the operator's own namespace in a cluster, the context's outside."""
+    lease_name: str = "respread"
+    namespaced_policies: bool = True
+    """Whether RebalancePolicies count; ClusterRebalancePolicies always do."""

@@ -1,0 +1,181 @@
+"""`respread run`: the operator, put together and run until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from time import monotonic
+from typing import Any, Final
+
+from immutables import Map
+from prometheus_client import CollectorRegistry
+
+from respread import __version__
+from respread.cluster.meta import ObjectKey
+from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.leadership import Elector, seconds_since_boot
+from respread.eviction.owners import Owners
+from respread.eviction.requests import Requests
+from respread.handlers.access import ClusterAccess, load_access
+from respread.handlers.announcements import Announcements
+from respread.handlers.control_loop import LONGEST_SLEEP_SECONDS, ControlLoop
+from respread.handlers.evictor import Evictor
+from respread.handlers.health import WatchHealth
+from respread.handlers.intake import Intake
+from respread.handlers.operator import run_operator
+from respread.handlers.options import OperatorOptions
+from respread.handlers.resources import watched_kinds
+from respread.handlers.status_writer import StatusWriter
+from respread.handlers.writing import api_client
+from respread.planning.protection import OwnPods
+from respread.telemetry.events import record_events
+from respread.telemetry.health import HealthReport, Heartbeat
+from respread.telemetry.logs import get_logger
+from respread.telemetry.metrics import Metrics
+from respread.telemetry.server import serve_telemetry
+
+_log: Final = get_logger(__name__)
+
+LOOP_LIMIT_SECONDS: Final = 6 * LONGEST_SLEEP_SECONDS
+"""A control loop that has not turned for so long is stuck."""
+
+OWN_LABELS: Final = Map({"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator"})
+"""What the operator's own pods have; see manifests/base/deployment.yaml."""
+
+
+async def run(options: OperatorOptions) -> None:
+    """Run the operator until SIGTERM or SIGINT.
+
+    Raises:
+        AccessError: no cluster is configured, or its credentials can't be had.
+        OSError: the listen address is taken.
+    """
+    load = partial(load_access, kubeconfig=options.kubeconfig, context=options.context)
+    access = await asyncio.to_thread(load)
+    kinds = watched_kinds(namespaced_policies=options.namespaced_policies)
+    health = WatchHealth([kind.resource for kind in kinds])
+    registry = CollectorRegistry()
+    intakes: list[Intake] = []
+    metrics = Metrics.create(
+        registry,
+        version=__version__,
+        kinds=health.kinds,
+        read_watch_ages_seconds=health.ages_seconds,
+        read_object_counts=lambda: intakes[0].object_counts() if intakes else {},
+    )
+    intake = Intake(health=health, metrics=metrics, namespaced_policies=options.namespaced_policies)
+    intakes.append(intake)
+    heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=monotonic)
+    signalled, stop = asyncio.Event(), asyncio.Event()
+    _log.info("Starting", version=__version__, server=access.server)
+    async with (
+        serve_telemetry(
+            options.listen_address,
+            registry=registry,
+            live=partial(_live, heartbeat, health),
+            ready=partial(_ready, health),
+        ),
+        api_client(access) as client,
+        record_events(client, instance=_identity()) as events,
+        contextlib.AsyncExitStack() as acting,
+    ):
+        feeding = asyncio.create_task(
+            run_operator(intake, metrics, access=access, load_access=load, stop=stop, signalled=signalled),
+            name="operator",
+        )
+        try:
+            requests = Requests(client)
+            leads = await acting.enter_async_context(_leadership(options, access, requests, metrics))
+            announcements = Announcements(events.record, intake.policies.current)
+            evictor = Evictor(
+                EvictionApi(requests),
+                Owners(requests, monotonic),
+                leads=leads,
+                current_policy=intake.policies.current,
+                metrics=metrics,
+                announcements=announcements,
+                clock=seconds_since_boot,
+            )
+            loop = ControlLoop(
+                intake,
+                evictor,
+                leads=leads,
+                statuses=StatusWriter(requests, monotonic),
+                announcements=announcements,
+                metrics=metrics,
+                heartbeat=heartbeat,
+                own_pods=OwnPods(access.namespace, OWN_LABELS) if _in_cluster() else None,
+                namespaced_policies=options.namespaced_policies,
+                clock=seconds_since_boot,
+            )
+            await _until_first(signalled.wait(), feeding, loop.run())
+            _log.info("Stopping")
+            # What acts ends first, and with it the Lease; then what feeds it.
+            await acting.aclose()
+        finally:
+            stop.set()
+            await feeding
+
+
+@contextlib.asynccontextmanager
+async def _leadership(
+    options: OperatorOptions, access: ClusterAccess, requests: Requests, metrics: Metrics
+) -> AsyncIterator[Callable[[], bool]]:
+    """Yield what tells whether this replica leads; at the end the Lease is given up."""
+    wanted = _in_cluster() if options.leader_election is None else options.leader_election
+    identity = _identity()
+    if not wanted:
+        metrics.show_leadership(identity, leading=True)
+        yield lambda: True
+        return
+
+    def on_change(leading: bool) -> None:
+        metrics.show_leadership(identity, leading=leading)
+
+    lease = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
+    elector = Elector(requests, lease, identity, on_change=on_change)
+    metrics.show_leadership(identity, leading=False)
+    running = asyncio.create_task(elector.run(), name="leader-election")
+    try:
+        yield elector.holds
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:
+    """Wait until one of them is done, cancel the others that began here, and raise what it raised."""
+    tasks = [work if isinstance(work, asyncio.Task) else asyncio.create_task(work) for work in works]
+    own = [task for task, work in zip(tasks, works, strict=True) if task is not work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+def _live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
+    # The loop waits for the first lists, and may wait long: until then only the watches tell.
+    return HealthReport("livez", (*health.watch_checks(), *([heartbeat.check()] if health.synced else [])))
+
+
+def _ready(health: WatchHealth) -> HealthReport:
+    return HealthReport("readyz", health.sync_checks())
+
+
+def _in_cluster() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _identity() -> str:
+    """Return a name for this process that no other has, past or present."""
+    return f"{socket.gethostname()}_{secrets.token_hex(4)}"
