@@ -60,12 +60,13 @@ class Owners:
             return held
         now = self._clock()
         self._kept = {uid: kept for uid, kept in self._kept.items() if now - kept.read_at < self._fresh_seconds}
-        if (kept := self._kept.get(controller.uid)) is not None:
-            reading = kept.reading
-        else:
-            found = await read_owner(self._requests, pod.namespace, controller)
-            if isinstance(found, Held):
-                return found
-            reading = found
-            self._kept[controller.uid] = _Kept(reading, now)
-        return why_not_at_rest(reading, pod, siblings_of(snapshot, pod), leaving, unreplaced)
+        known = list(siblings_of(snapshot, pod))
+        kept = self._kept.get(controller.uid)
+        if kept is not None and why_not_at_rest(kept.reading, pod, known, leaving, unreplaced) is None:
+            return None
+        # What was read a moment ago speaks against it, perhaps only because more has been watched since.
+        reading = await read_owner(self._requests, pod.namespace, controller)
+        if isinstance(reading, Held):
+            return reading
+        self._kept[controller.uid] = _Kept(reading, now)
+        return why_not_at_rest(reading, pod, known, leaving, unreplaced)

@@ -1,0 +1,81 @@
+"""Groups that moves did not help are left alone: longer each time, not in step, and not once things have changed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from respread.api.reasons import Reason
+from respread.eviction.backoff import BackOffRules, BackOffs
+
+PLAIN = BackOffRules(first_seconds=60, longest_seconds=600, jitter=0)
+
+
+def test_delays_double_up_to_the_longest() -> None:
+    assert [PLAIN.delay_seconds("web", failures) for failures in range(1, 7)] == [60, 120, 240, 480, 600, 600]
+    assert PLAIN.delay_seconds("web", 100_000) == 600
+
+
+def test_jitter_only_lengthens_differs_by_group_and_is_the_same_every_time() -> None:
+    rules = BackOffRules(first_seconds=100, jitter=0.2, seed="cluster")
+    delays = {group: rules.delay_seconds(group, 1) for group in map(str, range(200))}
+    assert all(100 <= delay < 120 for delay in delays.values())
+    assert max(delays.values()) > 118
+    assert min(delays.values()) < 102
+    assert len(set(delays.values())) == 200
+    assert delays == {group: rules.delay_seconds(group, 1) for group in delays}
+    other = BackOffRules(first_seconds=100, jitter=0.2, seed="other cluster")
+    assert other.delay_seconds("0", 1) != delays["0"]
+
+
+def test_a_group_is_held_until_its_delay_is_over_and_fails_longer_next_time() -> None:
+    once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
+    assert once.held("web", "3,1,1", now=1059.9) is not None
+    assert once.held("web", "3,1,1", now=1060) is None
+    assert once.held("api", "3,1,1", now=1000) is None
+    twice = once.failed("web", "3,1,1", now=1060)
+    held = twice.held("web", "3,1,1", now=1060)
+    assert held is not None
+    assert held.reason == Reason.BACKING_OFF
+    assert held.message == (
+        "2 moves in a row did not improve it; it is left alone for another 120 s, or until its situation changes"
+    )
+
+
+def test_a_changed_situation_is_a_new_chance_but_failures_still_add_up() -> None:
+    once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
+    assert once.held("web", "3,1,1,0", now=1001) is None
+    again = once.failed("web", "3,1,1,0", now=1001)
+    assert again.held("web", "3,1,1,0", now=1120) is not None
+    assert again.held("web", "3,1,1", now=1120) is None
+
+
+def test_an_improvement_forgets() -> None:
+    once = BackOffs(PLAIN).failed("web", "s", now=1000)
+    assert once.improved("web").held("web", "s", now=1000) is None
+    assert once.improved("web").failed("web", "s", now=2000).groups["web"].failures == 1
+    assert once.improved("other") is once
+
+
+def test_a_clock_set_back_does_not_hold_for_years() -> None:
+    once = BackOffs(PLAIN).failed("web", "s", now=2_000_000_000)
+    assert once.held("web", "s", now=1_700_000_000) is None
+
+
+def test_it_survives_a_restart() -> None:
+    before = (
+        BackOffs(PLAIN).failed("web", "3,1", now=1000).failed("web", "3,1", now=1100).failed("api", "2,0", now=1200)
+    )
+    kept = msgspec.json.decode(msgspec.json.encode(before.to_builtins()))
+    after = BackOffs(PLAIN).remembering(kept)
+    assert after.groups == before.groups
+    assert after.next_release(1000) == before.next_release(1000) == 1220
+    assert after.next_release(1260) is None
+    with pytest.raises(msgspec.ValidationError):
+        BackOffs().remembering({"web": {"failures": "many"}})
+
+
+def test_groups_that_are_gone_are_forgotten() -> None:
+    both = BackOffs(PLAIN).failed("web", "s", now=1).failed("api", "s", now=1)
+    assert set(both.without_others({"web", "new"}).groups) == {"web"}
+    assert both.without_others({"web", "api"}) is both

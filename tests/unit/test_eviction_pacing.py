@@ -1,0 +1,262 @@
+"""How many moves are made at once, and what is said of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import Namespace, Workload
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.pacing import EvictionHistory, Limiter, Pace, Paced
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from tests.unit.eviction_moves import SPEC, group, move
+from tests.unit.worlds import cluster, pod
+
+WIDE = Limits(in_flight=1000, in_flight_per_namespace=1000, in_flight_per_node=1000, in_flight_per_workload=1000)
+
+
+def limits(**fields: Any) -> Limits:
+    return Limits(**{**{name: getattr(WIDE, name) for name in WIDE.__struct_fields__}, **fields})
+
+
+def cluster_policy(of: Limits, name: str = "default", **spec: Any) -> Policy:
+    return Policy(kind="ClusterRebalancePolicy", object_name=name, spec=ClusterPolicySpec(limits=of, **spec))
+
+
+def victim(number: int, *, app: str = "", on: str = "", namespace: str = "default", **fields: Any) -> Move:
+    """Return a move of a pod of its own workload, node and group, unless said otherwise."""
+    app, on = app or f"app-{number}", on or f"node-{number}"
+    controller = OwnerReference("apps/v1", "ReplicaSet", app, f"uid-{app}")
+    evicted = pod(f"{app}-{number}", on, SPEC, labels=Map(app=app), namespace=namespace, controller=controller)
+    return move(evicted, **fields)
+
+
+def world(*moves: Move, replicas: int = 3) -> ClusterSnapshot:
+    pods = [each.pod for each in moves]
+    owned = {(each.namespace, each.controller.name) for each in pods if each.controller is not None}
+    return cluster(
+        [],
+        pods,
+        replicasets=[Workload(namespace=ns, name=name, uid=f"uid-{name}", replicas=replicas) for ns, name in owned],
+    )
+
+
+def pace(moves: Sequence[Move], *policies: Policy, replicas: int = 3, now: float = 10_000, **fields: Any) -> Paced:
+    in_flight: Sequence[Move] = fields.get("in_flight", ())
+    snapshot = fields.pop("snapshot", None) or world(*moves, *in_flight, replicas=replicas)
+    return Pace(snapshot=snapshot, limiters=tuple(map(Limiter.of, policies)), now=now, **fields).of(moves)
+
+
+def numbers(moves: Sequence[Move]) -> list[int]:
+    return [int(each.pod.name.rpartition("-")[2]) for each in moves]
+
+
+@pytest.mark.parametrize(
+    ("of", "fields", "made", "message"),
+    [
+        (limits(in_flight=2), {}, [1, 2], "limits.inFlight of policy default is 2, and 2 evictions are in flight"),
+        (
+            limits(in_flight_per_namespace=1),
+            {},
+            [1],
+            "limits.inFlightPerNamespace (default) of policy default is 1, and 1 eviction is in flight",
+        ),
+        (
+            limits(in_flight_per_node=3),
+            {"on": "node-x"},
+            [1, 2, 3],
+            "limits.inFlightPerNode (node-x) of policy default is 3, and 3 evictions are in flight",
+        ),
+        (
+            limits(in_flight_per_workload=1),
+            {"app": "web"},
+            [1],
+            "limits.inFlightPerWorkload (ReplicaSet/web) of policy default is 1, and 1 eviction is in flight",
+        ),
+    ],
+)
+def test_each_limit_alone(of: Limits, fields: dict[str, Any], made: list[int], message: str) -> None:
+    paced = pace([victim(number, **fields) for number in range(1, 5)], cluster_policy(of))
+    assert numbers(paced.now) == made
+    assert [each.held for each in paced.held] == [Held(Reason.LIMIT_REACHED, message)] * (4 - len(made))
+
+
+@pytest.mark.parametrize(
+    ("percent", "replicas", "made"), [("10%", 30, 3), ("10%", 29, 2), ("10%", 5, 1), ("100%", 4, 4)]
+)
+def test_percentages_of_a_workload(percent: str, replicas: int, made: int) -> None:
+    moves = [victim(number, app="web") for number in range(1, 6)]
+    assert len(pace(moves, cluster_policy(limits(in_flight_per_workload=percent)), replicas=replicas).now) == made
+
+
+def test_a_workload_we_do_not_watch_has_the_pods_it_has() -> None:
+    moves = [victim(number, app="web") for number in range(1, 6)]
+    snapshot = cluster([], [each.pod for each in moves])
+    assert len(pace(moves, cluster_policy(limits(in_flight_per_workload="40%")), snapshot=snapshot).now) == 2
+
+
+def test_what_is_in_flight_counts() -> None:
+    policy = cluster_policy(limits(in_flight=3, in_flight_per_node=1))
+    in_flight = (victim(1, on="node-x"), victim(2))
+    paced = pace([victim(3, on="node-x"), victim(4), victim(5)], policy, in_flight=in_flight)
+    assert numbers(paced.now) == [4]
+    assert ["inFlightPerNode (node-x)" in each.held.message for each in paced.held] == [True, False]
+
+
+def test_a_held_move_holds_no_other() -> None:
+    policy = cluster_policy(limits(in_flight_per_node=1))
+    paced = pace([victim(1, on="node-x"), victim(2, on="node-x"), victim(3)], policy)
+    assert numbers(paced.now) == [1, 3]
+
+
+def test_limits_of_the_defaults() -> None:
+    paced = pace([victim(number) for number in range(1, 21)], cluster_policy(Limits()))
+    assert len(paced.now) == 5  # inFlightPerNamespace
+    assert numbers(pace([victim(1, on="a"), victim(2, on="a"), victim(3, on="a")], cluster_policy(Limits())).now) == [
+        1,
+        2,
+    ]
+
+
+class TestWhoseLimits:
+    """A policy bounds what is done in its name, a cluster policy also what is done to pods it selects."""
+
+    def test_a_namespaces_policy_bounds_only_its_own_moves(self) -> None:
+        own = Policy(
+            kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=limits(in_flight=1))
+        )
+        moves = [victim(number, namespace="shop", policy="shop/own") for number in (1, 2)]
+        others = [victim(number, namespace="blog") for number in (3, 4)]
+        paced = pace([*moves, *others], own, cluster_policy(WIDE))
+        assert numbers(paced.now) == [1, 3, 4]
+
+    def test_a_cluster_policy_holds_in_total(self) -> None:
+        own = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=WIDE))
+        moves = [
+            victim(1, namespace="shop", policy="shop/own"),
+            victim(2, namespace="blog"),
+            victim(3, namespace="blog"),
+        ]
+        paced = pace(moves, own, cluster_policy(limits(in_flight=2)))
+        assert numbers(paced.now) == [1, 2]
+        assert "of policy default is 2" in paced.held[0].held.message
+
+    def test_a_cluster_policy_does_not_bound_what_it_does_not_select(self) -> None:
+        database = cluster_policy(
+            limits(in_flight=1), "databases", pod_selector=LabelSelector(match_labels=Map(app="database"))
+        )
+        moves = [victim(1, app="database", policy="databases"), victim(2), victim(3), victim(4, app="database")]
+        paced = pace(moves, database, cluster_policy(WIDE))
+        assert numbers(paced.now) == [1, 2, 3]
+
+    def test_its_namespaces_are_selected_by_label_and_name(self) -> None:
+        team = cluster_policy(limits(in_flight=1), "team", namespace_selector=LabelSelector(match_labels=Map(team="a")))
+        moves = [victim(1, namespace="a1"), victim(2, namespace="a1"), victim(3, namespace="kube-system"), victim(4)]
+        snapshot = cluster(
+            [],
+            [each.pod for each in moves],
+            namespaces=[
+                Namespace(name="a1", labels=Map(team="a")),
+                Namespace(name="default"),
+                Namespace(name="kube-system"),
+            ],
+        )
+        everywhere = cluster_policy(limits(in_flight=2), "most")  # by default not in kube-system
+        paced = pace(moves, team, everywhere, snapshot=snapshot)
+        assert numbers(paced.now) == [1, 3, 4]
+
+
+class TestPerHour:
+    """`perHour` counts evictions made within any hour, whether or not they are still in flight."""
+
+    policy = cluster_policy(limits(per_hour=3))
+
+    def test_the_wave_itself_counts(self) -> None:
+        paced = pace([victim(number) for number in range(1, 6)], self.policy)
+        assert numbers(paced.now) == [1, 2, 3]
+        assert paced.held[0].held.message == (
+            "limits.perHour of policy default is 3, and 3 evictions were made within the last hour"
+        )
+
+    def test_old_evictions_are_forgotten_after_an_hour(self) -> None:
+        history = EvictionHistory().with_eviction(["default"], 1000).with_eviction(["default", "other"], 2000)
+        assert len(pace([victim(1), victim(2)], self.policy, history=history, now=4599).now) == 1
+        assert len(pace([victim(1), victim(2)], self.policy, history=history, now=4600).now) == 2
+        assert history.in_last_hour("other", 4600) == (2000,)
+        assert history.with_eviction(["default"], 9000).times["default"] == (9000,)
+
+    def test_zero_is_no_limit(self) -> None:
+        history = EvictionHistory(Map(default=tuple(float(second) for second in range(9_000, 10_000))))
+        assert len(pace([victim(1)], cluster_policy(limits(per_hour=0)), history=history).now) == 1
+
+
+def test_closed_policies_do_nothing_and_say_why() -> None:
+    closed = Held(Reason.WINDOW_CLOSED, "until Monday")
+    paced = pace([victim(1), victim(2, policy="shop/own")], cluster_policy(WIDE), closed={"shop/own": closed})
+    assert numbers(paced.now) == [1]
+    assert paced.held[0].held is closed
+
+
+def test_later_turns_and_groups_in_flight_wait() -> None:
+    moves = [victim(1, turn=1), victim(2, groups=(group("web"),)), victim(3, groups=(group("web"),)), victim(4)]
+    paced = pace(moves, cluster_policy(WIDE), in_flight=())
+    assert numbers(paced.now) == [2, 3, 4]
+    paced = pace(moves, cluster_policy(WIDE), in_flight=(victim(5, groups=(group("web"), group("api"))),))
+    assert numbers(paced.now) == [4]
+    assert {each.held.reason for each in paced.held} == {Reason.IN_MOTION}
+
+
+some_moves = st.lists(
+    st.builds(
+        lambda number, app, on, namespace: (number, app, on, namespace),
+        st.integers(0, 99),
+        st.sampled_from(["web", "api", "db"]),
+        st.sampled_from(["node-a", "node-b", "node-c"]),
+        st.sampled_from(["shop", "blog"]),
+    ),
+    max_size=20,
+    unique_by=lambda each: each[0],
+).map(lambda all_: [victim(number, app=app, on=on, namespace=namespace) for number, app, on, namespace in all_])
+
+
+@given(some_moves, st.integers(0, 20), *[st.integers(1, 4) for _ in range(4)], st.integers(0, 6))
+def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
+    moves: list[Move], going: int, total: int, per_namespace: int, per_node: int, per_workload: int, per_hour: int
+) -> None:
+    of = Limits(
+        in_flight=total,
+        in_flight_per_namespace=per_namespace,
+        in_flight_per_node=per_node,
+        in_flight_per_workload=per_workload,
+        per_hour=per_hour,
+    )
+    in_flight, planned = tuple(moves[:going]), moves[going:]
+    paced = pace(planned, cluster_policy(of), in_flight=in_flight)
+    assert sorted(numbers(paced.now) + numbers([each.move for each in paced.held])) == sorted(numbers(planned))
+
+    def room(under_way: Sequence[Move], made: int, one: Move) -> bool:
+        here = one.pod
+        return (
+            len(under_way) < total
+            and sum(each.pod.namespace == here.namespace for each in under_way) < per_namespace
+            and sum(each.pod.node_name == here.node_name for each in under_way) < per_node
+            and sum(each.workload == one.workload for each in under_way) < per_workload
+            and (not per_hour or made < per_hour)
+        )
+
+    under_way = list(in_flight)
+    for one in planned:
+        fits = room(under_way, len(under_way) - len(in_flight), one)
+        assert fits == (one in paced.now)
+        if fits:
+            under_way.append(one)
