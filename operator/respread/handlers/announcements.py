@@ -10,6 +10,7 @@ from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
 from respread.eviction.in_flight import Ended
 from respread.eviction.outcomes import Outcome
+from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.telemetry.event_series import Event, EventObject, EventType
 from respread.telemetry.logs import get_logger
@@ -39,6 +40,12 @@ class Announcements:
             return
         _log.warning("Not evicted", **fields, result=answer.result, answer=answer.message)
         self._tell(move, answer.result, f"Pod {move.pod.name} was not evicted: {answer.message}", EventType.WARNING)
+
+    def held_back(self, move: Move, held: Held) -> None:
+        """Tell that a planned eviction was not asked for after all. It is tried again, so only the log says it."""
+        _log.info(
+            "Eviction held back", pod=str(move.pod.key), policy=move.policy, reason=held.reason, message=held.message
+        )
 
     def end(self, ended: Ended) -> None:
         """Tell what became of a move."""

@@ -20,14 +20,15 @@ from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer
 from respread.eviction.backoff import BackOffRules, BackOffs
+from respread.eviction.carry_out import Carried, Carrier
 from respread.eviction.in_flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import EvictionHistory, Limiter, Pace
 from respread.eviction.windows import Windows
 from respread.handlers.announcements import Announcements
 from respread.handlers.comparison import Comparison
-from respread.handlers.evictor import Evictor
 from respread.handlers.intake import Intake
 from respread.handlers.report import Turn, figures_of, outcome_of
 from respread.handlers.settling import Settling
@@ -57,7 +58,7 @@ class ControlLoop:
     def __init__(
         self,
         intake: Intake,
-        evictor: Evictor,
+        carrier: Carrier,
         *,
         leads: Callable[[], bool],
         statuses: StatusWriter,
@@ -73,7 +74,7 @@ class ControlLoop:
 
         Args:
             intake: what is known of the cluster.
-            evictor: carries out moves.
+            carrier: carries out moves, and knows which are under way.
             leads: whether this replica evicts and writes statuses.
             statuses: writes them.
             announcements: tell people.
@@ -85,7 +86,7 @@ class ControlLoop:
             wall_clock: seconds since the epoch.
         """
         self._intake = intake
-        self._evictor = evictor
+        self._carrier = carrier
         self._leads = leads
         self._statuses = statuses
         self._announcements = announcements
@@ -132,7 +133,7 @@ class ControlLoop:
             plan=planned,
             reach=reach(PolicyIndex(policies, namespaced_policies=self._namespaced_policies), snapshot),
             held=paced.held,
-            in_flight=self._evictor.in_flight.moves,
+            in_flight=self._carrier.flights.now.moves,
             evicted=self._evicted_in_all(policies),
             last_eviction_time=self._last_eviction,
             time=self._now(),
@@ -145,9 +146,8 @@ class ControlLoop:
 
     def _follow(self, snapshot: ClusterSnapshot, spread: Spread, now: float) -> None:
         """Take over what became of the moves under way."""
-        moving = {flight.workload for flight in self._evictor.in_flight.moves}
-        self._evictor.in_flight, ended = self._evictor.in_flight.updated(snapshot, now, Comparison(spread))
-        for each in ended:
+        moving = {move.workload for move in self._carrier.flights.now.moves}
+        for each in self._carrier.flights.update(snapshot, Comparison(spread)):
             self._metrics.count_outcome(policy=each.move.policy, outcome=each.outcome)
             self._announcements.end(each)
             self._learn(each, spread)
@@ -165,8 +165,9 @@ class ControlLoop:
 
     def _plan(self, snapshot: ClusterSnapshot, spread: Spread, policies: tuple[Policy, ...], now: float) -> Plan:
         started = monotonic()
+        in_flight = self._carrier.flights.now
         planned = plan_cluster(
-            self._evictor.in_flight.overlay(snapshot),
+            in_flight.overlay(snapshot),
             policies,
             now=self._now(),
             spread=spread,
@@ -174,7 +175,7 @@ class ControlLoop:
             own_pods=self._own_pods,
             namespaced_policies=self._namespaced_policies,
             on_hold=self._on_hold(spread, policies, now),
-            in_flight=self._evictor.in_flight.pods(snapshot),
+            in_flight=in_flight.pods(snapshot),
         )
         self._metrics.observe_plan(monotonic() - started)
         return planned
@@ -195,7 +196,7 @@ class ControlLoop:
         return Pace(
             snapshot=snapshot,
             limiters=tuple(Limiter.of(policy) for policy in policies if not policy.problems),
-            in_flight=self._evictor.in_flight.moves,
+            in_flight=self._carrier.flights.now.moves,
             history=self._history,
             closed={policy.name: held for policy in policies if (held := self._why_closed(policy)) is not None},
             now=self._wall_clock(),
@@ -210,18 +211,30 @@ class ControlLoop:
 
     async def _evict(self, moves: tuple[Move, ...], snapshot: ClusterSnapshot) -> bool:
         """Evict a wave, and return whether any of it has to be tried again."""
-        results = await self._evictor.evict(moves, snapshot)
-        again = False
-        for move, result in zip(moves, results, strict=True):
-            if isinstance(result, Held) or not result.may_have_evicted:
-                again = True
-            elif result.evicted:
-                limiters = [name for name, limiter in self._limiters() if limiter.bounds(move, snapshot)]
-                self._history = self._history.with_eviction(limiters, self._wall_clock())
-                self._last_eviction[move.policy] = self._now()
-                if (policy := self._intake.policies.policies.get(move.policy)) is not None:
-                    self._evicted[policy.uid] += 1
-        return again
+        carried = await self._carrier.carry_out(moves, snapshot, self._grace_period_seconds)
+        for each in carried:
+            self._account_for(each, snapshot)
+        return not all(isinstance(each.result, Answer) and each.result.may_have_evicted for each in carried)
+
+    def _account_for(self, carried: Carried, snapshot: ClusterSnapshot) -> None:
+        """Tell what came of a move, and count it."""
+        move, answer = carried.move, carried.result
+        if isinstance(answer, Held):
+            self._announcements.held_back(move, answer)
+            return
+        self._metrics.count_eviction(policy=move.policy, namespace=move.pod.namespace, result=answer.result)
+        self._announcements.eviction(move, answer)
+        if not answer.evicted:
+            return
+        limiters = [name for name, limiter in self._limiters() if limiter.bounds(move, snapshot)]
+        self._history = self._history.with_eviction(limiters, self._wall_clock())
+        self._last_eviction[move.policy] = self._now()
+        if (policy := self._intake.policies.current(move.policy)) is not None:
+            self._evicted[policy.uid] += 1
+
+    def _grace_period_seconds(self, move: Move) -> int | None:
+        policy = self._intake.policies.current(move.policy)
+        return None if policy is None else policy.spec.eviction.grace_period_seconds
 
     def _limiters(self) -> list[tuple[str, Limiter]]:
         return [(name, Limiter.of(policy)) for name, policy in self._intake.policies.policies.items()]
@@ -272,7 +285,7 @@ class ControlLoop:
         due = [now + (WAITING_SLEEP_SECONDS if waiting else LONGEST_SLEEP_SECONDS)]
         if status_due is not None:
             due.append(status_due)
-        if (deadline := self._evictor.in_flight.next_deadline()) is not None:
+        if (deadline := self._carrier.flights.now.next_deadline()) is not None:
             due.append(deadline)
         policies = self._intake.policies.policies
         due.extend(

@@ -10,25 +10,27 @@ import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from immutables import Map
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
 from respread.cluster.meta import ObjectKey
-from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.carry_out import Carrier, Flights
+from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.leadership import Elector, seconds_since_boot
 from respread.eviction.owners import Owners
+from respread.eviction.refusals import Refusals
 from respread.eviction.requests import Requests
 from respread.handlers.access import ClusterAccess, load_access
 from respread.handlers.announcements import Announcements
 from respread.handlers.control_loop import LONGEST_SLEEP_SECONDS, ControlLoop
-from respread.handlers.evictor import Evictor
 from respread.handlers.health import WatchHealth
 from respread.handlers.intake import Intake
 from respread.handlers.operator import run_operator
 from respread.handlers.options import OperatorOptions
+from respread.handlers.permission import Permission
 from respread.handlers.resources import watched_kinds
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.writing import api_client
@@ -90,21 +92,20 @@ async def run(options: OperatorOptions) -> None:
         )
         try:
             requests = Requests(client)
-            leads = await acting.enter_async_context(_leadership(options, access, requests, metrics))
+            leadership = await acting.enter_async_context(_leadership(options, access, requests, metrics))
             announcements = Announcements(events.record, intake.policies.current)
-            evictor = Evictor(
+            carrier = Carrier(
                 EvictionApi(requests),
                 Owners(requests, monotonic),
-                leads=leads,
-                current_policy=intake.policies.current,
-                metrics=metrics,
-                announcements=announcements,
-                clock=seconds_since_boot,
+                Flights(seconds_since_boot),
+                Refusals(monotonic),
+                may_evict=Permission(leadership.leads, intake.policies.current),
+                exclusive_seconds=leadership.exclusive_seconds,
             )
             loop = ControlLoop(
                 intake,
-                evictor,
-                leads=leads,
+                carrier,
+                leads=leadership.leads,
                 statuses=StatusWriter(requests, monotonic),
                 announcements=announcements,
                 metrics=metrics,
@@ -122,16 +123,22 @@ async def run(options: OperatorOptions) -> None:
             await feeding
 
 
+class _Leadership(NamedTuple):
+    leads: Callable[[], bool]
+    exclusive_seconds: Callable[[], float]
+    """For how long nobody else can lead."""
+
+
 @contextlib.asynccontextmanager
 async def _leadership(
     options: OperatorOptions, access: ClusterAccess, requests: Requests, metrics: Metrics
-) -> AsyncIterator[Callable[[], bool]]:
-    """Yield what tells whether this replica leads; at the end the Lease is given up."""
+) -> AsyncIterator[_Leadership]:
+    """Take part in the election, where there is one; at the end the Lease is given up."""
     wanted = _in_cluster() if options.leader_election is None else options.leader_election
     identity = _identity()
     if not wanted:
         metrics.show_leadership(identity, leading=True)
-        yield lambda: True
+        yield _Leadership(lambda: True, lambda: TIMEOUT_SECONDS)
         return
 
     def on_change(leading: bool) -> None:
@@ -142,7 +149,7 @@ async def _leadership(
     metrics.show_leadership(identity, leading=False)
     running = asyncio.create_task(elector.run(), name="leader-election")
     try:
-        yield elector.holds
+        yield _Leadership(elector.holds, elector.exclusive_seconds)
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
