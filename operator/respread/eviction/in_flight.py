@@ -150,7 +150,8 @@ class InFlight(msgspec.Struct, frozen=True):
                 over.append(ended)
             else:
                 going_on.append(flight)
-        return self._with(going_on), tuple(over)
+        replacing = frozenset(each.replacement.uid for each in over if each.replacement is not None)
+        return self._with(_knowing(flight, replacing) for flight in going_on), tuple(over)
 
     def overlay(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return the snapshot with all pods in flight terminating, as planning has to see it."""
@@ -296,6 +297,11 @@ def _still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
     if current is None or current.uid != pod.uid or current.terminating or current.finished:
         return None
     return current
+
+
+def _knowing(flight: Flight, uids: frozenset[str]) -> Flight:
+    """Return the flight knowing that these pods replace others, whose moves are over."""
+    return msgspec.structs.replace(flight, known=flight.known | uids) if uids else flight
 
 
 def _is_stateful(flight: Flight) -> bool:

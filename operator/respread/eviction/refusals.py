@@ -8,6 +8,7 @@ answer, only faster.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 from typing import Final, TypeAlias
 
 import msgspec
@@ -24,6 +25,8 @@ _BY_BUDGET: Final = frozenset(
     {EvictionResult.HELD_BY_BUDGET, EvictionResult.OVERLAPPING_BUDGETS, EvictionResult.BUDGET_REFUSED}
 )
 """Holds until a budget of the pod changes."""
+_AT_MOST_SECONDS: Final = 600.0
+"""After that it is asked again all the same: a change and its reversal may both have been missed."""
 _FOR_SECONDS: Final = {
     EvictionResult.BUDGET_OUT_OF_DATE: 10.0,
     EvictionResult.NAMESPACE_TERMINATING: 60.0,
@@ -38,9 +41,16 @@ _FOR_ALL_SECONDS: Final = {EvictionResult.THROTTLED: 1.0, EvictionResult.UNREACH
 
 class _Refusal(msgspec.Struct, frozen=True):
     held: Held
-    budgets: Budgets
-    until: float | None
-    """None: until the budgets change."""
+    until: float
+    budgets: Budgets | None = None
+    """It ends as soon as the pod's budgets are not these very objects any more: a snapshot keeps what has not changed,
+    and a budget that has changed and changed back is another object. None: it ends by time alone."""
+
+    def lasts(self, budgets: Budgets, now: float) -> bool:
+        if self.budgets is not None:
+            same = len(self.budgets) == len(budgets) and all(map(is_, self.budgets, budgets))
+            return same and now < self.until
+        return now < self.until
 
 
 class Refusals:
@@ -67,13 +77,13 @@ class Refusals:
             return
         now = self._clock()
         if answer.result in _BY_BUDGET:
-            self._refusals[_key(pod, budgets)] = _Refusal(held, budgets, None)
+            self._refusals[_key(pod, budgets)] = _Refusal(held, now + _AT_MOST_SECONDS, budgets)
         elif answer.result in _FOR_ALL_SECONDS:
             seconds = answer.retry_after_seconds or _FOR_ALL_SECONDS[answer.result]
-            self._of_all = _Refusal(held, (), now + seconds)
+            self._of_all = _Refusal(held, now + seconds)
         elif answer.result in _FOR_SECONDS:
             seconds = answer.retry_after_seconds or _FOR_SECONDS[answer.result]
-            self._refusals[_key(pod, ())] = _Refusal(held, (), now + seconds)
+            self._refusals[_key(pod, ())] = _Refusal(held, now + seconds)
 
     def why_not(self, pod: Pod, budgets: Budgets) -> Held | None:
         """Return why there is no point in asking for a pod's eviction now, or None if there is.
@@ -83,7 +93,7 @@ class Refusals:
             budgets: the budgets that select it now.
         """
         now = self._clock()
-        if self._of_all is not None and not self._lasts(self._of_all, (), now):
+        if self._of_all is not None and not self._of_all.lasts((), now):
             self._of_all = None
         if self._of_all is not None:
             return self._of_all.held
@@ -91,7 +101,7 @@ class Refusals:
             refusal = self._refusals.get(key)
             if refusal is None:
                 continue
-            if self._lasts(refusal, budgets, now):
+            if refusal.lasts(budgets, now):
                 return refusal.held
             del self._refusals[key]
         return None
@@ -106,12 +116,8 @@ class Refusals:
         self._refusals = {
             key: refusal
             for key, refusal in self._refusals.items()
-            if (refusal.until is None or refusal.until > now) and (key[0] != "pod" or pods(key[1]))
+            if refusal.until > now and (key[0] != "pod" or pods(key[1]))
         }
-
-    @staticmethod
-    def _lasts(refusal: _Refusal, budgets: Budgets, now: float) -> bool:
-        return refusal.budgets == budgets if refusal.until is None else refusal.until > now
 
 
 def _key(pod: Pod, budgets: Budgets) -> tuple[str, ...]:

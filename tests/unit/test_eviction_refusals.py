@@ -1,0 +1,136 @@
+"""What was refused is not asked for again until something has changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.objects import PodDisruptionBudget
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.refusals import Budgets, Refusals
+from tests.unit.eviction_moves import SPEC
+from tests.unit.worlds import pod
+
+A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def budgets(allowed: int = 1, *names: str) -> Budgets:
+    return tuple(
+        PodDisruptionBudget(namespace="default", name=name, disruptions_allowed=allowed) for name in names or ("web",)
+    )
+
+
+def refused(
+    result: EvictionResult, retry_after_seconds: float | None = None, of: Budgets = ()
+) -> tuple[Refusals, Clock]:
+    clock = Clock()
+    refusals = Refusals(clock)
+    refusals.note(A, of, Answer(result=result, message="no", retry_after_seconds=retry_after_seconds))
+    return refusals, clock
+
+
+@pytest.mark.parametrize(
+    "result", [EvictionResult.HELD_BY_BUDGET, EvictionResult.BUDGET_REFUSED, EvictionResult.OVERLAPPING_BUDGETS]
+)
+def test_a_budget_holds_all_its_pods_until_it_changes(result: EvictionResult) -> None:
+    seen = budgets(1)
+    refusals, clock = refused(result, of=seen)
+    clock.now = 599
+    for each in (A, B):
+        held = refusals.why_not(each, seen)
+        assert held is not None
+        assert held.message == "no"
+    assert refusals.why_not(B, budgets(1, "another")) is None
+    assert refusals.why_not(B, ()) is None
+    assert refusals.why_not(B, budgets(2)) is None
+
+
+def test_a_budget_that_has_changed_and_changed_back_is_asked_again() -> None:
+    refusals, _ = refused(EvictionResult.HELD_BY_BUDGET, of=budgets(1))
+    assert refusals.why_not(A, budgets(1)) is None
+
+
+def test_nothing_is_held_for_ever_by_a_change_that_was_missed() -> None:
+    seen = budgets(1)
+    refusals, clock = refused(EvictionResult.HELD_BY_BUDGET, of=seen)
+    clock.now = 600
+    assert refusals.why_not(A, seen) is None
+
+
+def test_two_budgets_that_we_do_not_see_hold_the_pod_until_we_do() -> None:
+    refusals, _ = refused(EvictionResult.OVERLAPPING_BUDGETS)
+    assert refusals.why_not(A, ()) is not None
+    assert refusals.why_not(B, ()) is None
+    assert refusals.why_not(A, budgets(1, "a", "b")) is None
+
+
+@pytest.mark.parametrize(
+    ("result", "seconds"),
+    [
+        (EvictionResult.BUDGET_OUT_OF_DATE, 10),
+        (EvictionResult.FORBIDDEN, 60),
+        (EvictionResult.INVALID, 60),
+        (EvictionResult.NAMESPACE_TERMINATING, 60),
+        (EvictionResult.UNAUTHORIZED, 10),
+    ],
+)
+def test_some_refusals_hold_one_pod_for_a_while(result: EvictionResult, seconds: float) -> None:
+    refusals, clock = refused(result)
+    clock.now = seconds - 0.1
+    assert refusals.why_not(A, ()) is not None
+    assert refusals.why_not(A, budgets()) is not None
+    assert refusals.why_not(B, ()) is None
+    clock.now = seconds
+    assert refusals.why_not(A, ()) is None
+
+
+def test_the_server_says_for_how_long() -> None:
+    refusals, clock = refused(EvictionResult.BUDGET_OUT_OF_DATE, retry_after_seconds=3)
+    clock.now = 3
+    assert refusals.why_not(A, ()) is None
+
+
+@pytest.mark.parametrize("result", [EvictionResult.THROTTLED, EvictionResult.UNREACHABLE])
+def test_a_busy_server_is_left_alone_altogether(result: EvictionResult) -> None:
+    refusals, clock = refused(result, retry_after_seconds=5)
+    clock.now = 4.9
+    held = refusals.why_not(B, budgets())
+    assert held is not None
+    assert held.reason == Reason.API_UNAVAILABLE
+    clock.now = 5
+    assert refusals.why_not(B, budgets()) is None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        EvictionResult.EVICTED,
+        EvictionResult.GONE,
+        EvictionResult.CHANGED,
+        EvictionResult.UNKNOWN,
+        EvictionResult.SERVER_ERROR,
+    ],
+)
+def test_what_is_no_refusal_holds_nothing(result: EvictionResult) -> None:
+    refusals, _ = refused(result, of=budgets())
+    assert refusals.why_not(A, budgets()) is None
+
+
+def test_pods_that_are_gone_are_forgotten() -> None:
+    refusals, clock = refused(EvictionResult.OVERLAPPING_BUDGETS)
+    refusals.note(B, (), Answer(result=EvictionResult.FORBIDDEN))
+    refusals.forget_old(lambda uid: uid == B.uid)
+    assert refusals.why_not(A, ()) is None
+    assert refusals.why_not(B, ()) is not None
+    clock.now = 60
+    refusals.forget_old(lambda uid: uid == B.uid)
+    clock.now = 0
+    assert refusals.why_not(B, ()) is None
