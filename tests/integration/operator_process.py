@@ -1,0 +1,121 @@
+"""The operator as its own process, with exactly the rights of manifests/, and what it asked of the API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+from respread.sandbox import Sandbox
+
+REPOSITORY = Path(__file__).parents[2]
+ACCOUNT = "system:serviceaccount:respread-system:respread"
+
+
+def install(sandbox: Sandbox) -> None:
+    """Apply crds/ and manifests/, and wait until policies can be created."""
+    sandbox.apply(REPOSITORY / "crds")
+    sandbox.kubectl("wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/name=respread")
+    sandbox.kubectl("apply", "-k", str(REPOSITORY / "manifests" / "base"))
+
+
+def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[str, Any]:
+    """A ClusterRebalancePolicy that comes before the default one and waits for nothing."""
+    hurried = {"mode": mode, "priority": 1, "quietPeriod": "0s", "victims": {"minAge": "0s"}}
+    return {
+        "apiVersion": "respread.dev/v1alpha1",
+        "kind": "ClusterRebalancePolicy",
+        "metadata": {"name": name},
+        "spec": {**hurried, **spec},
+    }
+
+
+class OperatorProcess:
+    """A running `respread run`."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path, *options: str) -> None:
+        """Start it; it is not ready yet."""
+        kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
+        self.log = directory / f"operator-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
+        listen = ["--listen-address", "127.0.0.1:0", "--lease-namespace", "respread-system", "--leader-election"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*command, *listen, *options], stdout=log, stderr=log, env={**os.environ, "PYTHONWARNINGS": "error"}
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return its log."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def wait_until_ready(self, seconds: float = 20) -> None:
+        """Wait until `/readyz` says so."""
+        deadline = time.monotonic() + seconds
+        while not self._is_ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the operator is not ready; its log:\n{self.log.read_text()[-4000:]}")
+            time.sleep(0.05)
+
+    def get(self, path: str) -> str:
+        """Ask its telemetry server."""
+        with urllib.request.urlopen(f"http://{self._address()}{path}", timeout=5) as response:
+            body: bytes = response.read()
+        return body.decode()
+
+    def metric(self, series: str) -> float:
+        """Return the value of a series as it is written in `/metrics`, 0 if it is not there."""
+        found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def stop(self, seconds: float = 10) -> int:
+        """Ask it to stop, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+    def _is_ready(self) -> bool:
+        try:
+            return "readyz check passed" in self.get("/readyz?verbose")
+        except (OSError, LookupError):
+            return False
+
+    def _address(self) -> str:
+        return next(line["address"] for line in self.lines() if line["event"].startswith("Serving"))
+
+
+def requests(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """Return what the operator asked of the API server, as the audit log has it."""
+    entries = [json.loads(line) for line in sandbox.audit_log.read_text().splitlines() if ACCOUNT in line]
+    return [entry for entry in entries if entry["user"]["username"] == ACCOUNT]
+
+
+def evictions(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """Return the evictions that the API server carried out for the operator."""
+    return [
+        entry
+        for entry in requests(sandbox)
+        if entry["objectRef"].get("subresource") == "eviction" and entry["responseStatus"]["code"] == 201
+    ]
+
+
+def refused(sandbox: Sandbox) -> list[str]:
+    """Return the requests that the operator's rights did not cover."""
+    return [
+        f"{entry['verb']} {entry['requestURI']}"
+        for entry in requests(sandbox)
+        if entry.get("responseStatus", {}).get("code") in {401, 403}
+    ]

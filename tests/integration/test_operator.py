@@ -1,0 +1,158 @@
+"""The operator on a real control plane, with the rights of manifests/: what users rely on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
+from tests.integration.workloads import (
+    HOSTNAME,
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    pods_per_domain,
+    scale,
+    wait_for_ready_pods,
+    wait_until,
+)
+
+
+@pytest.fixture
+def one_zone(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Iterator[Sandbox]:
+    """A cluster with Respread installed and nodes in zone-a only: more zones come later."""
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
+    install(sandbox)
+    sandbox.create_namespace("shop")
+    return sandbox
+
+
+def fill(sandbox: Sandbox, *names: str, replicas: int = 6, **fields: Any) -> None:
+    for name in names:
+        constraints = [constraint(ZONE, name), constraint(HOSTNAME, name, when_unsatisfiable="ScheduleAnyway")]
+        create_deployment(sandbox, "shop", deployment(name, replicas=replicas, constraints=constraints, **fields))
+    for name in names:
+        wait_for_ready_pods(sandbox, "shop", name, replicas)
+
+
+def add_zones(sandbox: Sandbox) -> None:
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(4, zone=zone)
+
+
+def balanced(sandbox: Sandbox, *names: str) -> bool:
+    counts = [pods_per_domain(sandbox, "shop", name) for name in names]
+    return all(len(count) == 3 and max(count.values()) - min(count.values()) <= 1 for count in counts)
+
+
+def status_of(sandbox: Sandbox, name: str = "test") -> dict[str, Any]:
+    status: dict[str, Any] = sandbox.api.get(f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{name}").get(
+        "status", {}
+    )
+    return status
+
+
+def conditions(sandbox: Sandbox) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in status_of(sandbox).get("conditions", ())}
+
+
+def test_new_zones_are_filled_with_the_fewest_evictions(one_zone: Sandbox, tmp_path: Path) -> None:
+    fill(one_zone, "web", "api")
+    add_zones(one_zone)
+    one_zone.apply(json.dumps(policy()))
+    with OperatorProcess(one_zone, tmp_path) as operator:
+        wait_until(lambda: balanced(one_zone, "web", "api"), "both Deployments to be spread over three zones")
+        wait_until(lambda: conditions(one_zone).get("Balanced") == "True", "the policy's status to say so")
+        # [6, 0, 0] with maxSkew 1 takes 4 moves, and so it is 8 for two of them.
+        assert len(evictions(one_zone)) == 8
+        assert status_of(one_zone)["summary"]["evicted"] == 8
+        assert status_of(one_zone)["summary"]["violated"] == 0
+        assert operator.metric('respread_evictions_total{namespace="shop",policy="test",result="Evicted"}') == 8
+        assert operator.metric('respread_eviction_outcomes_total{outcome="Improved",policy="test"}') == 8
+        events = one_zone.api.get("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
+        ours = [event for event in events if event.get("reportingController") == "respread.dev/respread"]
+        assert {event["regarding"]["kind"] for event in ours} == {"ReplicaSet"}
+        assert {event["reason"] for event in ours} == {"EvictedForSpread"}
+        assert operator.stop() == 0
+    assert refused(one_zone) == []
+    assert not any(line["level"] in {"error", "critical"} for line in operator.lines())
+
+
+def test_a_dry_run_evicts_nothing_and_says_what_it_would(one_zone: Sandbox, tmp_path: Path) -> None:
+    fill(one_zone, "web")
+    add_zones(one_zone)
+    one_zone.apply(json.dumps(policy(mode="DryRun")))
+    with OperatorProcess(one_zone, tmp_path):
+        wait_until(lambda: status_of(one_zone).get("summary", {}).get("plannedEvictions") == 4, "the plan")
+        (violation,) = status_of(one_zone)["violations"]
+        assert violation["workload"] == "Deployment/web"
+        assert violation["skew"] == 6
+        assert violation["reason"] == "DryRun"
+        assert conditions(one_zone)["Balanced"] == "False"
+        time.sleep(2)
+        assert evictions(one_zone) == []
+        one_zone.apply(json.dumps(policy(mode="Enforce")))
+        wait_until(lambda: balanced(one_zone, "web"), "web to be spread once the policy enforces")
+        assert len(evictions(one_zone)) == 4
+
+
+def test_killed_in_the_middle_and_started_again_it_evicts_none_too_many(one_zone: Sandbox, tmp_path: Path) -> None:
+    names = ["web", "api", "jobs", "mail"]
+    fill(one_zone, *names)
+    add_zones(one_zone)
+    one_zone.apply(json.dumps(policy(limits={"inFlight": 2})))
+    for stop_at in (3, 7, 11):
+        with OperatorProcess(one_zone, tmp_path) as operator:
+            wait_until(lambda at=stop_at: len(evictions(one_zone)) >= at, "some evictions")  # type: ignore[misc]
+            operator.process.send_signal(signal.SIGKILL)
+            operator.process.wait()
+    with OperatorProcess(one_zone, tmp_path):
+        wait_until(lambda: balanced(one_zone, *names), "all Deployments to be spread")
+        time.sleep(1)
+    assert len(evictions(one_zone)) == 4 * len(names)
+
+
+def test_a_budget_is_kept_and_the_spread_restored_all_the_same(one_zone: Sandbox, tmp_path: Path) -> None:
+    fill(one_zone, "web", annotations={"sandbox.respread.dev/ready-after-seconds": "1"})
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+    }
+    one_zone.apply(json.dumps(budget))
+    add_zones(one_zone)
+    one_zone.apply(json.dumps(policy(limits={"inFlightPerWorkload": 3})))
+    with OperatorProcess(one_zone, tmp_path):
+        wait_until(lambda: balanced(one_zone, "web"), "web to be spread")
+        wait_for_ready_pods(one_zone, "shop", "web", 6)
+    assert len(evictions(one_zone)) == 4
+    asked = [each for each in one_zone.audit_log.read_text().splitlines() if '"subresource":"eviction"' in each]
+    assert not any(json.loads(each).get("responseStatus", {}).get("code") == 429 for each in asked)
+
+
+def test_scale_downs_leave_no_skew_behind(one_zone: Sandbox, tmp_path: Path) -> None:
+    add_zones(one_zone)
+    names = [f"web-{number}" for number in range(8)]
+    fill(one_zone, *names, replicas=9)
+    one_zone.apply(json.dumps(policy()))
+    with OperatorProcess(one_zone, tmp_path) as operator:
+        operator.wait_until_ready()
+        for number, name in enumerate(names):
+            scale(one_zone, "shop", name, 3 + number % 4)
+        wait_until(
+            lambda: (
+                balanced(one_zone, *names)
+                and all(len(pods(one_zone, "shop", name)) == 3 + number % 4 for number, name in enumerate(names))
+            ),
+            "all Deployments to be spread",
+        )
