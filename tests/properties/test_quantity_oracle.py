@@ -1,0 +1,94 @@
+"""Quantities against an oracle in exact fractions, which knows only what the API's documentation says."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from respread.cluster.quantity import MAX_VALUE, QuantityError, parse_nano, parse_quantity
+
+MULTIPLIERS = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    "": Fraction(1),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+DIGITS = st.text("0123456789", max_size=22)
+
+
+@st.composite
+def quantities(draw: st.DrawFn) -> tuple[str, Fraction]:
+    """Return a quantity as it may be written, and the number it stands for before any rounding."""
+    whole, fraction = draw(DIGITS), draw(st.none() | DIGITS)
+    assume(whole or fraction)
+    number = Fraction(int(f"{whole}{fraction or ''}"), 10 ** len(fraction or ""))
+    sign = draw(st.sampled_from(["", "+", "-"]))
+    if draw(st.booleans()):
+        suffix = draw(st.sampled_from(sorted(MULTIPLIERS)))
+        number *= MULTIPLIERS[suffix]
+    else:
+        exponent = draw(st.integers(-15, 25))
+        suffix = f"{draw(st.sampled_from('eE'))}{exponent:{draw(st.sampled_from(['', '+']))}d}"
+        number *= Fraction(10) ** exponent
+    text = f"{sign}{whole}{'' if fraction is None else '.' + fraction}{suffix}"
+    return text, -number if sign == "-" else number
+
+
+def away_from_zero(number: Fraction) -> int:
+    return math.ceil(number) if number >= 0 else math.floor(number)
+
+
+def as_held(number: Fraction) -> Fraction:
+    """Return the number as a quantity can hold it: to a billionth, and no more than 64 bits of whole units."""
+    held = Fraction(away_from_zero(number * 10**9), 10**9)
+    return max(Fraction(-MAX_VALUE), min(held, Fraction(MAX_VALUE)))
+
+
+@given(quantities())
+def test_a_quantity_is_the_number_it_is_written_as(quantity: tuple[str, Fraction]) -> None:
+    text, number = quantity
+    parsed, held = parse_quantity(text), as_held(number)
+
+    assert Fraction(parsed.nano, 10**9) == held
+    assert parsed.value == away_from_zero(held)
+    assert parsed.milli_value == away_from_zero(held * 1000)
+    assert parsed.is_zero == (number == 0)
+    assert parse_nano(text) == parsed.nano
+
+
+@given(quantities())
+def test_the_canonical_form_means_the_same_and_stays_as_it_is(quantity: tuple[str, Fraction]) -> None:
+    text, number = quantity
+    assume(abs(number) < 10**18)  # beyond that the API may write no suffix, and so something else
+    parsed = parse_quantity(text)
+    again = parse_quantity(parsed.canonical)
+
+    assert again.nano == parsed.nano
+    assert again.canonical == parsed.canonical
+
+
+@given(st.text("0123456789.+-eEinumkKMGTP ", max_size=8) | st.text(max_size=4))
+def test_any_string_is_either_a_quantity_or_refused(text: str) -> None:
+    try:
+        nano = parse_quantity(text).nano
+    except QuantityError:
+        nano = None
+    try:
+        assert parse_nano(text) == nano
+    except QuantityError:
+        assert nano is None

@@ -1,0 +1,42 @@
+"""The reckoning of requests against the definition in KEP 753, in exact fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respread.cluster.requests import ContainerRequests, PodRequests, requests_of_spec
+
+NAMES = ("cpu", "memory", "example.com/gpu")
+AMOUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 5 * 10**9), max_size=3)
+CONTAINERS = st.builds(ContainerRequests, st.just("app"), AMOUNTS)
+INIT_CONTAINERS = st.builds(ContainerRequests, st.just("init"), AMOUNTS, st.booleans())
+PODS = st.builds(
+    PodRequests,
+    containers=st.lists(CONTAINERS, min_size=1, max_size=4),
+    init_containers=st.lists(INIT_CONTAINERS, max_size=5),
+    overhead=AMOUNTS,
+)
+
+
+def needed(pod: PodRequests, name: str) -> Fraction:
+    """Return the most that is in use at any moment of the pod's life, in whole units."""
+    moments = []
+    sidecars = Fraction(0)
+    for init in pod.init_containers:
+        own = Fraction(init.requests.get(name, 0), 10**9)
+        moments.append(sidecars + own)
+        if init.restartable:
+            sidecars += own
+    moments.append(sidecars + sum(Fraction(each.requests.get(name, 0), 10**9) for each in pod.containers))
+    return max(moments) + Fraction(pod.overhead.get(name, 0), 10**9)
+
+
+@given(PODS)
+def test_a_pod_asks_for_the_most_it_has_in_use_at_any_moment(pod: PodRequests) -> None:
+    requests = requests_of_spec(pod)
+    for name in NAMES:
+        assert requests.get(name, 0) == math.ceil(needed(pod, name) * (1000 if name == "cpu" else 1))

@@ -1,0 +1,154 @@
+"""Pages of a LIST: every object for itself, and the rest of the document as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from respread.cluster.decode import KINDS, Decoder
+from respread.cluster.errors import DecodeError
+from respread.cluster.pod import Pod
+from respread.cluster.state import RESOURCES
+
+METADATA = {"resourceVersion": "12345", "continue": "eyJ2IjoibWV0YSJ9", "remainingItemCount": 1234}
+
+
+def page(*items: Any, **members: Any) -> bytes:
+    document = {"kind": "PodList", "apiVersion": "v1", "metadata": METADATA, "items": list(items), **members}
+    return json.dumps(document).encode()
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": "shop", "name": name}, "spec": {"containers": [], **spec}}
+
+
+def test_objects_come_in_order_and_the_rest_is_handed_on() -> None:
+    decoded = Decoder().decode_page("pods", page(pod("web-2"), pod("web-1")))
+
+    assert [str(each.key) for each in decoded.items] == ["shop/web-2", "shop/web-1"]
+    assert decoded.errors == []
+    assert json.loads(decoded.remainder) == json.loads(page())
+
+
+def test_members_of_a_list_that_are_not_known_are_handed_on_too() -> None:
+    decoded = Decoder().decode_page("pods", page(pod("web-1"), future={"a": [1, 2.50, None, "ü\n"]}))
+    assert json.loads(decoded.remainder) == json.loads(page(future={"a": [1, 2.50, None, "ü\n"]}))
+
+
+@pytest.mark.parametrize("items", ["[]", "null", " [ ] "])
+def test_a_list_without_items_is_empty(items: str) -> None:
+    decoded = Decoder().decode_page("nodes", f'{{"kind":"NodeList","items":{items},"metadata":{{}}}}'.encode())
+    assert decoded.items == []
+    assert decoded.errors == []
+    assert json.loads(decoded.remainder)["items"] == []
+
+
+def test_one_bad_object_never_stops_the_others() -> None:
+    bad_quantity = pod("bad-quantity", containers=[{"name": "a"}, {"resources": {"requests": {"cpu": "lots"}}}])
+    bad_operator = pod(
+        "bad-operator",
+        topologySpreadConstraints=[
+            {
+                "maxSkew": 1,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Is", "values": ["web"]}]},
+            }
+        ],
+    )
+    empty_key = pod(
+        "empty-key",
+        affinity={
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "", "operator": "Exists"}]}}
+                ]
+            }
+        },
+    )
+    bad_type = pod("bad-type", nodeName=7)
+    decoded = Decoder().decode_page(
+        "pods", page(pod("web-1"), bad_quantity, bad_operator, empty_key, bad_type, "no object", {}, pod("web-2"))
+    )
+
+    assert [str(each.key) for each in decoded.items] == ["shop/web-1", "shop/web-2"]
+    assert [str(each) for each in decoded.errors] == [
+        (
+            "pods shop/bad-quantity: spec.containers[1].resources.requests[cpu]: 'lots' is not a quantity: quantities "
+            "must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        ),
+        (
+            "pods shop/bad-operator: spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0].operator: "
+            "Invalid enum value 'Is'"
+        ),
+        (
+            "pods shop/empty-key: spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
+            ".labelSelector: matchExpressions[0]: '' is not a label key: it is empty"
+        ),
+        "pods shop/bad-type: spec.nodeName: Expected `str`, got `int`",
+        "pods (without a name): Expected `object`, got `str`",
+        "pods (without a name): Object missing required field `metadata`",
+    ]
+    assert (decoded.errors[0].namespace, decoded.errors[0].name) == ("shop", "bad-quantity")
+    assert decoded.errors[0].resource == "pods"
+    assert decoded.errors[0].path == "spec.containers[1].resources.requests[cpu]"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b'"x"', b"{", b'{"kind":"Status","status":"Failure"}', b'{"items":{}}', b'{"items":[}', b"\xff"],
+)
+def test_what_is_no_list_is_refused_as_a_whole(body: bytes) -> None:
+    with pytest.raises(DecodeError, match=r"^pods \(without a name\): .*not a list"):
+        Decoder().decode_page("pods", body)
+
+
+def test_an_object_of_an_event_is_decoded_like_one_of_a_page() -> None:
+    decoder, obj = Decoder(), pod("web-1", nodeName="node-1")
+    from_page = decoder.decode_page("pods", page(obj)).items[0]
+
+    assert decoder.decode_object("pods", obj) == from_page
+    assert decoder.decode_object("pods", json.dumps(obj).encode()) == from_page
+
+
+def test_an_object_of_an_event_that_cannot_be_decoded_is_named() -> None:
+    with pytest.raises(DecodeError) as raised:
+        Decoder().decode_object("pods", pod("web-1", priority="high"))
+    assert str(raised.value) == "pods shop/web-1: spec.priority: Expected `int | null`, got `str`"
+
+
+def test_metadata_of_a_wrong_form_does_not_hide_the_fault() -> None:
+    with pytest.raises(DecodeError) as raised:
+        Decoder().decode_object("nodes", {"metadata": {"name": ["a"]}})
+    assert str(raised.value) == "nodes (without a name): metadata.name: Expected `str`, got `array`"
+
+
+def test_the_table_of_kinds_is_complete_and_says_where_they_are() -> None:
+    assert set(KINDS) == RESOURCES
+    assert {kind.resource: kind.path for kind in KINDS.values()} == {
+        "pods": "/api/v1/pods",
+        "nodes": "/api/v1/nodes",
+        "namespaces": "/api/v1/namespaces",
+        "services": "/api/v1/services",
+        "replicationcontrollers": "/api/v1/replicationcontrollers",
+        "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+        "persistentvolumes": "/api/v1/persistentvolumes",
+        "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+        "replicasets": "/apis/apps/v1/replicasets",
+        "statefulsets": "/apis/apps/v1/statefulsets",
+        "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+        "csinodes": "/apis/storage.k8s.io/v1/csinodes",
+    }
+    assert KINDS["pods"].api_version == "v1"
+    assert KINDS["replicasets"].api_version == "apps/v1"
+
+
+@pytest.mark.parametrize("resource", sorted(KINDS))
+def test_every_kind_can_be_decoded_from_its_name_alone(resource: str) -> None:
+    """All else may be absent: objects of old servers, or of tests, have little."""
+    metadata = {"name": "x", **({"namespace": "shop"} if KINDS[resource].namespaced else {})}
+    decoded = Decoder().decode_object(resource, {"metadata": metadata})
+    assert decoded.name == "x"
+    assert isinstance(decoded, Pod) is (resource == "pods")

@@ -1,0 +1,158 @@
+"""What pods have in common is one object, for as long as anyone uses it: 150,000 pods have to fit in memory."""
+
+from __future__ import annotations
+
+import gc
+import json
+from typing import Any
+
+from respread.cluster.decode import Decoder
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
+
+
+def pod(name: str, *, owner: str = "ReplicaSet", labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "namespace": "shop",
+            "name": name,
+            "uid": name,
+            "labels": labels or {"app": "web"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o", "controller": True}],
+        },
+        "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}], **spec},
+        "status": {"phase": "Running"},
+    }
+
+
+def decode(decoder: Decoder, obj: dict[str, Any] | bytes) -> Pod:
+    decoded = decoder.decode_object("pods", obj)
+    assert isinstance(decoded, Pod)
+    return decoded
+
+
+def test_pods_of_one_template_share_all_that_is_not_their_own() -> None:
+    decoder = Decoder()
+    volume = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    one, two = (
+        decode(
+            decoder,
+            pod(
+                f"web-{each}",
+                nodeName=f"node-{each}",
+                hostname=f"web-{each}",
+                volumes=[{"name": f"kube-api-access-{each}", **volume}],
+            ),
+        )
+        for each in ("x7k2p", "m4q9z")
+    )
+    assert one.spec is two.spec
+    assert one.labels is two.labels
+    assert one.controller is two.controller
+    assert one.namespace is two.namespace
+    assert one.annotations is two.annotations
+    assert (one.node_name, two.node_name) == ("node-x7k2p", "node-m4q9z")
+    assert decoder.distinct_pod_specs == 1
+
+
+def test_pods_of_a_stateful_set_share_a_spec_though_each_has_claims_of_its_own() -> None:
+    decoder = Decoder()
+    one, two = (
+        decode(
+            decoder,
+            pod(
+                f"db-{ordinal}",
+                volumes=[
+                    {"name": "data", "persistentVolumeClaim": {"claimName": f"data-db-{ordinal}"}},
+                    {"name": "logs", "persistentVolumeClaim": {"claimName": f"logs-db-{ordinal}"}},
+                    {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}},
+                ],
+            ),
+        )
+        for ordinal in (0, 1)
+    )
+    assert one.spec is two.spec
+    assert one.persistent_volume_claims == ("shared", "data-db-0", "logs-db-0")
+    assert two.persistent_volume_claims == ("shared", "data-db-1", "logs-db-1")
+
+
+def test_pods_of_a_daemon_set_share_a_spec_though_each_is_for_its_own_node() -> None:
+    decoder = Decoder()
+
+    def affinity(node: str) -> dict[str, Any]:
+        term = {
+            "matchExpressions": [{"key": "os", "operator": "In", "values": ["linux"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
+        }
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+    one, two = (
+        decode(decoder, pod(f"agent-{node}", owner="DaemonSet", nodeName=node, affinity=affinity(node)))
+        for node in ("node-1", "node-2")
+    )
+    assert one.spec is two.spec
+    assert one.spec.pinned_to_node
+    linux = NodeSelectorRequirement("os", "In", ("linux",))
+    assert one.spec.node_affinity == NodeSelector((NodeSelectorTerm((linux,)),))
+
+    waiting = decode(decoder, pod("agent-3", owner="DaemonSet", affinity=affinity("node-3")))
+    elsewhere = decode(decoder, pod("agent-4", owner="DaemonSet", nodeName="node-5", affinity=affinity("node-4")))
+    of_no_daemon_set = decode(decoder, pod("web-1", nodeName="node-1", affinity=affinity("node-1")))
+    for each, node in ((waiting, "node-3"), (elsewhere, "node-4"), (of_no_daemon_set, "node-1")):
+        assert not each.spec.pinned_to_node
+        pin = NodeSelectorRequirement("metadata.name", "In", (node,))
+        assert each.spec.node_affinity == NodeSelector((NodeSelectorTerm((linux,), (pin,)),))
+
+
+def test_a_pin_that_was_all_the_affinity_leaves_none() -> None:
+    """An empty term would match no node, where the rest of this one matches all."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    decoded = decode(Decoder(), pod("agent", owner="DaemonSet", nodeName="node-1", affinity=affinity))
+    assert decoded.spec.pinned_to_node
+    assert decoded.spec.node_affinity is None
+
+
+def test_specs_that_differ_in_what_counts_are_not_shared() -> None:
+    decoder = Decoder()
+    base = decode(decoder, pod("a"))
+    others = [
+        pod("b", priority=1),
+        pod("c", tolerations=[{"operator": "Exists"}]),
+        pod("d", nodeSelector={"disk": "ssd"}),
+        pod("e", containers=[{"name": "a", "resources": {"requests": {"cpu": "2"}}}]),
+        pod("f", volumes=[{"name": "x", "persistentVolumeClaim": {"claimName": "x"}}]),
+        pod("g", volumes=[{"name": "x", "ephemeral": {}}]),
+        pod("h", volumes=[{"name": "y", "ephemeral": {}}]),
+    ]
+    kept = [base, *(decode(decoder, each) for each in others)]
+    assert len({id(each.spec) for each in kept}) == len(kept)
+    assert decoder.distinct_pod_specs == len(kept)
+
+
+def test_specs_that_differ_in_form_only_are_one() -> None:
+    """An event decoded by Kopf, or a file someone wrote, may have other spaces, orders and quantities than a page."""
+    decoder = Decoder()
+    requests = [{"cpu": "1", "memory": "1Gi"}, {"memory": "1024Mi", "cpu": "1000m"}]
+    one, two = (
+        decode(
+            decoder,
+            json.dumps(
+                pod(f"web-{indent}", containers=[{"name": "a", "resources": {"requests": amounts}}]), indent=indent
+            ).encode(),
+        )
+        for amounts, indent in zip(requests, (None, 4), strict=True)
+    )
+    assert one.spec is two.spec
+    assert one.labels is two.labels
+    assert one.controller is two.controller
+
+
+def test_what_nobody_uses_any_more_is_forgotten() -> None:
+    decoder = Decoder()
+    kept = decode(decoder, pod("a"))
+    gone = decode(decoder, pod("b", priority=7, labels={"app": "old"}))
+    assert decoder.distinct_pod_specs == 2
+    del gone
+    gc.collect()
+    assert decoder.distinct_pod_specs == 1
+    assert decode(decoder, pod("c")).spec is kept.spec
