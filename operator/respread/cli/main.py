@@ -1,0 +1,95 @@
+"""`respread` and `kubectl respread`: the commands there are, each imported only when it is called."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from respread import __version__
+
+INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells have it."""
+FAILED: Final = 2
+KUBECTL_PLUGIN: Final = "kubectl-respread"
+"""The program's name where kubectl looks for it."""
+
+
+class Entry(NamedTuple):
+    """Where a command is, and what it is in one line.
+
+    The line is that of the command's own help. It is here as well because importing all commands to ask them takes
+    longer than most of them run; a test holds the two together.
+    """
+
+    name: str
+    module: str
+    summary: str
+
+
+COMMANDS: Final = (
+    Entry("skew", "respread.cli.skew", "Show how evenly pods are spread, worst first."),
+    Entry("plan", "respread.cli.plan", "Show the evictions that would restore the spread."),
+    Entry("snapshot", "respread.cli.snapshot", "Write all that a plan depends on to a file."),
+    Entry("run", "respread.cli.run", "Run the operator."),
+    Entry("demo", "respread.cli.demo.command", "Watch the spread being restored on a real control plane."),
+    Entry("sandbox", "respread.cli.sandbox", "A real Kubernetes control plane with simulated nodes, on this machine."),
+)
+"""In the order of `respread --help`."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the commands' names."""
+        return [entry.name for entry in COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        """Import a command."""
+        for entry in COMMANDS:
+            if entry.name == cmd_name:
+                command: click.Command = getattr(import_module(entry.module), entry.name)
+                return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="respread")
+def respread() -> None:
+    """Keep pods spread the way their topology spread constraints say.
+
+    Start with `respread demo`, or look at your own cluster with `respread skew`: it only reads. Every option can be
+    given as an environment variable as well; each command's --help names it.
+    """
+
+
+def main() -> None:
+    """Run a command line and exit: 0 for fine, 1 where constraints are violated, 2 for anything that went wrong."""
+    name = "kubectl respread" if Path(sys.argv[0]).stem == KUBECTL_PLUGIN else "respread"
+    try:
+        code = respread.main(prog_name=name, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted.", err=True)
+        sys.exit(INTERRUPTED)
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which says that constraints are violated
+        traceback.print_exc()
+        click.echo("Error: this is a bug in respread; please report it with the lines above.", err=True)
+        sys.exit(FAILED)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

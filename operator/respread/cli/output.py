@@ -1,0 +1,42 @@
+"""Where output goes, and the two formats that are for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+import click
+import msgspec
+import yaml
+from rich.console import Console, RenderableType
+
+PIPE_COLUMNS: Final = 160
+"""The width of tables that no terminal shows: as good as never cut off, and still to be read."""
+
+
+def make_console(*, no_color: bool) -> Console:
+    """Return a console for tables on standard output."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    return Console(no_color=True if no_color else None, width=width, highlight=False, emoji=False, markup=False)
+
+
+def print_parts(console: Console, parts: Iterable[RenderableType]) -> None:
+    """Print tables and texts without the blanks that fill their lines."""
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip(), color=True)  # the console has decided about colors
+
+
+def print_json(report: msgspec.Struct) -> None:
+    """Print a report as JSON, indented."""
+    click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+
+
+def print_yaml(report: msgspec.Struct) -> None:
+    """Print a report as YAML."""
+    plain = msgspec.json.decode(msgspec.json.encode(report))  # as in JSON, times are strings
+    click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)

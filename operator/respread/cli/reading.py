@@ -1,0 +1,38 @@
+"""From a command's options to the cluster that it looks at."""
+
+from __future__ import annotations
+
+import click
+
+from respread.cli.cluster_view import ClusterView
+from respread.cli.kubeconfig import connect
+from respread.cli.live import Wanted, read_live
+from respread.cli.options import ClusterOptions
+from respread.cli.snapshot_file import read_snapshot
+from respread.cluster.decode import KINDS
+from respread.handlers.resources import POLICY_KINDS, watched_kinds
+
+
+def read_for_skew(options: ClusterOptions, namespace: str | None) -> ClusterView:
+    """Read what the spread of a namespace's pods depends on, or of all pods."""
+    if options.snapshot is not None:
+        return read_snapshot(options.snapshot)
+    wanted = [
+        Wanted(KINDS["pods"], required=True, namespace=namespace),
+        Wanted(KINDS["nodes"], required=True),
+    ]
+    return read_live(connect(options.kubeconfig, options.context), wanted)
+
+
+def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterView:
+    """Read what the operator reads, since what a replacement finds on a node depends on all pods there."""
+    if options.snapshot is not None:
+        return read_snapshot(options.snapshot)
+    wanted = [Wanted(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
+    return read_live(connect(options.kubeconfig, options.context), wanted)
+
+
+def show_notes(view: ClusterView) -> None:
+    """Tell on standard error what could not be read."""
+    for note in view.notes:
+        click.echo(f"Note: {note}", err=True)

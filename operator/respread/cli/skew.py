@@ -1,0 +1,74 @@
+"""`respread skew`: how pods are spread."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+from rich.text import Text
+
+from respread.cli.options import (
+    ENVIRONMENT,
+    ClusterOptions,
+    OutputOptions,
+    cluster_options,
+    namespace_options,
+    option,
+    output_options,
+)
+from respread.cli.output import make_console, print_json, print_parts, print_yaml
+from respread.cli.reading import read_for_skew, show_notes
+from respread.cli.skew_report import GroupFilter, skew_report
+from respread.cli.skew_table import SkewTable, summary
+from respread.spread.index import spread_of
+
+
+@click.command(context_settings=ENVIRONMENT)
+@click.argument("workloads", metavar="[WORKLOAD]...", nargs=-1)
+@namespace_options
+@option("-k", "--topology-key", "topology_keys", metavar="KEY", multiple=True, help="Only this key; zone will do.")
+@option(
+    "--when-unsatisfiable",
+    type=click.Choice(["DoNotSchedule", "ScheduleAnyway"]),
+    help="Only constraints of this kind.  [default: both]",
+)
+@cluster_options
+@output_options
+@click.pass_context
+def skew(
+    ctx: click.Context,
+    *,
+    workloads: tuple[str, ...],
+    namespace: str | None,
+    topology_keys: tuple[str, ...],
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] | None,
+    cluster: ClusterOptions,
+    output: OutputOptions,
+) -> None:
+    """Show how evenly pods are spread, worst first.
+
+    One line for every topology spread constraint that pods have, over all namespaces; those that are violated are
+    drawn domain by domain. WORKLOAD is a name, a kind and a name such as deploy/web, or a pattern such as 'web-*'.
+
+    Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
+    """
+    view = read_for_skew(cluster, namespace)
+    wanted = GroupFilter(
+        namespace=namespace,
+        workloads=workloads,
+        topology_keys=topology_keys,
+        when_unsatisfiable=when_unsatisfiable,
+    )
+    report = skew_report(spread_of(view.snapshot), wanted, source=view.source, time=view.time, notes=view.notes)
+    if output.format == "json":
+        print_json(report)
+    elif output.format == "yaml":
+        print_yaml(report)
+    else:
+        show_notes(view)
+        console = make_console(no_color=output.no_color)
+        if report.groups:
+            table = SkewTable(console, wide=output.format == "wide", with_namespace=namespace is None)
+            print_parts(console, [table.render(report.groups), Text()])
+        console.print(summary(report))
+    ctx.exit(1 if report.violated else 0)

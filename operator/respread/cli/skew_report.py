@@ -1,0 +1,181 @@
+"""What `respread skew` found, as values: the JSON and YAML output is these types, the tables are made from them.
+
+docs/cli.md describes every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+import msgspec
+
+from respread.cluster.pod import WhenUnsatisfiable
+from respread.cluster.workload import WorkloadName
+from respread.spread.group import SpreadGroup
+from respread.spread.index import Spread
+
+API_VERSION: Final = "cli.respread.dev/v1"
+"""Of the JSON output. A field is never taken away, or given another meaning, within a version."""
+MOST_EMPTY_DOMAINS: Final = 100
+"""A group with more domains than this names only those with pods: thousands of empty hosts tell nobody anything."""
+
+SHORT_KINDS: Final[Mapping[str, str]] = {
+    "DaemonSet": "ds",
+    "Deployment": "deploy",
+    "Pod": "pod",
+    "ReplicaSet": "rs",
+    "ReplicationController": "rc",
+    "StatefulSet": "sts",
+}
+"""kubectl's short names."""
+_KIND_WORDS: Final[Mapping[str, str]] = {
+    word: kind for kind, short in SHORT_KINDS.items() for word in (short, f"{short}s", kind.lower(), f"{kind.lower()}s")
+} | {"deployments": "Deployment", "po": "Pod", "job": "Job", "jobs": "Job"}
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A workload, in the namespace of its group."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return it as kubectl takes it: `deploy/web`."""
+        return f"{SHORT_KINDS.get(self.kind, self.kind.lower())}/{self.name}"
+
+
+class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One topology spread constraint as a set of pods share it, and how they are spread."""
+
+    namespace: str
+    workloads: tuple[Workload, ...]
+    """Whose pods carry it, sorted."""
+    topology_key: str
+    when_unsatisfiable: WhenUnsatisfiable
+    max_skew: int
+    min_domains: int
+    selector: str
+    violated: bool
+    skew: int
+    minimum: int
+    """The global minimum, which every domain's skew is counted from."""
+    excess: int
+    """Pods above minimum + maxSkew, summed over the domains."""
+    pods: int
+    domains: int
+    """How many eligible domains there are."""
+    empty_domains: int
+    counts: dict[str, int]
+    """Pods per eligible domain, by name; without the empty ones if there are more than `MOST_EMPTY_DOMAINS` domains."""
+
+
+class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All groups that were asked for, worst first."""
+
+    api_version: str = API_VERSION
+    kind: Literal["SkewReport"] = "SkewReport"
+    source: str
+    time: datetime
+    notes: tuple[str, ...] = ()
+    violated: int
+    """How many of the groups are."""
+    worst_skew: int
+    groups: tuple[GroupReport, ...]
+
+
+class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which groups are asked for; what is left out selects all."""
+
+    namespace: str | None = None
+    workloads: tuple[str, ...] = ()
+    """Names, kinds and names as `deploy/web`, or patterns of them as `web-*`; one of a group's has to match one."""
+    topology_keys: tuple[str, ...] = ()
+    """Whole keys, or the last part of them: `zone`."""
+    when_unsatisfiable: WhenUnsatisfiable | None = None
+
+    def selects(self, group: SpreadGroup) -> bool:
+        """Whether a group is asked for."""
+        key = group.key
+        return (
+            (self.namespace is None or key.namespace == self.namespace)
+            and (self.when_unsatisfiable is None or key.when_unsatisfiable == self.when_unsatisfiable)
+            and (
+                not self.topology_keys
+                or key.topology_key in self.topology_keys
+                or short_topology_key(key.topology_key) in self.topology_keys
+            )
+            and (
+                not self.workloads
+                or any(workload_matches(pattern, each) for pattern in self.workloads for each in group.workloads)
+            )
+        )
+
+
+def workload_matches(pattern: str, workload: WorkloadName) -> bool:
+    """Tell whether a workload is meant by what a person typed: `web`, `deploy/web`, `deployments.apps/web`, `web-*`."""
+    kind, slash, name = pattern.rpartition("/")
+    word = kind.partition(".")[0].lower()
+    if slash and _KIND_WORDS.get(word, word) not in {workload.kind, workload.kind.lower()}:
+        return False
+    return fnmatchcase(workload.name, name)
+
+
+def short_topology_key(key: str) -> str:
+    """Return the last part of a topology key: `zone`."""
+    return key.rpartition("/")[2]
+
+
+def skew_report(
+    spread: Spread, wanted: GroupFilter, *, source: str, time: datetime, notes: Iterable[str]
+) -> SkewReport:
+    """Return how the groups that are asked for are spread, worst first."""
+    groups = sorted(
+        (group_report(group) for group in spread.groups.values() if wanted.selects(group)), key=_worst_first
+    )
+    return SkewReport(
+        source=source,
+        time=time,
+        notes=tuple(notes),
+        violated=sum(group.violated for group in groups),
+        worst_skew=max((group.skew for group in groups), default=0),
+        groups=tuple(groups),
+    )
+
+
+def group_report(group: SpreadGroup) -> GroupReport:
+    """Return how a group is spread."""
+    key, domains = group.key, len(group.domains.nodes)
+    counts = group.all_counts() if domains <= MOST_EMPTY_DOMAINS else dict(sorted(group.counts.items()))
+    return GroupReport(
+        namespace=key.namespace,
+        workloads=tuple(Workload(each.kind, each.name) for each in group.workloads),
+        topology_key=key.topology_key,
+        when_unsatisfiable=key.when_unsatisfiable,
+        max_skew=key.max_skew,
+        min_domains=key.min_domains,
+        selector=str(key.selector),
+        violated=group.violated,
+        skew=group.skew,
+        minimum=group.minimum,
+        excess=group.excess,
+        pods=sum(group.counts.values()),
+        domains=domains,
+        empty_domains=domains - sum(count > 0 for count in group.counts.values()),
+        counts=counts,
+    )
+
+
+def _worst_first(group: GroupReport) -> tuple[object, ...]:
+    return (
+        not group.violated,
+        group.when_unsatisfiable != "DoNotSchedule",
+        group.max_skew - group.skew,
+        -group.excess,
+        group.namespace,
+        str(group.workloads[0]) if group.workloads else "",
+        group.topology_key,
+        group.selector,
+    )
