@@ -26,9 +26,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from respread.sandbox import Binaries, Sandbox, SandboxOptions
+from respread.sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 
 SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "api_sandbox", "binaries"}
+NO_BINARIES = pytest.StashKey[str]()
+"""Why they could not be found or built, for each test that needs them to say."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by the mark
@@ -44,17 +46,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     Under xdist that is every worker: one builds, the others wait for it, and standard error is that of the terminal.
     """
     needed = any(item.get_closest_marker("controlplane") for item in session.items)
-    if not needed or session.config.option.collectonly or not Binaries.find()[1]:
+    if not needed or session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        sys.stderr.write("\n")
-        Binaries.find_or_build()
+    try:
+        if Binaries.find()[1]:
+            with capture.global_and_fixture_disabled():
+                sys.stderr.write("\n")
+                Binaries.find_or_build()
+    except SandboxError as error:
+        session.config.stash[NO_BINARIES] = str(error)
 
 
 @pytest.fixture(scope="session")
-def binaries() -> Binaries:
+def binaries(request: pytest.FixtureRequest) -> Binaries:
     """The control plane's programs."""
+    if NO_BINARIES in request.config.stash:
+        pytest.fail(request.config.stash[NO_BINARIES], pytrace=False)
     return Binaries.find_or_build()
 
 

@@ -142,6 +142,7 @@ def _api_server(files: Files, port: int, options: SandboxOptions) -> list[str]:
     flags = [
         f"--etcd-servers={ETCD_CLIENT_URL}",
         "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",  # else it looks for a default route, which a machine without network lacks
         f"--secure-port={port}",
         "--permit-port-sharing",  # with the supervisor, which holds the port for us
         f"--cert-dir={files.serving_certificate.parent}",

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 LINE_EVERY_SECONDS: Final = 15
+WAITING_EVERY_SECONDS: Final = 60
 INTRODUCTION: Final = "Building a Kubernetes control plane from Go modules: some minutes, and only this once."
 WAITING: Final = "Another process is building the control plane; waiting for it …"
 
@@ -61,7 +62,7 @@ class PlainProgress:
 
     def waiting(self) -> None:
         """See BuildProgress."""
-        if self._is_time():
+        if self._is_time(WAITING_EVERY_SECONDS):  # the builder has more to tell
             self._say(WAITING)
 
     def building(self, name: str, number: int, total: int) -> None:
@@ -74,15 +75,15 @@ class PlainProgress:
 
     def working(self, packages: int, line: str) -> None:
         """See BuildProgress."""
-        if self._is_time():
+        if self._is_time(LINE_EVERY_SECONDS):
             self._say(f"  {self._doing}: {time.monotonic() - self._begun:.0f} s, {packages} steps, last {line}")
 
     def built(self) -> None:
         """See BuildProgress."""
         self._say(f"Built {self._doing} in {time.monotonic() - self._begun:.0f} s.")
 
-    def _is_time(self) -> bool:
-        return time.monotonic() - self._said > LINE_EVERY_SECONDS
+    def _is_time(self, every_seconds: float) -> bool:
+        return time.monotonic() - self._said > every_seconds
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()

@@ -1,0 +1,128 @@
+"""`respread sandbox up`, `status` and `down`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from respread.sandbox import Binaries
+from respread.sandbox.named import running
+from tests.processes import is_alive, wait_until_dead
+
+COMMAND = [sys.executable, "-c", "from respread.cli.sandbox import sandbox; sandbox(prog_name='respread sandbox')"]
+
+
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+Respread = Callable[..., Done]
+
+
+@pytest.fixture
+def respread(binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Respread]:
+    """Run `respread sandbox …` where no other sandbox is; those left up are stopped after the test."""
+    assert binaries.paths
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)  # so that TMPDIR is read again
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    def run(*arguments: str) -> Done:
+        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=120)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    yield run
+    run("down", "--all")
+
+
+def test_up_prints_what_works_when_typed(respread: Respread) -> None:
+    up = respread("up", "--nodes", "4", "--zones", "2")
+    assert up.code == 0, up.stderr
+    assert re.search(r"Sandbox default is up: Kubernetes v1\.\d+\.\d+, 4 nodes in 2 zones, \d+\.\d s", up.stdout)
+    (kubeconfig,) = re.findall(r"^  export KUBECONFIG=(.+)$", up.stdout, re.MULTILINE)
+    (sandbox,) = running()
+    typed = ["get", "nodes", "-L", "topology.kubernetes.io/zone", "--no-headers"]
+    environment = {"KUBECONFIG": shlex.split(kubeconfig)[0]}
+    nodes = subprocess.run([sandbox.kubectl, *typed], env=environment, capture_output=True, text=True, check=True)
+    assert re.findall(r"^(\S+)\s+Ready .* (\S+)$", nodes.stdout, re.MULTILINE) == [
+        ("node-a1", "zone-a"),
+        ("node-a2", "zone-a"),
+        ("node-b1", "zone-b"),
+        ("node-b2", "zone-b"),
+    ]
+    assert "  respread sandbox down\n" in up.stdout
+
+
+def test_it_lives_until_down_and_nothing_is_left_then(respread: Respread) -> None:
+    assert respread("up", "--nodes", "1", "--zones", "1").code == 0
+    (sandbox,) = running()
+    assert is_alive(sandbox.supervisor_pid)
+    again = respread("up")
+    assert again.code == 2
+    assert "Error: sandbox default is up already" in again.stderr
+    down = respread("down")
+    assert (down.code, down.stdout) == (0, "Sandbox default is down.\n")
+    wait_until_dead([sandbox.supervisor_pid])
+    assert not sandbox.directory.exists()
+    assert running() == []
+
+
+def test_status_and_down_of_several(respread: Respread) -> None:
+    assert respread("status").stdout == "No sandbox is up. Start one with: respread sandbox up\n"
+    assert json.loads(respread("status", "-o", "json").stdout) == []
+    assert respread("up", "--nodes", "3", "--name", "one").code == 0
+    assert respread("up", "--nodes", "1", "--zones", "1", "--name", "two").code == 0
+    one, two = json.loads(respread("status", "--output", "json").stdout)
+    assert (one["name"], one["state"], one["nodesReady"], one["zones"]) == ("one", "Up", 3, 3)
+    assert (two["name"], two["state"], two["nodesReady"], two["zones"]) == ("two", "Up", 1, 1)
+    assert re.search(r"^ one +Up +3/3 +3 +0 +\d+s", respread("status").stdout, re.MULTILINE)
+    missing = respread("down")
+    assert (missing.code, missing.stderr) == (2, "Error: there is no sandbox default (up: one, two)\n")
+    assert respread("down", "--name", "two").code == 0
+    assert respread("down", "--all").stdout == "Sandbox one is down.\n"
+    assert respread("down", "--all").stdout == "No sandbox is up.\n"
+
+
+def test_a_sandbox_that_does_not_answer_is_shown_as_such(respread: Respread) -> None:
+    assert respread("up", "--nodes", "0").code == 0
+    (sandbox,) = running()
+    children = Path(f"/proc/{sandbox.supervisor_pid}/task/{sandbox.supervisor_pid}/children").read_text().split()
+    for pid in children:
+        if "kube-apiserver" in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(int(pid), 9)
+    (row,) = json.loads(respread("status", "-o", "json").stdout)
+    assert row["state"] == "NotResponding"
+    assert respread("down").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--nodes", "-1"], "Invalid value for '--nodes'"),
+        (["--zones", "0"], "Invalid value for '--zones'"),
+        (["--name", "A b"], "Error: 'A b' cannot be a sandbox's name"),
+        (["--node-cpu", "lots"], "quantities must match the regular expression"),
+        (["--scheduler-configuration", str(Path(__file__))], "Error: the scheduler configuration"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_stays(
+    respread: Respread, arguments: list[str], message: str
+) -> None:
+    up = respread("up", *arguments)
+    assert up.code == 2
+    assert message in up.stderr
+    assert "Traceback" not in up.stderr
+    assert running() == []
