@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -204,6 +204,11 @@ class Sandbox:
         """The file a component writes its log to; a restart appends."""
         return self.files.log(component)
 
+    @property
+    def audit_log(self) -> Path:
+        """Every request as a line of JSON, where the options ask for it."""
+        return self.files.audit_log
+
     def stop_component(self, component: str) -> None:
         """End a component at once (SIGKILL), as a crash would."""
         self._processes.send_signal(component, signal.SIGKILL)
@@ -221,6 +226,20 @@ class Sandbox:
     def thaw_component(self, component: str) -> None:
         """Let a frozen component go on (SIGCONT)."""
         self._processes.send_signal(component, signal.SIGCONT)
+
+    # -- programs beside it --------------------------------------------------------------------------------------
+
+    def start_program(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a program of your own that ends with the sandbox at the latest; `log(name)` has what it prints."""
+        self._processes.spawn(name, command, environment, self.log(name))
+
+    def signal_program(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a program that was started; one that has ended does not mind."""
+        self._processes.send_signal(name, number)
+
+    def exit_code(self, name: str) -> int | None:
+        """Return a program's exit code, or the negative number of the signal that ended it; None while it runs."""
+        return self._processes.status()[name].exit
 
     # -- starting it ---------------------------------------------------------------------------------------------
 
@@ -288,7 +307,8 @@ class Sandbox:
             time.sleep(POLL_SECONDS)
 
     def _check_components(self) -> None:
-        for component, status in self._processes.status().items():
+        processes = self._processes.status()
+        for component, status in ((name, processes[name]) for name in self.components if name in processes):
             if status.exit not in (None, -signal.SIGKILL):  # killed ones were stopped on purpose
                 message = f"{component} ended with exit code {status.exit}:\n{last_lines(self.log(component))}"
                 raise ComponentError(message)
