@@ -101,6 +101,7 @@ def affinity(*terms: dict[str, str]) -> NodeSelector:
         (affinity({ZONE: "a"}), {ZONE: "b"}, affinity({EBS_ZONE: "a"})),
         (affinity({"rack": "r"}, {}), {ZONE: "b"}, affinity({"rack": "r", EBS_ZONE: "b"}, {EBS_ZONE: "b"})),
         (affinity({BETA_ZONE: "a", BETA_REGION: "r"}), {}, affinity({EBS_ZONE: "a", REGION: "r"})),
+        (affinity({ZONE: "a", BETA_ZONE: "b"}), {}, affinity({EBS_ZONE: "a", BETA_ZONE: "b"})),
         (affinity({ZONE: "a", BETA_REGION: "r"}), {}, affinity({EBS_ZONE: "a", BETA_REGION: "r"})),
     ],
 )

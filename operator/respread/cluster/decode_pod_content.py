@@ -157,7 +157,7 @@ def _detach_volumes(spec: RawPodSpec, pod_name: str) -> None:
     kept = []
     for volume in spec.volumes or ():
         claim = volume.persistent_volume_claim
-        if claim is not None and claim.claim_name.endswith(suffix) and len(claim.claim_name) > len(suffix):
+        if claim is not None and claim.claim_name.endswith(suffix):
             spec.stateful_claims = [*(spec.stateful_claims or ()), claim.claim_name.removesuffix(suffix)]
             continue
         if volume.ephemeral is None:

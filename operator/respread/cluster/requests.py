@@ -111,7 +111,6 @@ def _containers_total(pod: PodRequests, resize: Resize | None) -> dict[str, int]
             requests = _effective(container.requests, resizes.get(container.name), resize)
             _add(total, requests)
             _add(sidecars, requests)
-            _raise_to(peak, sidecars)
         else:
             meanwhile = dict(sidecars)
             _add(meanwhile, container.requests)
