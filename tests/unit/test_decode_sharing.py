@@ -136,14 +136,14 @@ def test_a_template_that_is_known_is_told_by_its_bytes() -> None:
     """So that of 150,000 pods only the 5,000 templates are read in full."""
     contents = PodContents()
     volumes = [
-        {"name": "kube-api-access-{}", "projected": {}},
-        {"name": "tmp-{}", "emptyDir": {}},
-        {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-{}"}},
+        {"name": "kube-api-access-@", "projected": {}},
+        {"name": "tmp-@", "emptyDir": {}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-@"}},
     ]
     one, two = (
         contents.detach(
             msgspec.json.decode(
-                json.dumps({"nodeName": f"node-{each}", "volumes": volumes}).replace("{}", each), type=RawPodSpec
+                json.dumps({"nodeName": f"node-{each}", "volumes": volumes}).replace("@", each), type=RawPodSpec
             ),
             f"db-{each}",
             of_daemon_set=False,
