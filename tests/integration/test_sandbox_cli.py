@@ -18,7 +18,7 @@ from respread.sandbox import Binaries
 from respread.sandbox.named import running
 from tests.processes import is_alive, wait_until_dead
 
-COMMAND = [sys.executable, "-c", "from respread.cli.sandbox import sandbox; sandbox(prog_name='respread sandbox')"]
+COMMAND = [sys.executable, "-m", "respread.cli.main", "sandbox"]
 
 
 class Done(NamedTuple):
@@ -66,8 +66,9 @@ def test_up_prints_what_works_when_typed(respread: Respread) -> None:
     assert "  respread sandbox down\n" in up.stdout
 
 
-def test_it_lives_until_down_and_nothing_is_left_then(respread: Respread) -> None:
-    assert respread("up", "--nodes", "1", "--zones", "1").code == 0
+def test_it_lives_until_down_and_nothing_is_left_then(respread: Respread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RESPREAD_SANDBOX_NODES", "1")
+    assert "1 node in 1 zone," in respread("up", "--zones", "1").stdout
     (sandbox,) = running()
     assert is_alive(sandbox.supervisor_pid)
     again = respread("up")

@@ -15,10 +15,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from respread.cli.errors import CommandError
+from respread.cli.options import option
 from respread.sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
 from respread.sandbox.named import NamedSandbox, leave_running, running, stop
 
 DEFAULT_NAME: Final = "default"
+ENVIRONMENT: Final[dict[str, Any]] = {"auto_envvar_prefix": "RESPREAD_SANDBOX", "max_content_width": 100}
 
 
 @click.group()
@@ -26,19 +29,19 @@ def sandbox() -> None:
     """A real Kubernetes control plane with simulated nodes, on this machine."""
 
 
-@sandbox.command()
-@click.option("--nodes", type=click.IntRange(min=0), default=12, show_default=True, help="Number of simulated nodes.")
-@click.option(
+@sandbox.command(context_settings=ENVIRONMENT)
+@option("--nodes", type=click.IntRange(min=0), default=12, show_default=True, help="Number of simulated nodes.")
+@option(
     "--zones", type=click.IntRange(min=1), default=3, show_default=True, help="Number of zones to spread them over."
 )
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="To tell several apart.")
-@click.option("--node-cpu", default="8", show_default=True, help="CPU of each node.")
-@click.option("--node-memory", default="32Gi", show_default=True, help="Memory of each node.")
-@click.option("--node-pods", default=110, show_default=True, help="Number of pods each node takes.")
-@click.option(
+@option("--name", default=DEFAULT_NAME, show_default=True, help="To tell several apart.")
+@option("--node-cpu", default="8", show_default=True, help="CPU of each node.")
+@option("--node-memory", default="32Gi", show_default=True, help="Memory of each node.")
+@option("--node-pods", default=110, show_default=True, help="Number of pods each node takes.")
+@option(
     "--pod-ready-seconds", default=0.0, show_default=True, help="How long pods take from scheduled to Ready, at least."
 )
-@click.option(
+@option(
     "--scheduler-configuration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A KubeSchedulerConfiguration file for kube-scheduler.",
@@ -75,8 +78,8 @@ def up(
     _show_how_to_use(description, version, time.monotonic() - begun)
 
 
-@sandbox.command()
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@sandbox.command(context_settings=ENVIRONMENT)
+@option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(*, output: str) -> None:
     """Show the sandboxes that are up."""
     with _errors_for_people():
@@ -89,9 +92,9 @@ def status(*, output: str) -> None:
         click.echo("No sandbox is up. Start one with: respread sandbox up")
 
 
-@sandbox.command()
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which one to stop.")
-@click.option("--all", "everything", is_flag=True, help="Stop all of them.")
+@sandbox.command(context_settings=ENVIRONMENT)
+@option("--name", default=DEFAULT_NAME, show_default=True, help="Which one to stop.")
+@option("--all", "everything", is_flag=True, help="Stop all of them.")
 def down(*, name: str, everything: bool) -> None:
     """Stop a sandbox; nothing of it is left behind."""
     with _errors_for_people():
@@ -103,18 +106,12 @@ def down(*, name: str, everything: bool) -> None:
         click.echo("No sandbox is up.")
 
 
-class SandboxFailure(click.ClickException):
-    """An error that is printed as one line, or as the lines its author wrote."""
-
-    exit_code = 2
-
-
 @contextlib.contextmanager
 def _errors_for_people() -> Iterator[None]:
     try:
         yield
     except SandboxError as error:
-        raise SandboxFailure(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 def _show_how_to_use(started: NamedSandbox, version: str, took_seconds: float) -> None:
