@@ -1,0 +1,86 @@
+"""An API server that answers as it is told to: for what a real one can't be brought to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+
+from respread.eviction.requests import Requests
+
+Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class StubApiServer:
+    """Answers each request by what `answers` has for its method and path, and remembers the requests."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], Answering] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+
+    def on(self, method: str, path: str, answer: Answering) -> None:
+        """Answer requests of a method whose path ends like this."""
+        self.answers[method, path] = answer
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.method, request.path))
+        self.bodies.append(await request.json() if request.can_read_body else None)
+        for (method, path), answer in self.answers.items():
+            if request.method == method and request.path.endswith(path):
+                return await answer(request)
+        return web.json_response({"kind": "Status", "message": "not found", "details": {"kind": "pods"}}, status=404)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Requests]:
+        """Serve, and yield requests to it."""
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self.handle)
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        try:
+            async with ApiClient(Configuration(host=f"http://{host}:{port}")) as client:
+                yield Requests(client)
+        finally:
+            await runner.cleanup()
+
+
+def answering(body: Any = None, *, status: int = 200, headers: dict[str, str] | None = None) -> Answering:
+    """Answer with JSON, or with text where the body is a string."""
+
+    async def answer(_: web.Request) -> web.StreamResponse:
+        if isinstance(body, str):
+            return web.Response(text=body, status=status, headers=headers, content_type="text/html")
+        return web.json_response(body, status=status, headers=headers)
+
+    return answer
+
+
+async def dropping(request: web.Request) -> web.StreamResponse:
+    """Take the request and close the connection without a word."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def hanging(_: web.Request) -> web.StreamResponse:
+    """Take the request and never answer."""
+    await asyncio.sleep(3600)
+    return web.Response()
+
+
+async def truncating(request: web.Request) -> web.StreamResponse:
+    """Answer with half of what the header announces."""
+    response = web.StreamResponse(status=201, headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"kind":"Status"')
+    assert request.transport is not None
+    request.transport.abort()
+    return response

@@ -1,0 +1,276 @@
+"""Every answer of the real Eviction API that can be provoked, and what each does to pods and budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.eviction_api import EvictionApi, Gate
+from respread.planning.held import Held
+from respread.sandbox import Sandbox
+from tests.integration.eviction_cluster import EvictionCluster, with_requests
+from tests.processes import wait_until
+
+
+@pytest.fixture
+def cluster(api_sandbox: Sandbox) -> EvictionCluster:
+    return EvictionCluster(api_sandbox)
+
+
+def evict(
+    cluster: EvictionCluster, pod: Pod, *, gate: Gate = lambda: None, kubeconfig: Path | None = None, **options: Any
+) -> Answer | Held:
+    return with_requests(
+        kubeconfig or cluster.sandbox.kubeconfig,
+        lambda requests: EvictionApi(requests).evict(pod, gate=gate, **options),
+    )
+
+
+def answer(cluster: EvictionCluster, pod: Pod, **options: Any) -> Answer:
+    found = evict(cluster, pod, **options)
+    assert isinstance(found, Answer)
+    return found
+
+
+class TestAccepted:
+    """201: the pod is deleted, and its budget, if it has a say, has one disruption less."""
+
+    def test_without_a_budget(self, cluster: EvictionCluster) -> None:
+        assert answer(cluster, cluster.add_pod("a")) == Answer(result=EvictionResult.EVICTED)
+        assert not cluster.exists("a")
+
+    def test_within_a_budget(self, cluster: EvictionCluster) -> None:
+        cluster.add_budget(disruptionsAllowed=2)
+        assert answer(cluster, cluster.add_pod("a")).evicted
+        status = cluster.budget_status()
+        assert status["disruptionsAllowed"] == 1
+        assert list(status["disruptedPods"]) == ["a"]
+
+    @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+    def test_pods_that_no_budget_has_a_say_in(self, cluster: EvictionCluster, phase: str) -> None:
+        cluster.add_budget(disruptionsAllowed=0)
+        cluster.add_budget("another", disruptionsAllowed=0)
+        assert answer(cluster, cluster.add_pod("a", phase=phase)).evicted
+        assert not cluster.exists("a")
+
+    def test_a_selector_that_selects_everything_and_one_that_is_absent(self, cluster: EvictionCluster) -> None:
+        cluster.add_budget("nothing", spec={"selector": None}, disruptionsAllowed=0)
+        assert answer(cluster, cluster.add_pod("a")).evicted
+        cluster.add_budget("everything", spec={"selector": {}}, disruptionsAllowed=0)
+        assert answer(cluster, cluster.add_pod("b")).result is EvictionResult.HELD_BY_BUDGET
+
+    def test_unready_pods_of_a_budget_that_always_lets_them_go(self, cluster: EvictionCluster) -> None:
+        always = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
+        cluster.add_budget(spec=always, disruptionsAllowed=0, currentHealthy=0)
+        assert answer(cluster, cluster.add_pod("a", ready=False)).evicted
+
+    @pytest.mark.parametrize("policy", [None, "IfHealthyBudget"])
+    def test_unready_pods_of_a_healthy_budget(self, cluster: EvictionCluster, policy: str | None) -> None:
+        cluster.add_budget(
+            spec={"unhealthyPodEvictionPolicy": policy}, disruptionsAllowed=0, currentHealthy=2, desiredHealthy=2
+        )
+        assert answer(cluster, cluster.add_pod("a", ready=False)).evicted
+        assert "disruptedPods" not in cluster.budget_status()
+
+    def test_the_grace_period_is_the_pods_own_or_ours(self, cluster: EvictionCluster) -> None:
+        for name, ours, lasts in (("own", None, 77), ("ours", 5, 5), ("none", 0, None)):
+            pod = cluster.add_pod(name, grace_period_seconds=77)
+            assert answer(cluster, pod, grace_period_seconds=ours).evicted
+            if lasts is None:
+                assert not cluster.exists(name)
+            else:
+                found = cluster.request("GET", f"/api/v1/{{}}/pods/{name}")
+                assert found["metadata"]["deletionGracePeriodSeconds"] == lasts
+                conditions = {each["type"] for each in found["status"]["conditions"]}
+                assert "DisruptionTarget" in conditions
+
+    def test_a_dry_run_evaluates_budgets_and_changes_nothing(self, cluster: EvictionCluster) -> None:
+        cluster.add_budget(disruptionsAllowed=1)
+        pod = cluster.add_pod("a")
+        assert answer(cluster, pod, dry_run=True).evicted
+        assert cluster.exists("a")
+        assert cluster.budget_status()["disruptionsAllowed"] == 1
+        assert answer(cluster, pod).evicted
+        assert answer(cluster, cluster.add_pod("b"), dry_run=True).result is EvictionResult.HELD_BY_BUDGET
+
+
+class TestRefused:
+    """Whatever the reason, the pod is left where it is and no disruption is taken off the budget."""
+
+    @pytest.fixture
+    def refused(self, cluster: EvictionCluster) -> Any:
+        def check(name: str, **options: Any) -> tuple[EvictionResult, Reason | None, str, float | None]:
+            before = cluster.request("GET", "/apis/policy/v1/{}/poddisruptionbudgets")["items"]
+            found = answer(cluster, cluster.pod(name), **options)
+            assert cluster.request("GET", "/apis/policy/v1/{}/poddisruptionbudgets")["items"] == before
+            assert cluster.exists(name)
+            assert not found.may_have_evicted
+            return found.result, found.held.reason if found.held else None, found.message, found.retry_after_seconds
+
+        return check
+
+    def test_a_budget_without_disruptions(self, cluster: EvictionCluster, refused: Any) -> None:
+        cluster.add_budget(disruptionsAllowed=0, currentHealthy=2)
+        cluster.add_pod("a")
+        result, reason, message, retry_after = refused("a")
+        assert (result, reason, retry_after) == (EvictionResult.HELD_BY_BUDGET, Reason.HELD_BY_BUDGET, None)
+        assert "The disruption budget web needs 2 healthy pods and has 2 currently" in message
+
+    def test_unready_pods_of_a_budget_that_is_not_healthy(self, cluster: EvictionCluster, refused: Any) -> None:
+        cluster.add_budget(disruptionsAllowed=0, currentHealthy=1, desiredHealthy=2)
+        cluster.add_pod("a", ready=False)
+        assert refused("a")[0] is EvictionResult.HELD_BY_BUDGET
+
+    def test_a_budget_that_the_controller_has_not_caught_up_with(self, cluster: EvictionCluster, refused: Any) -> None:
+        cluster.add_budget(disruptionsAllowed=3)
+        cluster.request("PATCH", "/apis/policy/v1/{}/poddisruptionbudgets/web", {"spec": {"minAvailable": 1}})
+        cluster.add_pod("a")
+        result, reason, message, retry_after = refused("a")
+        assert (result, reason, retry_after) == (
+            EvictionResult.BUDGET_OUT_OF_DATE,
+            Reason.BUDGET_OUT_OF_DATE,
+            10,
+        )
+        assert "still being processed" in message
+
+    def test_two_budgets(self, cluster: EvictionCluster, refused: Any) -> None:
+        cluster.add_budget("one", disruptionsAllowed=3)
+        cluster.add_budget("two", disruptionsAllowed=3)
+        cluster.add_pod("a")
+        assert refused("a")[:2] == (EvictionResult.OVERLAPPING_BUDGETS, Reason.OVERLAPPING_BUDGETS)
+
+    def test_a_budget_with_too_many_disrupted_pods(self, cluster: EvictionCluster, refused: Any) -> None:
+        disrupted = {f"pod-{number}": "2026-11-21T09:00:00Z" for number in range(2001)}
+        cluster.add_budget(disruptionsAllowed=3, disruptedPods=disrupted)
+        cluster.add_pod("a")
+        result, reason, message, _ = refused("a")
+        assert (result, reason) == (EvictionResult.BUDGET_REFUSED, Reason.HELD_BY_BUDGET)
+        assert "DisruptedPods map too big" in message
+
+    def test_two_thousand_disrupted_pods_are_not_too_many(self, cluster: EvictionCluster) -> None:
+        disrupted = {f"pod-{number}": "2026-11-21T09:00:00Z" for number in range(2000)}
+        cluster.add_budget(disruptionsAllowed=3, disruptedPods=disrupted)
+        assert answer(cluster, cluster.add_pod("a")).evicted
+
+    def test_rights_that_are_missing(self, cluster: EvictionCluster, refused: Any) -> None:
+        account = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
+        cluster.sandbox.api.request("POST", account, {"metadata": {"name": "reader"}})
+        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+        rbac = "/apis/rbac.authorization.k8s.io/v1/{}"
+        cluster.request("POST", f"{rbac}/roles", {"metadata": {"name": "reader"}, "rules": rules})
+        binding = {
+            "metadata": {"name": "reader"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+            "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": cluster.namespace}],
+        }
+        cluster.request("POST", f"{rbac}/rolebindings", binding)
+        cluster.add_pod("a")
+        kubeconfig = cluster.sandbox.kubeconfig_for_service_account(cluster.namespace, "reader")
+        wait_until(lambda: cluster.may(kubeconfig, "get", "pods"), "the role to take effect")
+        result, reason, message, _ = refused("a", kubeconfig=kubeconfig)
+        assert (result, reason) == (EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED)
+        assert 'cannot create resource "pods/eviction"' in message
+
+    def test_credentials_that_are_wrong(self, cluster: EvictionCluster, refused: Any, tmp_path: Path) -> None:
+        cluster.add_pod("a")
+        config = cluster.sandbox.kubeconfig.read_text(encoding="utf-8")
+        wrong = tmp_path / "kubeconfig"
+        lines = [
+            line.partition("token:")[0] + "token: wrong" if "token:" in line else line for line in config.splitlines()
+        ]
+        wrong.write_text("\n".join(lines), encoding="utf-8")
+        assert refused("a", kubeconfig=wrong)[:2] == (EvictionResult.UNAUTHORIZED, Reason.EVICTION_REFUSED)
+
+
+class TestGone:
+    """There is nothing to evict any more, and no budget is touched to find that out."""
+
+    def test_a_pod_that_is_not_there(self, cluster: EvictionCluster) -> None:
+        pod = cluster.add_pod("a")
+        cluster.request("DELETE", "/api/v1/{}/pods/a")
+        found = answer(cluster, pod)
+        assert found.result is EvictionResult.GONE
+        assert found.held is None
+
+    def test_a_namespace_that_is_not_there(self, cluster: EvictionCluster) -> None:
+        pod = msgspec.structs.replace(cluster.add_pod("a"), namespace="there-is-no-such-namespace")
+        assert answer(cluster, pod).result is EvictionResult.GONE
+
+    def test_a_pod_that_is_being_deleted(self, cluster: EvictionCluster) -> None:
+        pod = cluster.add_pod("a", finalizer=True)
+        cluster.request("DELETE", "/api/v1/{}/pods/a")
+        found = answer(cluster, pod)
+        assert found.result is EvictionResult.GONE
+        assert "being deleted since 20" in found.message
+
+    def test_another_pod_of_that_name_costs_the_budget_nothing(self, cluster: EvictionCluster) -> None:
+        cluster.add_budget()
+        before = cluster.add_pod("a")
+        cluster.request("DELETE", "/api/v1/{}/pods/a")
+        after = cluster.add_pod("a")
+        found = answer(cluster, before)
+        assert found.result is EvictionResult.CHANGED
+        assert after.uid in found.message
+        assert cluster.exists("a")
+        assert cluster.budget_status()["disruptionsAllowed"] == 1
+
+
+class TestBetweenReadingAndEvicting:
+    """What happens at the last moment: the gate is where a test can make it happen."""
+
+    def test_the_pod_is_replaced_by_a_namesake(self, cluster: EvictionCluster) -> None:
+        cluster.add_budget()
+        pod = cluster.add_pod("a")
+
+        def replace() -> None:
+            cluster.request("DELETE", "/api/v1/{}/pods/a")
+            cluster.add_pod("a")
+
+        found = answer(cluster, pod, gate=replace)
+        assert found.result is EvictionResult.CHANGED
+        assert "the UID in the precondition" in found.message
+        assert cluster.exists("a")
+        # this is why the pod is read first: the budget has lost a disruption for nothing
+        assert cluster.budget_status()["disruptionsAllowed"] == 0
+
+    def test_the_pod_goes(self, cluster: EvictionCluster) -> None:
+        pod = cluster.add_pod("a")
+        found = answer(cluster, pod, gate=lambda: cluster.request("DELETE", "/api/v1/{}/pods/a") and None)
+        assert found.result is EvictionResult.GONE
+
+    def test_the_namespace_is_being_deleted(self, cluster: EvictionCluster) -> None:
+        cluster.add_budget()
+        pod = cluster.add_pod("a")
+        cluster.sandbox.api.request("DELETE", f"/api/v1/namespaces/{cluster.namespace}")
+        found = answer(cluster, pod)
+        assert found.result is EvictionResult.NAMESPACE_TERMINATING
+        assert found.held is not None
+        assert found.held.reason is Reason.NAMESPACE_TERMINATING
+        assert cluster.exists("a")
+
+    def test_a_closed_gate_sends_nothing(self, cluster: EvictionCluster) -> None:
+        closed = Held(Reason.NOT_LEADING, "somebody else leads")
+        assert evict(cluster, cluster.add_pod("a"), gate=lambda: closed) is closed
+        assert cluster.exists("a")
+
+    def test_no_time_left_is_no_time_at_all(self, cluster: EvictionCluster) -> None:
+        found = answer(cluster, cluster.add_pod("a"), time_left=lambda: 0.0)
+        # the least time there is may or may not be enough, and nobody waits for ever
+        assert found.result in {EvictionResult.EVICTED, EvictionResult.UNKNOWN}
+
+
+def test_a_server_that_is_not_there(cluster: EvictionCluster, tmp_path: Path) -> None:
+    config = cluster.sandbox.kubeconfig.read_text(encoding="utf-8")
+    nowhere = tmp_path / "kubeconfig"
+    nowhere.write_text(config.replace(cluster.sandbox.server, "https://127.0.0.1:1"), encoding="utf-8")
+    found = answer(cluster, cluster.add_pod("a"), kubeconfig=nowhere)
+    assert found.result is EvictionResult.UNREACHABLE
+    assert not found.may_have_evicted
+    assert found.held is not None
+    assert found.held.reason is Reason.API_UNAVAILABLE
