@@ -28,8 +28,8 @@ class _Owner(msgspec.Struct, gc=False, rename="camel"):
 class Interning:
     """Tables of parts that objects share; what nobody uses any more leaves them by itself.
 
-    Parts are looked up by the bytes they were sent as, so that what is known need not be read again; and by what they
-    say, where bytes that are new turn out to say the same.
+    Parts are looked up by the bytes they were sent as, so that what is known need not be read again; and by the hash of
+    what they say, where bytes that are new turn out to say the same.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Interning:
     )
 
     def __init__(self) -> None:
-        self._labels: WeakValueDictionary[tuple[tuple[str, str], ...], Labels] = WeakValueDictionary()
+        self._labels: WeakValueDictionary[int, Labels] = WeakValueDictionary()
         self._labels_by_bytes: WeakValueDictionary[bytes, Labels] = WeakValueDictionary()
         self._owners: WeakValueDictionary[tuple[str, str, str, str], OwnerReference] = WeakValueDictionary()
         self._owners_by_bytes: WeakValueDictionary[bytes, OwnerReference] = WeakValueDictionary()
@@ -57,10 +57,10 @@ class Interning:
         """Return the one map that holds these labels (or annotations)."""
         if not labels:
             return _NO_LABELS
-        key = tuple(sorted(labels.items()))
-        kept = self._labels.get(key)
-        if kept is None:
-            kept = self._labels[key] = Map({sys.intern(name): sys.intern(value) for name, value in key})
+        made: Labels = Map({sys.intern(name): sys.intern(value) for name, value in labels.items()})
+        kept = self._labels.get(hash(made))
+        if kept is None or kept != made:
+            kept = self._labels[hash(made)] = made
         return kept
 
     def labels_of(self, raw: msgspec.Raw) -> Labels:
@@ -72,13 +72,14 @@ class Interning:
         content = bytes(raw)
         if not content:
             return _NO_LABELS
-        kept = self._labels_by_bytes.get(content)
+        digest = _digest(content)
+        kept = self._labels_by_bytes.get(digest)
         if kept is None:
             try:
                 kept = self.labels(self._decode_labels(content))
             except msgspec.DecodeError as error:
                 raise field_error_of(error).within("metadata.labels") from error
-            self._labels_by_bytes[content] = kept
+            self._labels_by_bytes[digest] = kept
         return kept
 
     def controller(self, raw: msgspec.Raw) -> OwnerReference | None:
@@ -117,7 +118,7 @@ class Interning:
     def keep_spec(self, content: bytes, spec: PodSpec) -> PodSpec:
         """Return the one spec that is equal to this, from now on for this content as well."""
         kept = self._specs.get(hash(spec))
-        if kept != spec:
+        if kept is None or kept != spec:
             kept = self._specs[hash(spec)] = spec
         self._specs_by_bytes[_digest(content)] = kept
         return kept
