@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Final
 
-import msgspec
+from respread.telemetry.health import Check, MonotonicClock
 
-
-class KindHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How the watch of one kind stands."""
-
-    kind: str
-    """The plural name of the resource."""
-    synced: bool
-    """Whether a complete list has arrived since the start."""
-    problem: str
-    """What keeps it from being listed or watched now, for the person who can change it; empty if nothing does."""
-    age_seconds: float
-    """Since the last page, event or bookmark; since the start if there was none."""
-    idle_seconds: float
-    """Since anything was last heard or asked."""
+IDLE_LIMIT_SECONDS: Final = 180
+"""More than twice what a watch may be silent before it is begun anew."""
+SILENCE_LIMIT_SECONDS: Final = 900
 
 
 class WatchHealth:
@@ -28,7 +18,7 @@ class WatchHealth:
 
     __slots__ = ("_asked", "_clock", "_heard", "_kinds", "_problems", "_synced")
 
-    def __init__(self, kinds: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kinds: Iterable[str], clock: MonotonicClock = time.monotonic) -> None:
         """Start with every kind unheard.
 
         Args:
@@ -52,18 +42,20 @@ class WatchHealth:
         """Note that a request for a kind is being made."""
         self._asked[kind] = self._clock()
 
+    def answered(self, kind: str) -> None:
+        """Note that a request was granted, so that whatever hindered the kind does no more."""
+        self._problems.pop(kind, None)
+
     def heard(self, kind: str) -> None:
-        """Note that a page, an event or a bookmark has come, so that whatever hindered the kind does no more."""
+        """Note that a page, an event or a bookmark has come."""
         self._heard[kind] = self._clock()
-        if kind in self._problems:
-            del self._problems[kind]
 
     def listed(self, kind: str) -> None:
         """Note that a complete list of a kind has been taken over."""
         self._synced |= {kind}
 
     def hindered(self, kind: str, problem: str) -> None:
-        """Note what keeps a kind from being listed or watched; it is what readiness says until something is heard."""
+        """Note what keeps a kind from being listed or watched; it is what readiness says until a request is granted."""
         self._problems[kind] = problem
 
     @property
@@ -83,24 +75,25 @@ class WatchHealth:
         now = self._clock()
         return {kind: now - heard for kind, heard in self._heard.items()}
 
-    def report(self) -> tuple[KindHealth, ...]:
-        """Return how every kind stands."""
-        now = self._clock()
+    def sync_checks(self) -> tuple[Check, ...]:
+        """Return for each kind whether it is known completely: what readiness is made of."""
         return tuple(
-            KindHealth(
-                kind=kind,
-                synced=kind in self._synced,
-                problem=self._problems.get(kind, ""),
-                age_seconds=now - self._heard[kind],
-                idle_seconds=now - max(self._heard[kind], self._asked[kind]),
-            )
+            Check(f"sync-{kind}", kind in self._synced and not problem, problem or "not listed yet")
             for kind in self._kinds
+            for problem in (self._problems.get(kind, ""),)
         )
 
-    def stuck(self, limit_seconds: float) -> tuple[str, ...]:
-        """Return the kinds of which nothing was heard nor even asked for so long.
+    def watch_checks(self) -> tuple[Check, ...]:
+        """Return for each kind whether its watch is alive: what liveness is made of.
 
-        While the API server can't be reached it is asked again and again, and a restart would not help; but a kind that
-        nobody asks for any more has lost its watcher, and only a restart brings it back.
+        A kind that nobody even asks for any more has lost its watcher, and only a restart brings it back. One that is
+        asked for again and again in vain has not, so it is given longer: the API server may be down.
         """
-        return tuple(each.kind for each in self.report() if each.idle_seconds > limit_seconds)
+        now = self._clock()
+        checks: list[Check] = []
+        for kind in self._kinds:
+            silent, idle = now - self._heard[kind], now - max(self._heard[kind], self._asked[kind])
+            message = f"nothing heard for {silent:.0f} s, nothing asked for {idle:.0f} s"
+            passed = silent <= SILENCE_LIMIT_SECONDS and idle <= IDLE_LIMIT_SECONDS
+            checks.append(Check(f"watch-{kind}", passed, message))
+        return tuple(checks)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import kopf
 
 from respread.handlers.access import ClusterAccess
+from respread.handlers.garbage import relax_garbage_collection
 from respread.handlers.installed import wait_until_installed
 from respread.handlers.intake import Intake
 from respread.handlers.registry import make_registry
@@ -51,6 +52,7 @@ async def run_operator(
     on_signal = (stop if signalled is None else signalled).set
     _listen_for_signals(on_signal)
     quieten_kopf()
+    relax_garbage_collection()
     policy_kinds = [feed.kind for feed in intake.feeds if feed.kind in POLICY_KINDS]
     if not await _before(stop, wait_until_installed(policy_kinds, access, intake.health)):
         return

@@ -126,6 +126,8 @@ class _Translator:
             elif response.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
                 await self._hold(wire, response)
             else:
+                if response.status == HTTPStatus.OK:
+                    wire.feed.health.answered(kind.resource)
                 return response
 
     async def _identify(self, request: aiohttp.ClientRequest) -> None:

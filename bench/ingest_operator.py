@@ -1,0 +1,100 @@
+"""The process that is measured: the operator's edge, with nothing behind it.
+
+It writes one JSON line with its figures when every kind is synced, and then one for each line it reads: a number of
+events to wait for, counted from its start. It ends by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import prometheus_client
+import uvloop
+
+from respread.handlers.access import load_access
+from respread.handlers.health import WatchHealth
+from respread.handlers.intake import Intake
+from respread.handlers.operator import run_operator
+from respread.handlers.resources import watched_kinds
+from respread.telemetry.logs import LogLevel, configure_logging
+from respread.telemetry.metrics import Metrics
+
+_POLL_SECONDS = 0.02
+
+
+class _Measured:
+    """The edge, and its figures."""
+
+    def __init__(self) -> None:
+        self._import_cpu_seconds = time.process_time()
+        self._registry = prometheus_client.CollectorRegistry()
+        metrics = Metrics.create(self._registry, version="bench")
+        health = WatchHealth(kind.resource for kind in watched_kinds())
+        self.metrics = metrics
+        self.intake = Intake(health=health, metrics=metrics)
+
+    @property
+    def events(self) -> int:
+        """How many events have been applied."""
+        return int(self._registry.get_sample_value("respread_event_apply_seconds_count") or 0)
+
+    @property
+    def lists(self) -> int:
+        """How often pods have been listed after the first time."""
+        return int(self._registry.get_sample_value("respread_watch_relists_total", {"kind": "pods"}) or 0)
+
+    def report(self, seconds: float) -> None:
+        """Write the figures as they are now."""
+        figures = {
+            "seconds": seconds,
+            "cpu_seconds": time.process_time(),
+            "import_cpu_seconds": self._import_cpu_seconds,
+            "peak_mib": _status_mib("VmHWM"),
+            "resident_mib": _status_mib("VmRSS"),
+            "events": self.events,
+            "relists": self.lists,
+            "objects": self.intake.object_counts(),
+        }
+        print(json.dumps(figures), flush=True)
+
+
+def _status_mib(field: str) -> float:
+    # Not getrusage: its greatest resident size begins with that of the process that started this one.
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    kib = next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    return int(kib) / 1024
+
+
+async def _answer(measured: _Measured) -> None:
+    while not measured.intake.health.synced:
+        await measured.intake.changes.wait()
+    measured.report(0)
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := await lines.readline():
+        start, first = time.monotonic(), measured.events
+        until = int(line)
+        while measured.events < until:
+            if measured.events == first:
+                start = time.monotonic()
+            await asyncio.sleep(_POLL_SECONDS)
+        measured.report(time.monotonic() - start)
+
+
+async def _run() -> None:
+    measured = _Measured()
+    load = partial(load_access, kubeconfig=sys.argv[1])
+    answering = asyncio.create_task(_answer(measured))
+    await run_operator(measured.intake, measured.metrics, access=load(), load_access=load, stop=asyncio.Event())
+    answering.cancel()
+
+
+if __name__ == "__main__":
+    configure_logging(sys.stderr, level=LogLevel.WARNING)
+    uvloop.run(_run())
