@@ -1,4 +1,4 @@
-"""Looking at processes that a test did not start itself, from outside."""
+"""Waiting for things, and looking at processes that a test did not start itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_until_dead(pids: Iterable[int], *, seconds: float = 10) -> None:
+def wait_until_dead(pids: Iterable[int], *, seconds: float = 30) -> None:
     """Wait until none of the processes runs any more."""
     left = set(pids)
 
@@ -27,10 +27,10 @@ def wait_until_dead(pids: Iterable[int], *, seconds: float = 10) -> None:
     wait_until(all_dead, lambda: f"processes {left} to end", seconds=seconds)
 
 
-def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = 10) -> None:
-    """Wait for something to become true; it is asked fifty times a second."""
+def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = 60) -> None:
+    """Wait for something to become true; it is asked twenty times a second."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
-        time.sleep(0.02)
+        time.sleep(0.05)

@@ -55,7 +55,7 @@ def test_up_prints_what_works_when_typed(respread: Respread) -> None:
     (kubeconfig,) = re.findall(r"^  export KUBECONFIG=(.+)$", up.stdout, re.MULTILINE)
     (sandbox,) = running()
     typed = ["get", "nodes", "-L", "topology.kubernetes.io/zone", "--no-headers"]
-    environment = {"KUBECONFIG": shlex.split(kubeconfig)[0]}
+    environment = {"KUBECONFIG": shlex.split(kubeconfig)[0], "HOME": str(sandbox.directory)}
     nodes = subprocess.run([sandbox.kubectl, *typed], env=environment, capture_output=True, text=True, check=True)
     assert re.findall(r"^(\S+)\s+Ready .* (\S+)$", nodes.stdout, re.MULTILINE) == [
         ("node-a1", "zone-a"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from respread.sandbox import Sandbox
+from tests.processes import wait_until as wait_until  # noqa: PLC0414  # how a re-export is marked for mypy
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
@@ -84,15 +84,6 @@ def pods_per_domain(sandbox: Sandbox, namespace: str, app: str, topology_key: st
         if "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
             counts[nodes[pod["spec"]["nodeName"]][topology_key]] += 1
     return dict(counts)
-
-
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60) -> None:
-    """Wait for something to become true; it is asked ten times a second."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s for {what}")
-        time.sleep(0.1)
 
 
 def wait_for_ready_pods(sandbox: Sandbox, namespace: str, app: str, count: int, *, seconds: float = 60) -> None:
