@@ -1,0 +1,1 @@
+"""The demo: a real control plane, Deployments scaled down, and the operator restoring their spread, live."""

@@ -1,0 +1,134 @@
+"""`respread demo`: the spread of a real cluster being restored, to watch."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from respread.cli.demo.screen import Screen
+from respread.cli.demo.story import Ending, Story
+from respread.cli.demo.world import MOST_REPLICAS, World
+from respread.cli.domain_bars import OVER, WITHIN
+from respread.cli.errors import CommandError
+from respread.cli.options import ENVIRONMENT, option
+from respread.cli.output import make_console
+from respread.sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+
+NODES, ZONES = 12, 3
+_STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+@click.command(context_settings={**ENVIRONMENT, "auto_envvar_prefix": "RESPREAD_DEMO"})
+@option(
+    "--deployments",
+    type=click.IntRange(1, 200),
+    default=40,
+    show_default=True,
+    help="How many Deployments to scale down.",
+)
+@option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Decides to how many pods each is scaled down; which pods that takes, Kubernetes decides anew each time.",
+)
+@option(
+    "--patience",
+    "patience_seconds",
+    type=click.FloatRange(min=1),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the operator may take.",
+)
+@option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
+@click.pass_context
+def demo(ctx: click.Context, *, deployments: int, seed: int, patience_seconds: float, no_color: bool) -> None:
+    """Watch the spread being restored on a real control plane.
+
+    Starts etcd, kube-apiserver, the scheduler and the controller manager on this machine, with simulated nodes in
+    three zones; deploys and scales down; then runs the operator with exactly the rights that manifests/ gives it, and
+    counts its evictions against the fewest possible. Everything it starts is stopped at the end, also on Ctrl-C. The
+    first time, the control plane is built from its Go modules, which takes some minutes.
+
+    Exit code: 0 if in the end every constraint holds, no pod is Pending and the evictions were the fewest possible, 1
+    if not, 2 for an error.
+    """
+    console = make_console(no_color=no_color)
+    world = World.make(deployments, seed)
+    screen = Screen(console, most_pods=deployments * MOST_REPLICAS)
+    begun = time.monotonic()
+    try:
+        with _ended_by_signals():
+            binaries = Binaries.find_or_build()
+            with _sandbox(screen, binaries) as sandbox:
+                ending = Story(sandbox, world, screen, patience_seconds=patience_seconds).tell()
+    except SandboxError as error:
+        raise CommandError(str(error)) from error
+    _tell_the_end(console, screen, ending, time.monotonic() - begun)
+    ctx.exit(1 if ending.missing else 0)
+
+
+@contextmanager
+def _sandbox(screen: Screen, binaries: Binaries) -> Iterator[Sandbox]:
+    with screen.step("Starting a Kubernetes control plane …") as step:
+        sandbox = Sandbox.start(SandboxOptions(nodes=NODES, zones=ZONES), binaries=binaries)
+        version = sandbox.api.get("/version")["gitVersion"]
+        step.result = f"Started Kubernetes {version} in a sandbox: {NODES} simulated nodes in {ZONES} zones"
+    with sandbox:
+        yield sandbox
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and a closed terminal end the demo as Ctrl-C does, with everything stopped."""
+
+    def end(number: int, _frame: types.FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _STOPPED_BY}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds: float) -> None:
+    before, after = ending.before, ending.after
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
+    for heading in ("", "BEFORE", "AFTER"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for name, was, now in (
+        ("zone constraints violated", len(before.violated_zones), len(after.violated_zones)),
+        ("worst skew over zones", before.worst_skew, after.worst_skew),
+        ("hostname constraints violated", len(before.violated_hosts), len(after.violated_hosts)),
+        ("pods Pending", before.pending, after.pending),
+    ):
+        table.add_row(name, str(was), str(now))
+    screen.say()
+    console.print(table)
+    screen.say()
+    screen.say(
+        f"[bold]{after.evicted} evictions[/], counted on the pods themselves; the fewest possible are "
+        f"[bold]{before.fewest_evictions}[/]."
+    )
+    missing = ending.missing
+    if missing:
+        screen.say(f"[{OVER}]Not as it should be: {'; '.join(missing)}.[/]")
+    else:
+        restored = "" if ending.restored_seconds is None else f" {ending.restored_seconds:.0f} s after its start"
+        screen.say(
+            f"[{WITHIN}]Every constraint holds{restored}, no pod is Pending, and nothing else was moved.[/] All of it "
+            f"took {took_seconds:.0f} s; everything that was started is stopped."
+        )

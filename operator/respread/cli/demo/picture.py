@@ -1,0 +1,90 @@
+"""How the demo's pods are spread at one moment, and what that says: worked out here from nothing but the pods.
+
+None of it is the operator's: what checks should not be what is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from respread.cli.demo.world import MAX_SKEW
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods of the demo's namespace at one moment."""
+
+    per_zone: Mapping[str, Mapping[str, int]]
+    """Deployment, zone, number of pods that are not being deleted; every Deployment and every zone is there."""
+    per_host: Mapping[str, Mapping[str, int]]
+    pods: int
+    """That are not being deleted."""
+    ready: int
+    pending: int
+    """Without a node."""
+    terminating: int
+    evicted: int
+    """Pods evicted through the Eviction API since the count was begun."""
+    otherwise_deleted: int
+    """Pods deleted in any other way since then."""
+
+    @property
+    def violated_zones(self) -> tuple[str, ...]:
+        """Deployments whose zone constraint does not hold."""
+        return violated(self.per_zone)
+
+    @property
+    def violated_hosts(self) -> tuple[str, ...]:
+        """Deployments whose hostname constraint does not hold."""
+        return violated(self.per_host)
+
+    @property
+    def worst_skew(self) -> int:
+        """The largest skew over zones."""
+        return max((skew(counts) for counts in self.per_zone.values()), default=0)
+
+    @property
+    def fewest_evictions(self) -> int:
+        """The least number of evictions that make all zone constraints hold."""
+        return sum(fewest_evictions(list(counts.values())) for counts in self.per_zone.values())
+
+    @property
+    def zone_totals(self) -> dict[str, int]:
+        """All pods of each zone."""
+        totals: dict[str, int] = {}
+        for counts in self.per_zone.values():
+            for zone, pods in counts.items():
+                totals[zone] = totals.get(zone, 0) + pods
+        return totals
+
+    def settled(self, pods: int) -> bool:
+        """Whether there are exactly so many pods, all Ready, and none is on its way out."""
+        return self.pods == self.ready == pods and not self.terminating
+
+
+def violated(counts: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """Return the Deployments with more skew than they may have."""
+    return tuple(name for name, domains in counts.items() if skew(domains) > MAX_SKEW)
+
+
+def skew(counts: Mapping[str, int]) -> int:
+    """Return the most pods of any domain minus the fewest."""
+    return max(counts.values(), default=0) - min(counts.values(), default=0)
+
+
+def fewest_evictions(counts: Sequence[int], max_skew: int = MAX_SKEW) -> int:
+    """Return the least number of pods to move until no domain has more than maxSkew pods more than another.
+
+    In the end every domain has between `low` and `low + max_skew` pods, for some `low`. Whatever is above that has to
+    move out and whatever is missing has to move in, and a move does one of each: the larger sum is what it takes. It is
+    enough too: moves from the domains above, then from the fullest, to those below, then to the emptiest.
+    """
+    return min(
+        max(
+            sum(max(0, count - low - max_skew) for count in counts),
+            sum(max(0, low - count) for count in counts),
+        )
+        for low in range(max(counts, default=0) + 1)
+        if low * len(counts) <= sum(counts) <= (low + max_skew) * len(counts)
+    )

@@ -1,0 +1,111 @@
+"""What the demo deploys: Deployments with the constraints of the concept page, and a policy for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import msgspec
+
+from respread.api.policy import API_VERSION, NAMESPACE_NAME_LABEL
+from respread.sandbox import SandboxApi
+
+ZONE: Final = "topology.kubernetes.io/zone"
+HOSTNAME: Final = "kubernetes.io/hostname"
+MAX_SKEW: Final = 1
+NAMESPACE: Final = "demo"
+POLICY: Final = "demo"
+REPLICAS: Final = 12
+FEWEST_REPLICAS, MOST_REPLICAS = 4, 7
+"""What each Deployment is scaled down to, at random."""
+_PARALLEL_REQUESTS: Final = 8
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """The Deployments by name, each with the number of replicas that it is scaled down to."""
+
+    replicas_after: dict[str, int]
+
+    @classmethod
+    def make(cls, deployments: int, seed: int) -> World:
+        """Return as many Deployments as asked for; the same seed makes the same numbers."""
+        dice = random.Random(seed)  # noqa: S311 - numbers to be repeated, not to be secret
+        digits = len(str(deployments))
+        names = [f"app-{number:0{digits}}" for number in range(1, deployments + 1)]
+        return cls(replicas_after={name: dice.randint(FEWEST_REPLICAS, MOST_REPLICAS) for name in names})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The Deployments' names."""
+        return tuple(self.replicas_after)
+
+    def deploy(self, api: SandboxApi) -> None:
+        """Create the Deployments; their pods come later."""
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+        with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
+            list(pool.map(lambda name: api.request("POST", path, deployment(name)), self.names))
+
+    def scale_down(self, api: SandboxApi) -> Iterator[None]:
+        """Scale the Deployments down, one a step."""
+        for name, replicas in self.replicas_after.items():
+            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}/scale"
+            api.request("PATCH", path, {"spec": {"replicas": replicas}})
+            yield
+
+
+def deployment(name: str) -> dict[str, Any]:
+    """Return a Deployment whose pods have to be spread over zones, and had better be over hosts."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": REPLICAS,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "app",
+                            "image": "simulated",
+                            "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+                        }
+                    ],
+                    "topologySpreadConstraints": [
+                        _constraint(ZONE, "DoNotSchedule", labels),
+                        _constraint(HOSTNAME, "ScheduleAnyway", labels),
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _constraint(topology_key: str, when_unsatisfiable: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "maxSkew": MAX_SKEW,
+        "topologyKey": topology_key,
+        "whenUnsatisfiable": when_unsatisfiable,
+        "labelSelector": {"matchLabels": labels},
+    }
+
+
+def policy() -> dict[str, Any]:
+    """Return a policy that evicts, and waits for less than a person would want on a cluster of their own."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ClusterRebalancePolicy",
+        "metadata": {"name": POLICY},
+        "spec": {
+            "mode": "Enforce",
+            "priority": 100,
+            "namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: NAMESPACE}},
+            "quietPeriod": "2s",
+            "victims": {"minAge": "1s"},
+            "limits": {"inFlight": 5, "inFlightPerNamespace": 5},
+        },
+    }
