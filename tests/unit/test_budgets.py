@@ -140,6 +140,11 @@ def test_why_a_budget_holds_a_pod(of: PodDisruptionBudget, reason: Reason, words
     assert words in why.message
 
 
+def test_two_thousand_disrupted_pods_are_not_too_many() -> None:
+    full = budget(allowed=5, disrupted_pods=Map({f"pod-{n}": NOW for n in range(2000)}))
+    assert ledger(full).verdict(web("a")) == Needs(ObjectKey("default", "web"), 5)
+
+
 def test_two_budgets_hold_a_pod_for_good_and_are_named() -> None:
     why = held(ledger(budget("b", allowed=9), budget("a", allowed=9)).verdict(web("a")))
     assert why.reason == Reason.OVERLAPPING_BUDGETS
@@ -207,6 +212,14 @@ class TestInFlight:
     def test_a_pod_that_was_not_ready_took_nothing(self) -> None:
         unready = web("a", ready=False)
         assert self.allowed(budget(allowed=1), (unready, *self.pods[1:]), unready) == 1
+
+    def test_pods_that_are_ready_again_help_only_when_the_budget_has_seen_them(self) -> None:
+        before_d_was_ready = budget(allowed=1, current_healthy=3, desired_healthy=2, expected_pods=4)
+        assert self.allowed(before_d_was_ready, self.pods, web("a")) == 0
+
+    def test_pods_that_are_not_ready_any_more_are_not_counted_on(self) -> None:
+        of_five = budget(allowed=3, current_healthy=5, desired_healthy=2, expected_pods=5)
+        assert self.allowed(of_five, (*self.pods, web("e", ready=False)), web("a")) == 1
 
     def test_the_reader_is_told(self) -> None:
         books = ledger(budget(allowed=1), pods=self.pods[:3], in_flight=(web("a"),))
