@@ -22,13 +22,14 @@ ACCOUNT = "system:serviceaccount:respread-system:respread"
 def install(sandbox: Sandbox) -> None:
     """Apply crds/ and manifests/, and wait until policies can be created."""
     sandbox.apply(REPOSITORY / "crds")
-    sandbox.kubectl("wait", "--for=condition=Established", "crd", "-l", "app.kubernetes.io/name=respread")
+    kinds = [f"crd/{plural}.respread.dev" for plural in ("rebalancepolicies", "clusterrebalancepolicies")]
+    sandbox.kubectl("wait", "--for=condition=Established", *kinds)
     sandbox.kubectl("apply", "-k", str(REPOSITORY / "manifests" / "base"))
 
 
 def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[str, Any]:
     """A ClusterRebalancePolicy that comes before the default one and waits for nothing."""
-    hurried = {"mode": mode, "priority": 1, "quietPeriod": "0s", "victims": {"minAge": "0s"}}
+    hurried = {"mode": mode, "priority": 1, "quietPeriod": "1ms", "victims": {"minAge": "0s"}}
     return {
         "apiVersion": "respread.dev/v1alpha1",
         "kind": "ClusterRebalancePolicy",
@@ -90,16 +91,17 @@ class OperatorProcess:
     def _is_ready(self) -> bool:
         try:
             return "readyz check passed" in self.get("/readyz?verbose")
-        except (OSError, LookupError):
+        except (OSError, ValueError):
             return False
 
     def _address(self) -> str:
-        return next(line["address"] for line in self.lines() if line["event"].startswith("Serving"))
+        (address,) = [line["address"] for line in self.lines() if line["event"].startswith("Serving")]
+        return str(address)
 
 
 def requests(sandbox: Sandbox) -> list[dict[str, Any]]:
     """Return what the operator asked of the API server, as the audit log has it."""
-    entries = [json.loads(line) for line in sandbox.audit_log.read_text().splitlines() if ACCOUNT in line]
+    entries = [json.loads(line) for line in sandbox.files.audit_log.read_text().splitlines() if ACCOUNT in line]
     return [entry for entry in entries if entry["user"]["username"] == ACCOUNT]
 
 
@@ -108,7 +110,7 @@ def evictions(sandbox: Sandbox) -> list[dict[str, Any]]:
     return [
         entry
         for entry in requests(sandbox)
-        if entry["objectRef"].get("subresource") == "eviction" and entry["responseStatus"]["code"] == 201
+        if entry.get("objectRef", {}).get("subresource") == "eviction" and entry["responseStatus"]["code"] == 201
     ]
 
 
