@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tests.integration.workloads import (
 
 
 @pytest.fixture
-def one_zone(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Iterator[Sandbox]:
+def one_zone(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
     """A cluster with Respread installed and nodes in zone-a only: more zones come later."""
     sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
     install(sandbox)
