@@ -1,0 +1,19 @@
+"""What a watcher of the cluster would know, read in one go."""
+
+from __future__ import annotations
+
+import json
+
+from respread.cluster.decode import KINDS, Decoder
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.sandbox import Sandbox
+
+
+def take_snapshot(sandbox: Sandbox) -> ClusterSnapshot:
+    """List every kind there is."""
+    state, decoder = ClusterState(), Decoder()
+    for resource, kind in KINDS.items():
+        page = decoder.decode_page(resource, json.dumps(sandbox.api.get(kind.path)).encode())
+        assert page.errors == []
+        state.replace(resource, page.items)
+    return state.snapshot
