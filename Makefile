@@ -44,6 +44,9 @@ check-static: setup ## Lint, types and layers.
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
 
+conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder: other data than the project's).
+	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
+
 bench-ingest: setup ## What it costs to know 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
 	@$(BIN)/python -m bench.ingest $(ARGS)
 

@@ -1,0 +1,272 @@
+"""What a cluster's scheduler is configured to do: the parts of a KubeSchedulerConfiguration that filters depend on.
+
+The configuration can't be read from the API: it is a file of the scheduler's, and so a setting of Respread's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+import yaml
+from immutables import Map
+
+from respread.api.maps import decode_map
+from respread.cluster.pod import NodeSelector, TopologySpreadConstraint
+from respread.cluster.selectors import SelectorError, requirement
+from respread.scheduling.verdict import PLUGINS, Plugin
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+SYSTEM_DEFAULT_CONSTRAINTS: Final = (
+    TopologySpreadConstraint(3, "kubernetes.io/hostname", "ScheduleAnyway"),
+    TopologySpreadConstraint(5, "topology.kubernetes.io/zone", "ScheduleAnyway"),
+)
+"""What the scheduler adds to pods without constraints of their own where it is not told otherwise (KEP 1258)."""
+
+_OTHER_PLUGINS: Final = frozenset(
+    {
+        "DefaultBinder",
+        "DefaultPreemption",
+        "DynamicResources",
+        "GangScheduling",
+        "ImageLocality",
+        "NodeDeclaredFeatures",
+        "NodeResourcesBalancedAllocation",
+        "PodGroupPodsCount",
+        "PrioritySort",
+        "SchedulingGates",
+    }
+)
+"""Plugins of the scheduler itself that filter nothing, or only what is answered with `Unknown` anyhow."""
+
+
+_T = TypeVar("_T")
+
+
+class ConfigurationError(ValueError):
+    """A configuration that a scheduler would not start with; the message names the field."""
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one scheduler, by its name, does differently from others."""
+
+    default_constraints: tuple[TopologySpreadConstraint, ...] = SYSTEM_DEFAULT_CONSTRAINTS
+    """For pods without constraints of their own; without selectors, which come from Services and owners."""
+    system_defaults: bool = True
+    """Whether those are the built-in ones, which don't ask nodes to have all the topology keys."""
+    added_affinity: NodeSelector | None = None
+    """What nodes must satisfy besides each pod's own affinity."""
+    plugins: frozenset[Plugin] = frozenset(PLUGINS)
+    """The filters that are on."""
+    ignored_resources: frozenset[str] = frozenset()
+    """Extended resources that NodeResourcesFit leaves out."""
+    ignored_resource_groups: frozenset[str] = frozenset()
+    """Prefixes of such resources, as `example.com`."""
+    unknown: tuple[str, ...] = ()
+    """What the profile has that may filter nodes by rules that Respread does not know."""
+
+    @property
+    def has_hard_defaults(self) -> bool:
+        """Whether pods may get DoNotSchedule constraints that are not their own."""
+        return any(each.when_unsatisfiable == "DoNotSchedule" for each in self.default_constraints)
+
+    def ignores_resource(self, name: str) -> bool:
+        """Tell whether NodeResourcesFit leaves an extended resource out."""
+        prefix, slash, _ = name.partition("/")
+        if not slash or prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io"):
+            return False
+        return name in self.ignored_resources or prefix in self.ignored_resource_groups
+
+
+class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedulers of a cluster."""
+
+    profiles: Map[str, Profile] = Map({DEFAULT_SCHEDULER: Profile()})
+    """By scheduler name."""
+    keeps_namespace_selectors: bool = False
+    """The quirk of 1.36.3 (kubernetes#141526): a namespaceSelector of only NotIn and DoesNotExist requirements in the
+    pod's own affinity terms stands for every namespace, instead of those it chooses."""
+
+
+class _Reference(msgspec.Struct):
+    name: str = ""
+
+
+class _PluginSet(msgspec.Struct):
+    enabled: list[_Reference] | None = None
+    disabled: list[_Reference] | None = None
+
+
+class _Plugins(msgspec.Struct, rename="camel"):
+    multi_point: _PluginSet = msgspec.field(default_factory=_PluginSet)
+    pre_filter: _PluginSet = msgspec.field(default_factory=_PluginSet)
+    filter: _PluginSet = msgspec.field(default_factory=_PluginSet)
+
+
+class _PluginConfig(msgspec.Struct):
+    name: str = ""
+    args: dict[str, Any] | None = None
+
+
+class _Profile(msgspec.Struct, rename="camel"):
+    scheduler_name: str = DEFAULT_SCHEDULER
+    plugins: _Plugins | None = None
+    plugin_config: list[_PluginConfig] | None = None
+
+
+class _Extender(msgspec.Struct, rename="camel"):
+    url_prefix: str = ""
+    filter_verb: str = ""
+
+
+class _Configuration(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    profiles: list[_Profile] | None = None
+    extenders: list[_Extender] | None = None
+
+
+class _SpreadArgs(msgspec.Struct, rename="camel"):
+    default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    defaulting_type: Literal["System", "List", ""] = ""
+
+
+class _AddedAffinity(msgspec.Struct):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _AffinityArgs(msgspec.Struct, rename="camel"):
+    added_affinity: _AddedAffinity | None = None
+
+
+class _FitArgs(msgspec.Struct, rename="camel"):
+    ignored_resources: list[str] | None = None
+    ignored_resource_groups: list[str] | None = None
+
+
+def read_configuration(text: str, *, keeps_namespace_selectors: bool = False) -> SchedulerConfiguration:
+    """Read a KubeSchedulerConfiguration.
+
+    Args:
+        text: the YAML file that the scheduler is started with.
+        keeps_namespace_selectors: see `SchedulerConfiguration`.
+
+    Raises:
+        ConfigurationError: it is none, or the scheduler would not accept it; fields that decide nothing here are not
+            looked at.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"the scheduler's configuration is not YAML: {error}") from error
+    wire = _converted(document, "", _Configuration)
+    if wire.kind != "KubeSchedulerConfiguration" or wire.api_version != API_VERSION:
+        raise ConfigurationError(
+            f"kind and apiVersion must be KubeSchedulerConfiguration and {API_VERSION}, not {wire.kind!r} and "
+            f"{wire.api_version!r}"
+        )
+    extenders = tuple(f"extender {each.url_prefix}" for each in wire.extenders or () if each.filter_verb)
+    profiles: dict[str, Profile] = {}
+    for position, each in enumerate(wire.profiles or [_Profile()]):
+        if each.scheduler_name in profiles:
+            raise ConfigurationError(f"profiles[{position}].schedulerName: {each.scheduler_name!r} is there twice")
+        profiles[each.scheduler_name] = _profile(each, f"profiles[{position}]", extenders)
+    return SchedulerConfiguration(profiles=Map(profiles), keeps_namespace_selectors=keeps_namespace_selectors)
+
+
+def spread_profile(arguments: Mapping[str, Any], path: str = "") -> Profile:
+    """Return the profile that differs from the default only in PodTopologySpread's arguments.
+
+    Args:
+        arguments: PodTopologySpreadArgs, as decoded from YAML or JSON.
+        path: where they are, for messages.
+
+    Raises:
+        ConfigurationError: the scheduler would not accept them.
+    """
+    system_defaults, constraints = _spread_defaults(arguments, path)
+    return Profile(system_defaults=system_defaults, default_constraints=constraints)
+
+
+def _profile(wire: _Profile, path: str, extenders: tuple[str, ...]) -> Profile:
+    arguments: dict[str, tuple[Mapping[str, Any], str]] = {}
+    for position, each in enumerate(wire.plugin_config or ()):
+        at = f"{path}.pluginConfig[{position}]"
+        if each.name in arguments:
+            raise ConfigurationError(f"{at}.name: {each.name!r} is configured twice")
+        arguments[each.name] = (each.args or {}, f"{at}.args")
+    system_defaults, constraints = _spread_defaults(*arguments.get("PodTopologySpread", ({}, "")))
+    affinity = _converted(*arguments.get("NodeAffinity", ({}, "")), _AffinityArgs).added_affinity
+    fit = _converted(*arguments.get("NodeResourcesFit", ({}, "")), _FitArgs)
+    plugins, unknown = _plugins(wire.plugins or _Plugins())
+    return Profile(
+        default_constraints=constraints,
+        system_defaults=system_defaults,
+        added_affinity=None if affinity is None else affinity.required,
+        plugins=plugins,
+        ignored_resources=frozenset(fit.ignored_resources or ()),
+        ignored_resource_groups=frozenset(fit.ignored_resource_groups or ()),
+        unknown=unknown + extenders,
+    )
+
+
+def _spread_defaults(arguments: Mapping[str, Any], path: str) -> tuple[bool, tuple[TopologySpreadConstraint, ...]]:
+    spread = _converted(arguments, path, _SpreadArgs)
+    constraints = spread.default_constraints or ()
+    if spread.defaulting_type != "List":
+        if constraints:
+            raise ConfigurationError(f"{path}.defaultConstraints: there may be none unless defaultingType is List")
+        return True, SYSTEM_DEFAULT_CONSTRAINTS
+    seen: set[tuple[str, str]] = set()
+    for position, constraint in enumerate(constraints):
+        at = f"{path}.defaultConstraints[{position}]"
+        _check(constraint, at)
+        if (constraint.topology_key, constraint.when_unsatisfiable) in seen:
+            raise ConfigurationError(f"{at}: topologyKey and whenUnsatisfiable are the same as of another constraint")
+        seen.add((constraint.topology_key, constraint.when_unsatisfiable))
+    return False, constraints
+
+
+def _check(constraint: TopologySpreadConstraint, path: str) -> None:
+    if constraint.max_skew <= 0:
+        raise ConfigurationError(f"{path}.maxSkew: must be more than 0, not {constraint.max_skew}")
+    if constraint.label_selector is not None:
+        raise ConfigurationError(f"{path}.labelSelector: there must be none, selectors come from Services and owners")
+    try:
+        requirement(constraint.topology_key, "Exists")
+    except SelectorError as error:
+        raise ConfigurationError(f"{path}.topologyKey: {error}") from error
+
+
+def _plugins(wire: _Plugins) -> tuple[frozenset[Plugin], tuple[str, ...]]:
+    enabled = _after(wire.filter, _after(wire.multi_point, PLUGINS))
+    foreign = [
+        name
+        for name in (*enabled, *_names(wire.pre_filter.enabled))
+        if name not in PLUGINS and name not in _OTHER_PLUGINS
+    ]
+    unknown = [f"plugin {name}" for name in foreign]
+    unknown.extend(f"preFilter without {name}" for name in _names(wire.pre_filter.disabled))
+    return frozenset(plugin for plugin in PLUGINS if plugin in enabled), tuple(dict.fromkeys(unknown))
+
+
+def _after(change: _PluginSet, before: Iterable[str]) -> list[str]:
+    disabled = set(_names(change.disabled))
+    kept = [] if "*" in disabled else [name for name in before if name not in disabled]
+    return [*kept, *(name for name in _names(change.enabled) if name not in kept)]
+
+
+def _names(references: Iterable[_Reference] | None) -> list[str]:
+    return [each.name for each in references or ()]
+
+
+def _converted(document: object, path: str, wanted: type[_T]) -> _T:
+    try:
+        return msgspec.convert(document, wanted, dec_hook=decode_map)
+    except msgspec.ValidationError as error:
+        message, at, inner = str(error).rpartition(" - at `$")
+        field = f"{path}{inner.rstrip('`')}" if at else path
+        raise ConfigurationError(f"{field.removeprefix('.') or 'the document'}: {message or error}") from error

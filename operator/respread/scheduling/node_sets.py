@@ -1,0 +1,42 @@
+"""Sets of nodes, as the bits of one integer: bit n is the node in slot n.
+
+Python's integers are of any length, and work on them is a few machine words at a time. So what every rule says of 5,000
+nodes is put together in microseconds, which no loop over nodes could do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import compress, count
+from typing import TypeAlias, TypeVar
+
+NodeSet: TypeAlias = int
+
+_T = TypeVar("_T")
+_BITS = bytes.maketrans(b"01", b"\x00\x01")
+_ONE = ord("1")
+
+
+def node_set(slots: Iterable[int]) -> NodeSet:
+    """Return the set of the nodes in these slots."""
+    each = slots if isinstance(slots, Sequence) else tuple(slots)
+    if not each:
+        return 0
+    digits = bytearray(b"0") * (max(each) + 1)
+    for slot in each:
+        digits[-1 - slot] = _ONE
+    return int(digits, 2)
+
+
+def slots_of(nodes: NodeSet) -> list[int]:
+    """Return the slots of a set's nodes, ascending."""
+    return list(compress(count(), _bits(nodes)))
+
+
+def members(nodes: NodeSet, of: Sequence[_T]) -> list[_T]:
+    """Return the entries of a list, one for each slot, that belong to a set's nodes."""
+    return list(compress(of, _bits(nodes)))
+
+
+def _bits(nodes: NodeSet) -> bytes:
+    return bin(nodes)[:1:-1].encode().translate(_BITS)

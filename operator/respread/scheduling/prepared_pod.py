@@ -1,0 +1,173 @@
+"""A pod to be placed, and all that can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from respread.cluster.pod import Pod
+from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.filters import Filter
+from respread.scheduling.inter_pod_affinity import InterPodAffinity
+from respread.scheduling.node_sets import NodeSet, members, slots_of
+from respread.scheduling.pod_topology_spread import HardConstraint, PodTopologySpread
+from respread.scheduling.topology_spread_constraints import ConstraintsInForce
+from respread.scheduling.topology_spread_score import SpreadScores, spread_scores
+from respread.scheduling.verdict import PLUGINS, Plugin, Rejection, Unknown
+
+_SETTLED: Final[frozenset[Plugin]] = frozenset(
+    {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "VolumeZone"}
+)
+"""Filters whose answers no step of a plan changes."""
+_COSTLY: Final[tuple[Plugin, ...]] = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding")
+"""Filters that look at nodes one by one, and so are asked about those that are left."""
+
+
+class PreparedPod:
+    """Where a pod may go as the view stands: it may be asked again after every step of the view."""
+
+    __slots__ = ("_changing", "_constraints", "_filters", "_settled", "_view", "pod", "unknown")
+
+    def __init__(
+        self,
+        *,
+        view: ClusterView,
+        pod: Pod,
+        unknown: Unknown | None,
+        filters: Sequence[Filter],
+        constraints: Callable[[], ConstraintsInForce],
+    ) -> None:
+        """Make one; `Predictor.prepare` does.
+
+        Args:
+            view: the cluster.
+            pod: any of those that all this holds for.
+            unknown: why nothing can be proven.
+            filters: that have something to say, in the scheduler's order.
+            constraints: returns the pod's topology spread constraints in force.
+        """
+        self._view = view
+        self.pod = pod
+        self.unknown = unknown
+        """Why it can't be said where the pod may go; None if it can."""
+        self._filters = tuple(filters)
+        self._constraints = constraints
+        self._settled = view.table.every
+        for each in self._filters:
+            if each.plugin in _SETTLED:
+                self._settled = each.admit(self._settled)
+        quick = [each for each in self._filters if each.plugin not in _SETTLED and each.plugin not in _COSTLY]
+        self._changing = (*quick, *(each for each in self._filters if each.plugin in _COSTLY))
+
+    # Which nodes
+
+    def admitted(self, *, spread: bool = True) -> NodeSet:
+        """Return the nodes that all filters let the pod onto, even if something is unknown.
+
+        Args:
+            spread: whether PodTopologySpread is among them.
+        """
+        nodes = self._settled
+        for each in self._changing:
+            if not nodes:
+                break
+            if spread or each.plugin != "PodTopologySpread":
+                nodes = each.admit(nodes)
+        return nodes
+
+    def feasible_nodes(self, *, spread: bool = True) -> list[str]:
+        """Return the names of the nodes that the pod certainly may go to: none if something is unknown.
+
+        Args:
+            spread: whether PodTopologySpread is asked.
+        """
+        if self.unknown is not None:
+            return []
+        return members(self.admitted(spread=spread), self._view.table.names)
+
+    def fits(self, node: str, *, spread: bool = True) -> bool:
+        """Tell whether the pod certainly may go to a node.
+
+        Args:
+            node: its name; one that doesn't exist is none to go to.
+            spread: whether PodTopologySpread is asked.
+        """
+        slot = self._view.table.slot_of.get(node)
+        if slot is None or self.unknown is not None or not self._settled >> slot & 1:
+            return False
+        return all(each.reject(slot) is None for each in self._changing if spread or each.plugin != "PodTopologySpread")
+
+    # Why not others
+
+    def first_rejection(self, node: str) -> Rejection | None:
+        """Return what the first filter that refuses a node says, as the scheduler would; None if none does.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        slot = self._view.table.slot_of[node]
+        return next((no for each in self._filters if (no := each.reject(slot)) is not None), None)
+
+    def rejections(self, node: str) -> tuple[Rejection, ...]:
+        """Return what every filter that refuses a node says, in the scheduler's order.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        slot = self._view.table.slot_of[node]
+        found = [no for each in self._filters if (no := each.reject(slot)) is not None]
+        return tuple(sorted(found, key=lambda rejection: PLUGINS.index(rejection.plugin)))
+
+    # What the answers depend on
+
+    @property
+    def hard_constraints(self) -> Sequence[HardConstraint]:
+        """The DoNotSchedule constraints in force, with their live counts."""
+        return next((each.constraints for each in self._filters if isinstance(each, PodTopologySpread)), ())
+
+    @property
+    def constraints(self) -> ConstraintsInForce:
+        """The topology spread constraints in force."""
+        return self._constraints()
+
+    @property
+    def depends_on_pods(self) -> bool:
+        """Whether other pods' comings and goings matter in other ways than by what they take of a node.
+
+        They do through pod affinity, theirs or the pod's own, and claims that one pod at a time may use.
+        """
+        return any(
+            each.plugin == "VolumeRestrictions" or (isinstance(each, InterPodAffinity) and each.depends_on_pods)
+            for each in self._filters
+        )
+
+    # Which of them is wanted most
+
+    def scores(self, nodes: NodeSet) -> SpreadScores | None:
+        """Return PodTopologySpread's scores, all other nodes being infeasible; None where there is nothing to score."""
+        view = self._view
+        return spread_scores(view.table, view.pods, self.pod, self.constraints, nodes)
+
+    def best_nodes(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes to which PodTopologySpread gives the most points: all, where it gives none.
+
+        Other scores may outweigh it, and above 100 nodes the scheduler looks only at some: these are likely, not sure.
+        """
+        scores = self.scores(nodes)
+        if scores is None or not scores.slots:
+            return nodes
+        most = max(scores.normalized)
+        best = 0
+        for slot, points in zip(scores.slots, scores.normalized, strict=True):
+            if points == most:
+                best |= 1 << slot
+        return best if most > 0 else nodes
+
+    def names(self, nodes: NodeSet) -> list[str]:
+        """Return the names of a set of nodes."""
+        return members(nodes, self._view.table.names)
+
+    def domains(self, nodes: NodeSet, key: str) -> frozenset[str]:
+        """Return the topology domains that nodes are in, for a key; those without it are in none."""
+        values = self._view.table.column(key).values
+        return frozenset(value for slot in slots_of(nodes) if (value := values[slot]) is not None)

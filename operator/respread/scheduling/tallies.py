@@ -1,0 +1,135 @@
+"""Counts of pods by node, and by topology domain, kept right while pods come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from respread.scheduling.node_sets import NodeSet
+from respread.scheduling.node_table import LabelColumn, NodeTable
+
+
+class Tally:
+    """How many pods of some kind each node has."""
+
+    __slots__ = ("by_domain", "counts")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        """By slot; never 0."""
+        self.by_domain: dict[tuple[str, NodeSet, bool], DomainCounts] = {}
+        """What is summed up by domain: see `domain_counts`."""
+
+    def change(self, slot: int, by: int) -> None:
+        """Count some pods more, or less, on a node."""
+        count = self.counts.get(slot, 0) + by
+        if count:
+            self.counts[slot] = count
+        else:
+            del self.counts[slot]
+        for domains in self.by_domain.values():
+            domains.change(slot, by)
+
+
+class DomainCounts:
+    """A tally summed up over the nodes of each domain, as far as nodes are eligible."""
+
+    __slots__ = ("_column", "_domain_of", "_minimum", "_occupied", "counts", "size", "version")
+
+    def __init__(self, tally: Tally, column: LabelColumn, domain_of: Sequence[str | None], size: int) -> None:
+        """Sum a tally up.
+
+        Args:
+            tally: the pods by node; it keeps the sums right from then on.
+            column: the topology key.
+            domain_of: by slot, the domain of each eligible node, and None for all others.
+            size: how many different domains those are.
+        """
+        self.counts: dict[str, int] = {}
+        """By domain; never 0."""
+        self.size = size
+        self.version = 0
+        """Changes whenever a count does."""
+        self._column = column
+        self._domain_of = domain_of
+        self._minimum: int | None = None
+        self._occupied: tuple[int, NodeSet] | None = None
+        for slot, count in tally.counts.items():
+            if (domain := domain_of[slot]) is not None:
+                self.counts[domain] = self.counts.get(domain, 0) + count
+
+    @property
+    def minimum(self) -> int:
+        """The least count over all eligible domains; 0 if there are none."""
+        if self._minimum is None:
+            self._minimum = min(self.counts.values()) if self.counts and len(self.counts) == self.size else 0
+        return self._minimum
+
+    def change(self, slot: int, by: int) -> None:
+        """Count some pods more, or less, on a node."""
+        domain = self._domain_of[slot]
+        if domain is None:
+            return
+        count = self.counts.get(domain, 0) + by
+        if count:
+            self.counts[domain] = count
+        else:
+            del self.counts[domain]
+        self.version += 1
+        self._minimum = None
+
+    def nodes_above(self, most: int) -> NodeSet:
+        """Return the nodes, eligible or not, of the domains that have more pods than this."""
+        nodes = 0
+        nodes_with = self._column.nodes_with
+        for domain, count in self.counts.items():
+            if count > most:
+                nodes |= nodes_with.get(domain, 0)
+        return nodes
+
+    def occupied_nodes(self) -> NodeSet:
+        """Return the nodes, eligible or not, of the domains that have any pods."""
+        if self._occupied is None or self._occupied[0] != self.version:
+            self._occupied = self.version, self.nodes_above(0)
+        return self._occupied[1]
+
+    def all_counts(self) -> dict[str, int]:
+        """Return the counts of all eligible domains, the empty ones included, sorted by domain."""
+        domains = {domain for domain in self._domain_of if domain is not None}
+        return {domain: self.counts.get(domain, 0) for domain in sorted(domains)}
+
+
+def domain_counts(
+    table: NodeTable, tally: Tally, key: str, eligible: NodeSet, *, keyless: bool = False
+) -> DomainCounts:
+    """Return a tally by the values of a topology key, over the eligible nodes that have it.
+
+    Args:
+        table: the nodes.
+        tally: the pods by node.
+        key: the topology key.
+        eligible: the nodes that count.
+        keyless: whether nodes without the key count too, as a domain called "".
+    """
+    at = (key, eligible, keyless)
+    if (found := tally.by_domain.get(at)) is None:
+        column = table.column(key)
+        domain_of, size = table.derived(("domains", *at), _domains(column, eligible, keyless=keyless))
+        found = tally.by_domain[at] = DomainCounts(tally, column, domain_of, size)
+    return found
+
+
+def _domains(
+    column: LabelColumn, eligible: NodeSet, *, keyless: bool
+) -> Callable[[], tuple[tuple[str | None, ...], int]]:
+    def derive() -> tuple[tuple[str | None, ...], int]:
+        if keyless:
+            domain_of = tuple(
+                (value or "") if eligible >> slot & 1 else None for slot, value in enumerate(column.values)
+            )
+        elif column.present & ~eligible:
+            domain_of = tuple(value if eligible >> slot & 1 else None for slot, value in enumerate(column.values))
+        else:
+            domain_of = tuple(column.values)
+        return domain_of, len(set(domain_of) - {None})
+
+    return derive

@@ -1,0 +1,48 @@
+"""What makes it impossible to say where a pod may go: the scheduler decides by something that is not known here."""
+
+from __future__ import annotations
+
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.claims import claims_with_names
+from respread.scheduling.configuration import Profile
+from respread.scheduling.topology_spread_constraints import ConstraintsInForce
+from respread.scheduling.verdict import Unknown
+
+
+def unknown_of(
+    pod: Pod, profile: Profile | None, snapshot: ClusterSnapshot, in_force: ConstraintsInForce
+) -> Unknown | None:
+    """Return the first thing that is not known, or None if everything is.
+
+    Args:
+        pod: to be placed.
+        profile: of its scheduler; None if the configuration has none of that name.
+        snapshot: of the cluster.
+        in_force: the pod's topology spread constraints.
+    """
+    spec = pod.spec
+    if profile is None:
+        return Unknown("schedulerName", f"the rules of the pod's scheduler, {spec.scheduler_name}, are not known")
+    if profile.unknown:
+        foreign = ", ".join(profile.unknown)
+        return Unknown("scheduler configuration", f"{spec.scheduler_name} has {foreign}, which may refuse any node")
+    if spec.has_scheduling_gates:
+        return Unknown("schedulingGates", "the pod is not scheduled until whoever set its scheduling gates lifts them")
+    if spec.has_resource_claims:
+        return Unknown("resourceClaims", "the pod has dynamic resources, and where they can be allocated is not known")
+    if spec.pinned_to_node and not pod.node_name:
+        return Unknown("DaemonSet", "the pod belongs on one node, and which one is not known")
+    return in_force.hard_unknown or _unknown_volume(pod, snapshot)
+
+
+def _unknown_volume(pod: Pod, snapshot: ClusterSnapshot) -> Unknown | None:
+    spec = pod.spec
+    if (spec.stateful_claims or spec.ephemeral_volumes) and not pod.name:
+        return Unknown("PersistentVolumeClaim", "the new pod gets claims of its own, which do not exist yet")
+    for name, _, claim in claims_with_names(snapshot, pod):
+        if claim is None:
+            return Unknown("PersistentVolumeClaim", f"the claim {name} does not exist, or is not known")
+        if not claim.bound:
+            return Unknown("PersistentVolumeClaim", f"claim {name} has no volume, and where it may get one is not known")
+    return None

@@ -1,0 +1,69 @@
+"""The volumes that pods of each node use, and which claims are in use at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from respread.cluster.meta import ObjectKey
+from respread.cluster.pod import Pod, PodSpec
+
+
+class AttachedVolumes(msgspec.Struct, frozen=True):
+    """The volumes of CSI drivers that the pods of one node use together."""
+
+    volumes: frozenset[tuple[str, str]]
+    """Driver and handle of each, once however many pods use it."""
+    by_driver: Counter[str]
+    error: str = ""
+    """Why the scheduler fails on this node when it counts them."""
+
+
+class VolumeUsage:
+    """Which pods of each node have volumes that matter to some filter."""
+
+    __slots__ = ("_pods", "attached", "claims")
+
+    def __init__(self) -> None:
+        self._pods: dict[int, dict[int, Pod]] = {}
+        self.claims: Counter[ObjectKey] = Counter()
+        """How many pods that have a node use each claim, those of `ephemeral` volumes aside."""
+        self.attached: dict[int, AttachedVolumes] = {}
+        """By slot, where `node_volume_limits` has worked it out; gone when the node's pods change."""
+
+    def take(self, slot: int, pod: Pod) -> None:
+        """Let a pod use its volumes on a node."""
+        self._pods.setdefault(slot, {})[id(pod)] = pod
+        self.attached.pop(slot, None)
+        for claim in pod.persistent_volume_claims:
+            self.claims[ObjectKey(pod.namespace, claim)] += 1
+
+    def give_back(self, slot: int, pod: Pod) -> None:
+        """Let a pod leave its volumes."""
+        pods = self._pods[slot]
+        del pods[id(pod)]
+        if not pods:
+            del self._pods[slot]
+        self.attached.pop(slot, None)
+        for claim in pod.persistent_volume_claims:
+            key = ObjectKey(pod.namespace, claim)
+            self.claims[key] -= 1
+            if not self.claims[key]:
+                del self.claims[key]
+
+    def pods(self, slot: int) -> Iterator[Pod]:
+        """Yield the pods of a node that have such volumes."""
+        yield from self._pods.get(slot, {}).values()
+
+    def slots(self) -> Iterator[int]:
+        """Yield the slots of the nodes that have such pods."""
+        yield from self._pods
+
+
+def has_volumes(spec: PodSpec) -> bool:
+    """Tell whether pods have volumes that matter to some filter."""
+    return bool(
+        spec.shared_claims or spec.stateful_claims or spec.ephemeral_volumes or spec.disks or spec.migrated_volumes
+    )

@@ -1,0 +1,231 @@
+"""What our filters, counts and scores say of a case, set against what the scheduler said."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from respread.cluster.decode import Decoder
+from respread.cluster.errors import DecodeError
+from respread.cluster.pod import Pod
+from respread.cluster.quantity import QuantityError, parse_quantity
+from respread.cluster.state import ClusterState
+from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.verdict import Rejection
+from tests.conformance.cases import Case, ExpectedHard, ExpectedSoft, QuantityRow
+
+WEIGHT_TOLERANCE = 1e-9
+
+
+class Difference(NamedTuple):
+    """One thing that is not as the scheduler has it."""
+
+    case: str
+    node: str
+    """Empty where it is not about a node."""
+    what: str
+    """A plugin, a count or a score."""
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        where = f"{self.case}, node {self.node}" if self.node else self.case
+        return f"{where}: {self.what}: expected {self.expected}, got {self.got}"
+
+
+class Judgement(NamedTuple):
+    """How a case came out."""
+
+    verdicts: int
+    """Nodes that were judged."""
+    wrong_verdicts: int
+    differences: tuple[Difference, ...]
+
+
+def judge(case: Case, *, keeps_namespace_selectors: bool = True) -> Judgement:
+    """Judge one case.
+
+    Args:
+        case: of any family.
+        keeps_namespace_selectors: whether the scheduler that made the data has the quirk of 1.36.3.
+    """
+    try:
+        prepared = _prepared(case, keeps_namespace_selectors=keeps_namespace_selectors)
+    except DecodeError as error:
+        refused = Difference(case.id, "", "decoding", "objects that the API server had accepted", str(error))
+        return Judgement(len(case.expected.nodes), len(case.expected.nodes), (refused,))
+    verdicts = list(_verdict_differences(case, prepared))
+    others = [
+        *_feasible_differences(case, prepared),
+        *_hard_differences(case, prepared),
+        *_soft_differences(case, prepared),
+    ]
+    return Judgement(len(case.expected.nodes), len({each.node for each in verdicts}), (*verdicts, *others))
+
+
+def _prepared(case: Case, *, keeps_namespace_selectors: bool) -> PreparedPod:
+    decoder, state = Decoder(), ClusterState()
+    for resource, objects in case.objects():
+        state.replace(resource, [decoder.decode_object(resource, bytes(each)) for each in objects])
+    pod = decoder.decode_object("pods", bytes(case.pod))
+    assert isinstance(pod, Pod)
+    configuration = SchedulerConfiguration(
+        profiles=SchedulerConfiguration().profiles.set(DEFAULT_SCHEDULER, _profile(case.config)),
+        keeps_namespace_selectors=keeps_namespace_selectors,
+    )
+    view = ClusterView(state.snapshot)
+    return Predictor(view, configuration, workloads_complete=True).prepare(pod)
+
+
+def _profile(config: dict[str, Any]) -> Profile:
+    fields = ("defaultingType", "defaultConstraints")
+    return spread_profile({field: config[field] for field in fields if field in config})
+
+
+def _verdict_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
+    for name, expected in case.expected.nodes.items():
+        rejections = {each.plugin: each for each in prepared.rejections(name)}
+        got: list[str] = [*rejections]
+        for plugin in [plugin for plugin in expected.rejected_by if plugin not in rejections]:
+            reasons = "; ".join(expected.reasons.get(plugin, ()))
+            yield Difference(case.id, name, plugin, f"a rejection ({reasons})", "none")
+        for plugin, rejection in rejections.items():
+            if plugin not in expected.rejected_by:
+                yield Difference(case.id, name, plugin, "no rejection", f"one ({rejection.message})")
+        if sorted(got) == sorted(expected.rejected_by) and got != expected.rejected_by:
+            yield Difference(case.id, name, "order", str(expected.rejected_by), str(got))
+        first = prepared.first_rejection(name)
+        if (None if first is None else first.plugin) != next(iter(got), None):
+            yield Difference(case.id, name, "first rejection", next(iter(got), "none"), str(first))
+        yield from _error_differences(case, name, rejections.values())
+
+
+def _error_differences(case: Case, name: str, rejections: Iterable[Rejection]) -> Iterator[Difference]:
+    for rejection in rejections:
+        if rejection.internal_error and rejection.plugin not in case.expected.errors:
+            yield Difference(case.id, name, rejection.plugin, "a rejection", f"an internal error ({rejection.message})")
+
+
+def _feasible_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
+    """Compare the answer about all nodes at once, and the quick one about each."""
+    expected = set(case.expected.feasible_nodes)
+    got = set(prepared.names(prepared.admitted()))
+    for name in sorted(expected ^ got):
+        yield Difference(case.id, name, "feasible", "yes" if name in expected else "no", "yes" if name in got else "no")
+    if prepared.unknown is None:
+        for name, node in case.expected.nodes.items():
+            if prepared.fits(name) != node.feasible:
+                yield Difference(case.id, name, "fits", str(node.feasible), str(not node.feasible))
+
+
+def _hard_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
+    got = [
+        ExpectedHard(
+            topology_key=each.constraint.topology_key,
+            max_skew=each.constraint.max_skew,
+            min_domains=each.constraint.min_domains,
+            node_affinity_policy=each.constraint.node_affinity_policy,
+            node_taints_policy=each.constraint.node_taints_policy,
+            selector=str(each.constraint.selector),
+            self_match=each.constraint.self_match,
+            counts=each.domains.all_counts(),
+            min_match_num=each.minimum,
+        )
+        for each in prepared.hard_constraints
+    ]
+    expected = case.expected.topology_spread.hard
+    if len(got) != len(expected):
+        yield Difference(case.id, "", "hard constraints", str(len(expected)), str(len(got)))
+        return
+    for position, (wanted, had) in enumerate(zip(expected, got, strict=True)):
+        yield from _field_differences(case, f"hard[{position}]", wanted, had)
+
+
+def _soft_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
+    expected = case.expected.topology_spread
+    scores = prepared.scores(prepared.admitted())
+    soft = () if scores is None else scores.constraints
+    if len(soft) != len(expected.soft):
+        yield Difference(case.id, "", "soft constraints", str(len(expected.soft)), str(len(soft)))
+        return
+    for position, (wanted, had) in enumerate(zip(expected.soft, soft, strict=True)):
+        got = ExpectedSoft(
+            topology_key=had.constraint.topology_key,
+            max_skew=had.constraint.max_skew,
+            node_affinity_policy=had.constraint.node_affinity_policy,
+            node_taints_policy=had.constraint.node_taints_policy,
+            selector=str(had.constraint.selector),
+            weight=wanted.weight if math.isclose(wanted.weight, had.weight, abs_tol=WEIGHT_TOLERANCE) else had.weight,
+            counts=dict(had.counts),
+        )
+        yield from _field_differences(case, f"soft[{position}]", wanted, got)
+    if scores is None:
+        return
+    ignored = prepared.names(scores.ignored)
+    if sorted(ignored) != sorted(expected.ignored_nodes or ()):
+        yield Difference(case.id, "", "ignored nodes", str(expected.ignored_nodes), str(ignored))
+    table = prepared.names
+    raw = dict.fromkeys(ignored, 0)
+    normalized = dict.fromkeys(ignored, 0)
+    for slot, raw_score, points in zip(scores.slots, scores.raw, scores.normalized, strict=True):
+        (name,) = table(1 << slot)
+        raw[name], normalized[name] = raw_score, points
+    for name, score in expected.scores.items():
+        if raw.get(name) != score.raw:
+            yield Difference(case.id, name, "raw score", str(score.raw), str(raw.get(name)))
+        if normalized.get(name) != score.normalized:
+            yield Difference(case.id, name, "normalized score", str(score.normalized), str(normalized.get(name)))
+    for name in sorted(raw.keys() - expected.scores.keys()):
+        yield Difference(case.id, name, "raw score", "none", str(raw[name]))
+
+
+def _field_differences(case: Case, where: str, expected: msgspec.Struct, got: msgspec.Struct) -> Iterator[Difference]:
+    for field in expected.__struct_fields__:
+        wanted, had = getattr(expected, field), getattr(got, field)
+        if field == "selector":
+            wanted, had = _requirements(wanted), _requirements(had)
+        if wanted != had:
+            yield Difference(case.id, "", f"{where}.{field}", str(wanted), str(had))
+
+
+def _requirements(selector: str) -> list[str]:
+    """Return a selector's requirements sorted, each once and `a in (b)` as `a=b`; the scheduler keeps repetitions."""
+    requirements = set()
+    for requirement in re.findall(r"[^,(]+(?:\([^)]*\))?", selector):
+        chosen = re.fullmatch(r"(\S+) (in|notin) \(([^)]*)\)", requirement)
+        if chosen is None:
+            requirements.add(requirement)
+            continue
+        values = sorted(set(chosen[3].split(",")))
+        single = chosen[2] == "in" and len(values) == 1
+        requirements.add(f"{chosen[1]}={values[0]}" if single else f"{chosen[1]} {chosen[2]} ({','.join(values)})")
+    return sorted(requirements)
+
+
+def judge_quantity(row: QuantityRow) -> Judgement:
+    """Judge how one quantity is read."""
+    try:
+        quantity = parse_quantity(row.quantity)
+    except QuantityError as error:
+        if row.error is not None:
+            return Judgement(1, 0, ())
+        return Judgement(1, 1, (Difference(repr(row.quantity), "", "reading", "a quantity", str(error)),))
+    if row.error is not None:
+        return Judgement(1, 1, (Difference(repr(row.quantity), "", "reading", row.error, str(quantity)),))
+    checks = (
+        ("canonical", row.canonical, str(quantity)),
+        ("isZero", row.is_zero, quantity.is_zero),
+        ("value", row.value, quantity.value if row.value is not None else None),
+        ("milliValue", row.milli_value, quantity.milli_value if row.milli_value is not None else None),
+    )
+    differences = tuple(
+        Difference(repr(row.quantity), "", name, str(wanted), str(had)) for name, wanted, had in checks if wanted != had
+    )
+    return Judgement(1, bool(differences), differences)
