@@ -128,11 +128,14 @@ class PrioritySink:
 
     def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, int]:
         """Read one PriorityClass."""
-        try:
-            wire = msgspec.convert(document, _WirePriorityClass)
-        except msgspec.ValidationError as error:
-            raise DecodeError(self._kind.resource, "", "", "", str(error)) from error
-        return ObjectKey("", wire.metadata.name), wire.value
+        resource = self._kind.resource
+        metadata, value = document.get("metadata"), document.get("value")
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        if not isinstance(name, str):
+            raise DecodeError(resource, "", "", "metadata.name", "every PriorityClass needs a name")
+        if type(value) is not int:
+            raise DecodeError(resource, "", name, "value", f"must be a whole number, not {value!r}")
+        return ObjectKey("", name), value
 
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all PriorityClasses."""
@@ -141,15 +144,6 @@ class PrioritySink:
     def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
         """Take over values, None for those of classes that are gone."""
         return self._store.apply(changes)
-
-
-class _WireName(msgspec.Struct):
-    name: str
-
-
-class _WirePriorityClass(msgspec.Struct):
-    metadata: _WireName
-    value: int
 
 
 def _decode_each(
