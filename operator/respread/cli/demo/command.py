@@ -17,7 +17,7 @@ from rich.table import Table
 from respread.cli.demo.screen import Screen
 from respread.cli.demo.story import Ending, Story
 from respread.cli.demo.world import MOST_REPLICAS, World
-from respread.cli.domain_bars import OVER, WITHIN
+from respread.cli.domain_bars import FAINT, OVER, WITHIN
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, option
 from respread.cli.output import make_console
@@ -82,7 +82,7 @@ def demo(ctx: click.Context, *, deployments: int, seed: int, patience_seconds: f
 @contextmanager
 def _sandbox(screen: Screen, binaries: Binaries) -> Iterator[Sandbox]:
     with screen.step("Starting a Kubernetes control plane …") as step:
-        sandbox = Sandbox.start(SandboxOptions(nodes=NODES, zones=ZONES), binaries=binaries)
+        sandbox = Sandbox.start(SandboxOptions(nodes=NODES, zones=ZONES, audit=True), binaries=binaries)
         version = sandbox.api.get("/version")["gitVersion"]
         step.result = f"Started Kubernetes {version} in a sandbox: {NODES} simulated nodes in {ZONES} zones"
     with sandbox:
@@ -120,15 +120,21 @@ def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds
     console.print(table)
     screen.say()
     screen.say(
-        f"[bold]{after.evicted} evictions[/], counted on the pods themselves; the fewest possible are "
-        f"[bold]{before.fewest_evictions}[/]."
+        f"[bold]{after.evicted}[/] evictions, counted on the pods and in the API server's audit log; the fewest "
+        f"possible: [bold]{before.fewest_evictions}[/]."
     )
     missing = ending.missing
     if missing:
         screen.say(f"[{OVER}]Not as it should be: {'; '.join(missing)}.[/]")
     else:
-        restored = "" if ending.restored_seconds is None else f" {ending.restored_seconds:.0f} s after its start"
+        restored = (
+            "" if ending.restored_seconds is None else f" {ending.restored_seconds:.0f} s after the operator's start"
+        )
         screen.say(
             f"[{WITHIN}]Every constraint holds{restored}, no pod is Pending, and nothing else was moved.[/] All of it "
             f"took {took_seconds:.0f} s; everything that was started is stopped."
+        )
+        screen.say(
+            f"[{FAINT}]To play with such a cluster: respread sandbox up. To see how your own is spread: respread skew; "
+            "it only reads.[/]"
         )

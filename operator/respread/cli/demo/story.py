@@ -10,8 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from respread.api.policy import GROUP, PLURALS
+from respread.cli.demo.audit import OperatorRequests, requests_of
 from respread.cli.demo.observer import PodObserver
-from respread.cli.demo.operator_process import OPERATOR_NAMESPACE, OperatorProcess, operator_process
+from respread.cli.demo.operator_process import (
+    OPERATOR_NAMESPACE,
+    SERVICE_ACCOUNT,
+    OperatorProcess,
+    operator_process,
+)
 from respread.cli.demo.picture import Picture
 from respread.cli.demo.screen import Screen
 from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, NAMESPACE, REPLICAS, World, policy
@@ -34,6 +40,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     restored_seconds: float | None
     """From the operator's start until every constraint held; None if they don't."""
     operator_exit_code: int
+    requests: OperatorRequests
 
     @property
     def missing(self) -> list[str]:
@@ -44,13 +51,17 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
             if violated:
                 found.append(f"the {key} constraint of {_listed(violated)} does not hold")
         if after.pending:
-            found.append(f"{_counted(after.pending, 'pod')} Pending")
+            found.append(f"{_are(after.pending, 'pod')} Pending")
         if after.ready < after.pods or after.terminating:
             found.append(f"{after.pods - after.ready} pods are not Ready and {after.terminating} are being deleted")
         if after.evicted != fewest:
-            found.append(f"{_counted(after.evicted, 'eviction')} made, and {fewest} would have done")
+            found.append(f"{_counted(after.evicted, 'eviction')}, and {fewest} would have done")
+        if after.evicted != self.requests.evictions:
+            found.append(f"the API server carried out {_counted(self.requests.evictions, 'eviction')} for the operator")
         if after.otherwise_deleted:
-            found.append(f"{_counted(after.otherwise_deleted, 'pod')} deleted otherwise than by an eviction")
+            found.append(f"{_are(after.otherwise_deleted, 'pod')} deleted otherwise than by an eviction")
+        if self.requests.refused:
+            found.append(f"the operator's rights do not cover {_listed(self.requests.refused)}")
         if self.operator_exit_code:
             found.append(f"the operator ended with exit code {self.operator_exit_code}")
         return found
@@ -138,7 +149,7 @@ class Story:
         screen.say()
         screen.say(
             f"[bold]Now the operator is started[/], as a process of its own with the rights of its ServiceAccount. At "
-            f"least {_counted(fewest, 'eviction')} needed."
+            f"least {_are(fewest, 'eviction')} needed."
         )
         sandbox.apply(json.dumps(policy()))
         screen.say(f"Its policy, for namespace {NAMESPACE}: {_in_a_line(policy()['spec'])}")
@@ -149,13 +160,18 @@ class Story:
             restored = self._follow(observer, operator, before, pods, begun)
             after = observer.picture()
             code = operator.stop()
-        return Ending(before=before, after=after, restored_seconds=restored, operator_exit_code=code)
+        return Ending(
+            before=before,
+            after=after,
+            restored_seconds=restored,
+            operator_exit_code=code,
+            requests=requests_of(f"{OPERATOR_NAMESPACE}:{SERVICE_ACCOUNT}", sandbox.audit_log),
+        )
 
     def _follow(
         self, observer: PodObserver, operator: OperatorProcess, before: Picture, pods: int, begun: float
     ) -> float | None:
         """Show what happens until nothing does any more; return after how many seconds the spread was restored."""
-        restored: float | None = None
         last, last_change = before, begun
         with self._screen.live() as live:
             while True:
@@ -166,7 +182,7 @@ class Story:
                 live.show(picture, self._eviction_line(picture, before.fewest_evictions))
                 holds = not picture.violated_zones and not picture.violated_hosts and picture.settled(pods)
                 if holds and now - last_change > QUIET_SECONDS:
-                    return last_change - begun if restored is None else restored
+                    return last_change - begun
                 if now - begun > self._patience_seconds:
                     return None
                 time.sleep(LOOK_EVERY_SECONDS)
@@ -174,15 +190,11 @@ class Story:
     def _skew_line(self, picture: Picture) -> str:
         violated = len(picture.violated_zones)
         style = "red" if violated else "green"
-        return (
-            f"[{style}]{violated} of {len(self._world.names)} zone constraints violated, worst skew "
-            f"{picture.worst_skew}[/]"
-        )
+        return f"[{style}]{violated} of {len(self._world.names)} zone constraints violated, worst skew {picture.worst_skew}[/]"
 
     def _eviction_line(self, picture: Picture, fewest: int) -> str:
         return (
-            f"{self._skew_line(picture)}; [bold]{picture.evicted}[/] evictions, at least {fewest} needed; "
-            f"{picture.pending} pods Pending"
+            f"{self._skew_line(picture)}; evictions: [bold]{picture.evicted}[/] of {fewest}; Pending: {picture.pending}"
         )
 
     def _wait(self, until: Callable[[], bool], what: str, seconds: float) -> None:
@@ -204,4 +216,8 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing} is" if number == 1 else f"{number} {thing}s are"
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _are(number: int, thing: str) -> str:
+    return f"{_counted(number, thing)} {'is' if number == 1 else 'are'}"

@@ -1,0 +1,61 @@
+"""What the API server wrote down about the operator's requests."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+
+import msgspec
+
+
+class OperatorRequests(msgspec.Struct, frozen=True):
+    """What it asked of the API server, as far as it matters here."""
+
+    evictions: int
+    """That were carried out."""
+    refused: tuple[str, ...]
+    """Requests that its rights did not cover, as verb and path, each once."""
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _Object(msgspec.Struct):
+    subresource: str = ""
+
+
+class _Answer(msgspec.Struct):
+    code: int = 0
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    user: _User = msgspec.field(default_factory=_User)
+    verb: str = ""
+    path: str = msgspec.field(default="", name="requestURI")
+    object_ref: _Object | None = None
+    response_status: _Answer | None = None
+
+
+def requests_of(service_account: str, audit_log: Path) -> OperatorRequests:
+    """Read the audit log.
+
+    Args:
+        service_account: its namespace and name, with a colon between.
+        audit_log: the file, a line of JSON a request.
+    """
+    user = f"system:serviceaccount:{service_account}"
+    evictions, refused = 0, dict[str, None]()
+    with audit_log.open("rb") as lines:
+        for line in lines:
+            if user.encode() not in line:
+                continue
+            entry = msgspec.json.decode(line, type=_Entry)
+            if entry.user.username != user or entry.response_status is None:
+                continue
+            code = entry.response_status.code
+            if code == HTTPStatus.CREATED and entry.object_ref and entry.object_ref.subresource == "eviction":
+                evictions += 1
+            elif code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                refused[f"{entry.verb} {entry.path.partition('?')[0]}"] = None
+    return OperatorRequests(evictions, tuple(refused))
