@@ -63,6 +63,7 @@ def test_a_gce_disk_is_named_by_its_zone_or_region(labels: dict[str, str], handl
     [
         ({}, {"awsElasticBlockStore": {"volumeID": "aws://us-east-1a/x"}}),
         ({}, {"awsElasticBlockStore": {"volumeID": "aws://vol-1"}}),
+        ({}, {"awsElasticBlockStore": {"volumeID": "aws://[/vol-1"}}),
         ({}, {"azureDisk": {"diskURI": "/d", "kind": "Dedicated"}}),
         ({ZONE: "a__b"}, {"gcePersistentDisk": {"pdName": "d"}}),
         ({ZONE: "europe-west1-b__europe-west2-b"}, {"gcePersistentDisk": {"pdName": "d"}}),

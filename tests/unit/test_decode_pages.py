@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -97,8 +98,48 @@ def test_one_bad_object_never_stops_the_others() -> None:
 
 
 @pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (b'{"metadata":{"name":"\xff"}}', "pods (without a name): it is not UTF-8: "),
+        (b'{"metadata":{"name":"bad","labels":{"a":"\xff"}}}', "pods bad: metadata.labels: it is not UTF-8: "),
+        (b'{"metadata":{"name":"bad"},"spec":{"tolerations":[{"key":"\xff"}]}}', "pods bad: spec: it is not UTF-8: "),
+        (
+            b'{"metadata":{"name":"bad","creationTimestamp":"2026-03-01T00:00:00"}}',
+            "pods bad: metadata.creationTimestamp: Expected `datetime` with a timezone component",
+        ),
+        (
+            b'{"metadata":{"name":"bad"},"spec":{"containers":[{"resources":{"requests":{"cpu":1e999}}}]}}',
+            "pods bad: spec.containers[0].resources.requests[...]: Number out of range",
+        ),
+    ],
+)
+def test_no_bytes_whatever_stop_the_others(bad: bytes, message: str) -> None:
+    good = b'{"metadata":{"name":"good"}}'
+    decoded = Decoder().decode_page("pods", b'{"items":[%s,%s]}' % (bad, good))
+
+    assert [str(each.key) for each in decoded.items] == ["good"]
+    assert len(decoded.errors) == 1
+    assert str(decoded.errors[0]).startswith(message)
+
+
+NESTED = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b'"x"', b"{", b'{"kind":"Status","status":"Failure"}', b'{"items":{}}', b'{"items":[}', b"\xff"],
+    [
+        b"",
+        b"[]",
+        b'"x"',
+        b"{",
+        b'{"kind":"Status","status":"Failure"}',
+        b'{"items":{}}',
+        b'{"items":[}',
+        b"\xff",
+        NESTED,
+        b'{"items":[%s]}' % NESTED,
+    ],
+    ids=lambda body: repr(body[:20]),
 )
 def test_what_is_no_list_is_refused_as_a_whole(body: bytes) -> None:
     with pytest.raises(DecodeError, match=r"^pods \(without a name\): .*not a list"):
@@ -111,6 +152,12 @@ def test_an_object_of_an_event_is_decoded_like_one_of_a_page() -> None:
 
     assert decoder.decode_object("pods", obj) == from_page
     assert decoder.decode_object("pods", json.dumps(obj).encode()) == from_page
+
+
+def test_an_object_of_an_event_may_be_any_mapping() -> None:
+    """As Kopf's views of a body are."""
+    obj = pod("web-1", nodeName="node-1")
+    assert Decoder().decode_object("pods", MappingProxyType(obj)) == Decoder().decode_object("pods", obj)
 
 
 def test_an_object_of_an_event_that_cannot_be_decoded_is_named() -> None:

@@ -119,7 +119,10 @@ def _migrated_ebs(volume_id: str) -> MigratedVolume:
     plugin = "kubernetes.io/aws-ebs"
     if not volume_id.startswith("aws://"):
         return _volume(plugin, volume_id)
-    handle = urlsplit(volume_id).path.strip("/")
+    try:
+        handle = urlsplit(volume_id).path.strip("/")
+    except ValueError as error:
+        return _failed(plugin, f"{volume_id!r} is not the id of an EBS volume: {error}")
     if _EBS_VOLUME.fullmatch(handle) is None:
         return _failed(plugin, f"{volume_id!r} is not the id of an EBS volume")
     return _volume(plugin, handle)

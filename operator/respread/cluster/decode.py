@@ -38,7 +38,7 @@ from respread.cluster.decode_workloads import (
     decode_service,
     decode_workload,
 )
-from respread.cluster.errors import DecodeError, FieldError, field_error_of
+from respread.cluster.errors import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
 from respread.cluster.interning import Interning
 from respread.cluster.state import StateObject
 
@@ -159,7 +159,7 @@ class Decoder:
         for raw in document.items:
             try:
                 items.append(decode(raw))
-            except (FieldError, msgspec.DecodeError) as error:
+            except (FieldError, *READING_ERRORS) as error:
                 errors.append(_decode_error(resource, raw, error))
         return Page(items, errors, document.remainder)
 
@@ -173,10 +173,10 @@ class Decoder:
         Raises:
             DecodeError: it holds what the API would not accept.
         """
-        raw = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
+        raw = obj if isinstance(obj, bytes) else msgspec.json.encode(obj if isinstance(obj, dict) else dict(obj))
         try:
             return self._decoders[resource](raw)
-        except (FieldError, msgspec.DecodeError) as error:
+        except (FieldError, *READING_ERRORS) as error:
             raise _decode_error(resource, raw, error) from error
 
 
@@ -200,11 +200,11 @@ def _interning_decoder(
     return _decoder(wire_type, lambda wire: convert(wire, interning))
 
 
-def _decode_error(resource: str, raw: bytes | msgspec.Raw, error: FieldError | msgspec.DecodeError) -> DecodeError:
+def _decode_error(resource: str, raw: bytes | msgspec.Raw, error: FieldError | ReadingError) -> DecodeError:
     fault = error if isinstance(error, FieldError) else field_error_of(error)
     try:
         identity = msgspec.json.decode(raw, type=_Identified).metadata
-    except msgspec.DecodeError:
+    except READING_ERRORS:
         identity = _Identity()
     namespace, name = (each if isinstance(each, str) else "" for each in (identity.namespace, identity.name))
     return DecodeError(resource, namespace, name, fault.path, fault.message)

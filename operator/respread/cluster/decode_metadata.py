@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,10 @@ from respread.cluster.selectors import SelectorError, compile_selector
 
 WireAmounts: TypeAlias = dict[str, str | int | float]
 """Quantities by resource name; the API accepts plain numbers as well as strings."""
+
+
+Timestamp: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time of the API, which always says its zone."""
 
 
 class WireCondition(msgspec.Struct, gc=False):
@@ -34,8 +38,8 @@ class WireMetadata(msgspec.Struct, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: msgspec.Raw = msgspec.Raw()
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Timestamp | None = None
+    deletion_timestamp: Timestamp | None = None
     generation: int = 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from respread.cluster.errors import READING_ERRORS, field_error_of
+
 
 class ListDocument(msgspec.Struct, frozen=True):
     """A page of a LIST."""
@@ -28,7 +30,7 @@ def split_list(body: bytes) -> ListDocument:
         items = msgspec.json.decode(members["items"], type=list[msgspec.Raw] | None)
     except KeyError:
         raise NotAListError("there are no items in the document: it is not a list") from None
-    except msgspec.DecodeError as error:
-        raise NotAListError(f"it is not a list in JSON: {error}") from error
+    except READING_ERRORS as error:
+        raise NotAListError(f"it is not a list in JSON: {field_error_of(error)}") from error
     members["items"] = msgspec.Raw(b"[]")
     return ListDocument(items or [], msgspec.json.encode(members))

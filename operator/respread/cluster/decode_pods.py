@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from hashlib import blake2b
 
 import msgspec
 
 from respread.api.maps import decode_map
 from respread.cluster.annotations import MIRROR, kept_annotations
-from respread.cluster.decode_metadata import WireCondition, nano_amounts
+from respread.cluster.decode_metadata import Timestamp, WireCondition, nano_amounts
 from respread.cluster.decode_pod_content import ABSENT, PodContents, RawPodSpec
 from respread.cluster.decode_pod_specs import WirePodSpec, WireResources, build_pod_spec, requested, requests_of
-from respread.cluster.errors import field_error_of
+from respread.cluster.errors import READING_ERRORS, field_error_of
 from respread.cluster.interning import Interning
 from respread.cluster.pod import Pod, PodSpec, Resources
 from respread.cluster.requests import ContainerResize, Resize, requests_held, requests_of_spec
@@ -30,8 +29,8 @@ class RawPodMetadata(msgspec.Struct, rename="camel"):
     labels: msgspec.Raw = ABSENT
     annotations: dict[str, str] | None = None
     owner_references: msgspec.Raw = ABSENT
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Timestamp | None = None
+    deletion_timestamp: Timestamp | None = None
 
 
 class RawContainerStatus(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -152,7 +151,7 @@ class PodDecoder:
     def _read_spec(self, content: bytes) -> WirePodSpec:
         try:
             return self._decode_spec(content)
-        except msgspec.DecodeError as error:
+        except READING_ERRORS as error:
             raise field_error_of(error).within("spec") from error
 
     def _held_requests(self, content: bytes, status: RawPodStatus, *, infeasible: bool) -> Resources | None:
@@ -182,7 +181,7 @@ class PodDecoder:
         requests = requests_of(self._read_spec(content))
         try:
             resize = self._decode_resize(encoded)
-        except msgspec.DecodeError as error:
+        except READING_ERRORS as error:
             raise field_error_of(error).within("status") from error
         pod_level = None
         if resize.resources is not None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.cluster.decode_metadata import WireMetadata, checked_selector
+from respread.cluster.decode_metadata import Timestamp, WireMetadata, checked_selector
 from respread.cluster.interning import Interning
 from respread.cluster.objects import Namespace, PodDisruptionBudget, Service, UnhealthyPodEvictionPolicy, Workload
 
@@ -96,7 +94,7 @@ class WireBudgetStatus(msgspec.Struct, rename="camel"):
     current_healthy: int = 0
     desired_healthy: int = 0
     expected_pods: int = 0
-    disrupted_pods: dict[str, datetime] | None = None
+    disrupted_pods: dict[str, Timestamp] | None = None
 
 
 class WireBudget(msgspec.Struct):

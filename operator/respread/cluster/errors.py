@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final, TypeAlias
+
 import msgspec
+
+ReadingError: TypeAlias = msgspec.DecodeError | UnicodeDecodeError | RecursionError
+READING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for a document that it cannot read as what it should be."""
 
 
 class FieldError(ValueError):
@@ -49,8 +55,12 @@ class DecodeError(ValueError):
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
 
 
-def field_error_of(error: msgspec.DecodeError) -> FieldError:
+def field_error_of(error: ReadingError) -> FieldError:
     """Return what msgspec says of a document as a `FieldError`, the path split off."""
+    if isinstance(error, UnicodeDecodeError):
+        return FieldError("", f"it is not UTF-8: {error.reason}")
+    if isinstance(error, RecursionError):
+        return FieldError("", "it is nested too deeply")
     message, at, path = str(error).rpartition(" - at `")
     if not at:
         return FieldError("", str(error))

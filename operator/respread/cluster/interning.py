@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from immutables import Map
 
-from respread.cluster.errors import field_error_of
+from respread.cluster.errors import READING_ERRORS, field_error_of
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import PodSpec
 
@@ -77,7 +77,7 @@ class Interning:
         if kept is None:
             try:
                 kept = self.labels(self._decode_labels(content))
-            except msgspec.DecodeError as error:
+            except READING_ERRORS as error:
                 raise field_error_of(error).within("metadata.labels") from error
             self._labels_by_bytes[digest] = kept
         return kept
@@ -95,7 +95,7 @@ class Interning:
         if kept is None:
             try:
                 owners = self._decode_owners(content)
-            except msgspec.DecodeError as error:
+            except READING_ERRORS as error:
                 raise field_error_of(error).within("metadata.ownerReferences") from error
             owner = next((each for each in owners or () if each.controller), None)
             if owner is None:
