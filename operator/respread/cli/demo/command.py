@@ -127,12 +127,10 @@ def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds
     if missing:
         screen.say(f"[{OVER}]Not as it should be: {'; '.join(missing)}.[/]")
     else:
-        restored = (
-            "" if ending.restored_seconds is None else f" {ending.restored_seconds:.0f} s after the operator's start"
-        )
+        restored = ending.restored_seconds or 0
         screen.say(
-            f"[{WITHIN}]Every constraint holds{restored}, no pod is Pending, and nothing else was moved.[/] All of it "
-            f"took {took_seconds:.0f} s; everything that was started is stopped."
+            f"[{WITHIN}]Every constraint holds, {restored:.0f} s after the operator's start; no pod is Pending; nothing "
+            f"else was moved.[/]\nAll of it took {took_seconds:.0f} s, and everything that was started is stopped."
         )
         screen.say(
             f"[{FAINT}]To play with such a cluster: respread sandbox up. To see how your own is spread: respread skew; "

@@ -21,6 +21,7 @@ from respread.cli.demo.operator_process import (
 from respread.cli.demo.picture import Picture
 from respread.cli.demo.screen import Screen
 from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, NAMESPACE, REPLICAS, World, policy
+from respread.cli.domain_bars import FAINT, OVER, WITHIN
 from respread.cli.shipped_files import crds, manifests
 from respread.sandbox import Sandbox, SandboxError
 
@@ -108,26 +109,22 @@ class Story:
             # Its pods would be simulated and do nothing; the operator is to be a process of this machine instead.
             sandbox.kubectl("scale", "deployment/respread", "--replicas=0", f"--namespace={OPERATOR_NAMESPACE}")
             sandbox.create_namespace(NAMESPACE)
-            step.result = (
-                f"Applied crds/ and manifests/, with the operator's ServiceAccount and rights in {OPERATOR_NAMESPACE}"
-            )
+            step.result = "Applied crds/ and manifests/"
 
     def _deploy(self, observer: PodObserver) -> None:
         deployments, pods = len(self._world.names), len(self._world.names) * REPLICAS
         with self._screen.step(f"Deploying {deployments} Deployments of {REPLICAS} pods …") as step:
             self._world.deploy(self._sandbox.api)
             self._wait(lambda: observer.picture().settled(pods), f"{pods} Ready pods", DEPLOY_SECONDS)
-            step.result = (
-                f"Deployed {deployments} Deployments of {REPLICAS} pods, to be spread over zones (DoNotSchedule) and "
-                "hosts (ScheduleAnyway), each with maxSkew 1"
-            )
+            step.result = f"Deployed {deployments} Deployments of {REPLICAS} pods, all Ready"
+        self._screen.say(f"  [{FAINT}]spread over zones (DoNotSchedule) and hosts (ScheduleAnyway), maxSkew 1[/]")
 
     def _scale_down(self, observer: PodObserver) -> Picture:
         screen, world = self._screen, self._world
         screen.say()
         screen.say(
-            f"[bold]Now they are scaled down to {FEWEST_REPLICAS}-{MOST_REPLICAS} pods each.[/] Kubernetes chooses the "
-            "pods to delete without regard to zones:"
+            f"[bold]Now each is scaled down to {FEWEST_REPLICAS}-{MOST_REPLICAS} pods.[/] Which go is not chosen by "
+            "zone:"
         )
         pods = sum(world.replicas_after.values())
         with screen.live() as live:
@@ -148,12 +145,12 @@ class Story:
         observer.begin_count()
         screen.say()
         screen.say(
-            f"[bold]Now the operator is started[/], as a process of its own with the rights of its ServiceAccount. At "
-            f"least {_are(fewest, 'eviction')} needed."
+            f"[bold]Now the operator is started[/] with its ServiceAccount of manifests/. At least "
+            f"{_are(fewest, 'eviction')} needed:"
         )
         sandbox.apply(json.dumps(policy()))
-        screen.say(f"Its policy, for namespace {NAMESPACE}: {_in_a_line(policy()['spec'])}")
-        screen.say("[dim]So short a quietPeriod and minAge are for the demo; the defaults are 30s and 1m.[/]")
+        screen.say(f"  [{FAINT}]its policy: {_in_a_line(policy()['spec'])}[/]")
+        screen.say(f"  [{FAINT}](waits so short are for the demo; the defaults are 30s and 1m)[/]")
         pods = sum(self._world.replicas_after.values())
         with operator_process(sandbox) as operator:
             begun = time.monotonic()
@@ -189,8 +186,8 @@ class Story:
 
     def _skew_line(self, picture: Picture) -> str:
         violated = len(picture.violated_zones)
-        style = "red" if violated else "green"
-        return f"[{style}]{violated} of {len(self._world.names)} zone constraints violated, worst skew {picture.worst_skew}[/]"
+        constraints = f"{violated} of {len(self._world.names)} zone constraints"
+        return f"[{OVER if violated else WITHIN}]{constraints} violated, worst skew {picture.worst_skew}[/]"
 
     def _eviction_line(self, picture: Picture, fewest: int) -> str:
         return (
@@ -206,8 +203,8 @@ class Story:
 
 
 def _in_a_line(spec: dict[str, Any]) -> str:
-    shown = {name: spec[name] for name in ("mode", "quietPeriod", "victims", "limits")}
-    return json.dumps(shown).replace('"', "")
+    shown = {name: spec[name] for name in ("mode", "quietPeriod", "victims")}
+    return json.dumps(shown).replace('"', "")[1:-1]
 
 
 def _listed(names: tuple[str, ...]) -> str:
