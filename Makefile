@@ -39,7 +39,7 @@ check-static: setup ## Lint, types and layers.
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests bench
 	@$(BIN)/hadolint Dockerfile
-	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
