@@ -176,11 +176,15 @@ def test_spread_constraints() -> None:
         ("topologyKey", "", "it is empty"),
         ("whenUnsatisfiable", "Perhaps", "Invalid enum value 'Perhaps'"),
         ("nodeTaintsPolicy", "Perhaps", "Invalid enum value 'Perhaps'"),
+        ("labelSelector.matchLabels", {"app": 1}, "Expected a string for 'app', got 1"),
+        ("labelSelector.matchLabels", ["app"], "Expected an object of strings, got ['app']"),
         ("labelSelector", {"matchLabels": {"app": "?"}}, "matchLabels[app]: '?', wanted for key 'app', is not a label"),
     ],
 )
 def test_a_spread_constraint_that_means_nothing_is_refused(field: str, value: Any, message: str) -> None:
-    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", field: value}
+    constraint: dict[str, Any] = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    name, _, within = field.partition(".")
+    constraint[name] = {within: value} if within else value
     with pytest.raises(DecodeError) as raised:
         pod({"topologySpreadConstraints": [constraint]})
     assert str(raised.value).startswith(f"pods shop/web-1: spec.topologySpreadConstraints[0].{field}: {message}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, get_origin
 
-import msgspec
 from immutables import Map
 
 
@@ -12,12 +11,17 @@ def decode_map(type_: Any, value: Any) -> Any:
     """Make a `Map[str, str]` of a decoded JSON object, for the `dec_hook` of a decoder.
 
     Raises:
-        msgspec.ValidationError: keys or values are not strings; msgspec adds the path.
+        ValueError: it is no object, or a value is not a string; msgspec makes a ValidationError of it, with the path.
         NotImplementedError: another type is asked for.
     """
     if get_origin(type_) is not Map and type_ is not Map:
         raise NotImplementedError(f"no way to decode {type_}")
-    return Map(msgspec.convert(value, dict[str, str]))
+    if not isinstance(value, dict):
+        raise ValueError(f"Expected an object of strings, got {value!r}")  # noqa: TRY004 - msgspec's contract
+    for key, each in value.items():
+        if not isinstance(each, str):
+            raise ValueError(f"Expected a string for {key!r}, got {each!r}")  # noqa: TRY004 - msgspec's contract
+    return Map(value)
 
 
 def encode_map(value: Any) -> Any:

@@ -58,7 +58,10 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def value(self) -> int:
-        """In whole units, fractions rounded away from zero."""
+        """In whole units, fractions rounded away from zero.
+
+        The API itself is one off for some negative fractions, which no resource may have.
+        """
         return round_away_from_zero(self.nano, NANO_PER_UNIT)
 
     @property
