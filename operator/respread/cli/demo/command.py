@@ -129,8 +129,9 @@ def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds
     else:
         restored = ending.restored_seconds or 0
         screen.say(
-            f"[{WITHIN}]Every constraint holds, {restored:.0f} s after the operator's start; no pod is Pending; nothing "
-            f"else was moved.[/]\nAll of it took {took_seconds:.0f} s, and everything that was started is stopped."
+            f"[{WITHIN}]Every constraint holds, {restored:.0f} s after the operator's start; no pod is Pending; "
+            "nothing else was moved.[/]\n"
+            f"All of it took {took_seconds:.0f} s, and everything that was started is stopped."
         )
         screen.say(
             f"[{FAINT}]To play with such a cluster: respread sandbox up. To see how your own is spread: respread skew; "
