@@ -1,0 +1,205 @@
+"""Carrying moves out on a real cluster: what is sent, what is not, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.carry_out import Carried, Carrier, Flights, MayEvict
+from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.in_flight import Stage
+from respread.eviction.outcomes import Outcome
+from respread.eviction.owners import Owners
+from respread.eviction.refusals import Refusals
+from respread.eviction.requests import Requests, Response
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.sandbox import Sandbox
+from respread.sandbox.components import CONTROLLER_MANAGER
+from tests.integration.eviction_cluster import with_requests
+from tests.integration.snapshots import take_snapshot
+from tests.integration.stub_api_server import StubApiServer, answering, hanging
+from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until
+from tests.unit.eviction_moves import SPEC, move
+from tests.unit.worlds import cluster, pod
+
+
+class Counted(Requests):
+    """Requests that remember which evictions were sent."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._inner = requests
+        self.evictions: list[str] = []
+
+    async def send(
+        self,
+        method: Any,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        timeout_seconds: float,
+    ) -> Response:
+        if path.endswith("/eviction"):
+            self.evictions.append(names["name"])
+        return await self._inner.send(method, path, names, query=query, body=body, timeout_seconds=timeout_seconds)
+
+
+def carrier(requests: Requests, may_evict: MayEvict = lambda _: None) -> Carrier:
+    clock = asyncio.get_running_loop().time
+    owners, flights, refusals = Owners(requests, clock), Flights(clock), Refusals(clock)
+    return Carrier(EvictionApi(requests), owners, flights, refusals, may_evict=may_evict)
+
+
+def results(carried: tuple[Carried, ...]) -> list[EvictionResult | Reason]:
+    return [each.result.result if isinstance(each.result, Answer) else each.result.reason for each in carried]
+
+
+def own_grace_period(_: Move) -> None:
+    return None
+
+
+Look = Callable[[], tuple[ClusterSnapshot, list[Pod]]]
+Scenario = Callable[[Counted], Awaitable[None]]
+
+
+@pytest.fixture
+def web(sandbox: Sandbox, namespace: str) -> Look:
+    """Two Deployments, web-0 and web-1, of three Ready pods each; call it for how they stand."""
+    names = ("web-0", "web-1")
+    for name in names:
+        create_deployment(sandbox, namespace, deployment(name, replicas=3))
+    for name in names:
+        wait_for_ready_pods(sandbox, namespace, name, 3)
+
+    def settled(name: str) -> bool:
+        status = sandbox.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")["status"]
+        return bool(status.get("updatedReplicas") == 3)
+
+    wait_until(lambda: all(map(settled, names)), "the Deployments' statuses")
+
+    def look() -> tuple[ClusterSnapshot, list[Pod]]:
+        snapshot = take_snapshot(sandbox)
+        found = [each for key, each in snapshot.pods.items() if key.namespace == namespace]
+        return snapshot, sorted(found, key=lambda each: each.name)
+
+    return look
+
+
+def play(sandbox: Sandbox, scenario: Scenario) -> None:
+    async def with_counted(requests: Requests) -> None:
+        await scenario(Counted(requests))
+
+    with_requests(sandbox.kubeconfig, with_counted)
+
+
+def test_moves_of_two_workloads_from_eviction_to_replacement(sandbox: Sandbox, namespace: str, web: Look) -> None:
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        moves = [move(pods[0]), move(pods[3])]
+        carrying = carrier(requests)
+        carried = await carrying.carry_out(moves, snapshot, own_grace_period)
+        assert [each.move for each in carried] == moves
+        assert results(carried) == [EvictionResult.EVICTED] * 2
+        assert sorted(requests.evictions) == [pods[0].name, pods[3].name]
+        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED] * 2
+        for name in ("web-0", "web-1"):
+            await asyncio.to_thread(wait_for_ready_pods, sandbox, namespace, name, 3)
+        ended = carrying.flights.update(web()[0], lambda *_: Outcome.IMPROVED)
+        assert len(ended) == 2
+        assert len(carrying.flights.now) == 0
+
+    play(sandbox, scenario)
+
+
+def test_two_moves_of_one_workload_in_one_wave(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        carrying = carrier(requests)
+        carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot, own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED] * 2
+        # without knowing that it was us, the third would be held
+        forgetful = carrier(requests)
+        assert results(await forgetful.carry_out([move(pods[2])], snapshot, own_grace_period)) == [Reason.IN_MOTION]
+
+    sandbox.freeze_component(CONTROLLER_MANAGER)
+    try:
+        play(sandbox, scenario)
+    finally:
+        sandbox.thaw_component(CONTROLLER_MANAGER)
+
+
+def test_a_policy_that_stops_enforcing_in_mid_wave(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        stopped = Held(Reason.DRY_RUN, "switched")
+        carrying = carrier(requests, lambda _: stopped if requests.evictions else None)
+        carried = await carrying.carry_out([move(each) for each in pods[:3]], snapshot, own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED, Reason.DRY_RUN, Reason.DRY_RUN]
+        assert requests.evictions == [pods[0].name]
+        assert len(carrying.flights.now) == 1
+
+    play(sandbox, scenario)
+
+
+def test_a_full_budget_is_not_asked_again_until_it_changes(sandbox: Sandbox, namespace: str, web: Look) -> None:
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 3, "selector": {"matchLabels": {"app": "web-0"}}}
+    sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
+    wait_until(lambda: sandbox.api.get(f"{budgets}/web")["status"].get("currentHealthy") == 3, "the budget's status")
+
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        carrying = carrier(requests)
+        for _ in range(5):
+            carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot, own_grace_period)
+            assert results(carried)[1] is Reason.HELD_BY_BUDGET
+        assert len(requests.evictions) == 1
+        assert len(carrying.flights.now) == 0
+        sandbox.api.request("PATCH", f"{budgets}/web", {"spec": {"minAvailable": 2}})
+        wait_until(
+            lambda: sandbox.api.get(f"{budgets}/web")["status"]["disruptionsAllowed"] == 1, "the budget's status"
+        )
+        carried = await carrying.carry_out([move(pods[0])], web()[0], own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED]
+
+    play(sandbox, scenario)
+
+
+def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_be_going() -> None:
+    victim = pod("a", "node-1", SPEC)
+    stub = StubApiServer()
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+    listed = {
+        "metadata": {"name": "a", "uid": victim.uid, "ownerReferences": [owner]},
+        "spec": {"nodeName": "node-1"},
+        "status": {"phase": "Running"},
+    }
+    stub.on(
+        "GET", "/replicasets/web", answering({"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"replicas": 1}})
+    )
+    stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": [listed]}))
+    stub.on("GET", "/pods/a", answering(listed))
+    stub.on("POST", "/pods/a/eviction", hanging)
+
+    async def scenario() -> None:
+        async with stub.running() as requests:
+            carrying = carrier(requests)
+            making = asyncio.create_task(carrying.carry_out([move(victim)], cluster([], [victim]), own_grace_period))
+            while ("POST", "/api/v1/namespaces/default/pods/a/eviction") not in stub.requests:
+                assert not making.done(), making.result()
+                await asyncio.sleep(0.01)
+            making.cancel()
+            await asyncio.wait([making])
+            (flight,) = carrying.flights.now.flights
+            assert flight.stage is Stage.SENT
+
+    asyncio.run(scenario())

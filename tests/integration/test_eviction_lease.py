@@ -1,0 +1,134 @@
+"""The Lease on a real API server, with no more rights than it needs. Its timing is in tests/unit."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from respread.cluster.meta import ObjectKey
+from respread.eviction.leadership import Elector, LeaseTimes
+from respread.eviction.requests import Requests
+from respread.sandbox import Sandbox
+from tests.integration.eviction_cluster import EvictionCluster, with_requests
+from tests.processes import wait_until
+
+QUICK = LeaseTimes(lease_seconds=3, renew_deadline_seconds=2, retry_seconds=0.2)
+
+
+class Candidates:
+    """A namespace with a ServiceAccount that may hold Leases there."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.cluster = EvictionCluster(sandbox)
+        self.lease = ObjectKey(self.cluster.namespace, "respread")
+        self.path = "/apis/coordination.k8s.io/v1/{}/leases/respread"
+        sandbox.api.request(
+            "POST",
+            f"/api/v1/namespaces/{self.cluster.namespace}/serviceaccounts",
+            {"metadata": {"name": "respread"}},
+        )
+        rbac = "/apis/rbac.authorization.k8s.io/v1/{}"
+        rules = [
+            {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+        ]
+        self.cluster.request("POST", f"{rbac}/roles", {"metadata": {"name": "respread"}, "rules": rules})
+        self.cluster.request(
+            "POST",
+            f"{rbac}/rolebindings",
+            {
+                "metadata": {"name": "respread"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "respread"},
+                "subjects": [{"kind": "ServiceAccount", "name": "respread", "namespace": self.cluster.namespace}],
+            },
+        )
+        self.kubeconfig: Path = sandbox.kubeconfig_for_service_account(self.cluster.namespace, "respread")
+        wait_until(lambda: self.cluster.may(self.kubeconfig, "update", "leases"), "the role to take effect")
+
+    def elector(self, requests: Requests, identity: str) -> Elector:
+        return Elector(requests, self.lease, f"{identity}-{secrets.token_hex(2)}", times=QUICK)
+
+
+@pytest.fixture
+def candidates(api_sandbox: Sandbox) -> Candidates:
+    return Candidates(api_sandbox)
+
+
+async def until(condition: Callable[[], bool], *, seconds: float) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.01)
+
+
+def test_one_leads_renews_and_hands_over(candidates: Candidates) -> None:
+    async def scenario(requests: Requests) -> None:
+        one, two = candidates.elector(requests, "one"), candidates.elector(requests, "two")
+        first = asyncio.create_task(one.run())
+        await until(one.holds, seconds=5)
+        second = asyncio.create_task(two.run())
+        lease = candidates.cluster.request("GET", candidates.path)
+        assert lease["spec"]["holderIdentity"] == one.identity
+        assert lease["spec"]["leaseDurationSeconds"] == 3
+        assert lease["spec"]["leaseTransitions"] == 0
+        await asyncio.sleep(1)
+        renewed = candidates.cluster.request("GET", candidates.path)["spec"]
+        assert renewed["renewTime"] > lease["spec"]["renewTime"]
+        assert renewed["acquireTime"] == lease["spec"]["acquireTime"]
+        assert abs((datetime.now(UTC) - datetime.fromisoformat(renewed["renewTime"])).total_seconds()) < 30
+        assert one.holds()
+        assert not two.holds()
+        first.cancel()
+        await asyncio.wait([first])
+        await until(two.holds, seconds=2)
+        spec = candidates.cluster.request("GET", candidates.path)["spec"]
+        assert (spec["holderIdentity"], spec["leaseTransitions"]) == (two.identity, 1)
+        second.cancel()
+        await asyncio.wait([second])
+        assert "holderIdentity" not in candidates.cluster.request("GET", candidates.path)["spec"]
+
+    with_requests(candidates.kubeconfig, scenario)
+
+
+def test_the_lease_survives_being_edited_and_being_deleted(candidates: Candidates) -> None:
+    async def scenario(requests: Requests) -> None:
+        one = candidates.elector(requests, "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=5)
+        candidates.cluster.request("PATCH", candidates.path, {"metadata": {"labels": {"team": "a"}}})
+        await asyncio.sleep(2.5)
+        assert one.holds()
+        assert candidates.cluster.request("GET", candidates.path)["metadata"]["labels"] == {"team": "a"}
+        candidates.cluster.request("DELETE", candidates.path)
+        await asyncio.sleep(2.5)
+        assert one.holds()
+        assert candidates.cluster.request("GET", candidates.path)["spec"]["holderIdentity"] == one.identity
+        task.cancel()
+        await asyncio.wait([task])
+
+    with_requests(candidates.kubeconfig, scenario)
+
+
+def test_without_rights_nobody_leads_and_nothing_breaks(
+    candidates: Candidates, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = EvictionCluster(candidates.cluster.sandbox)
+    candidates.lease = ObjectKey(elsewhere.namespace, "respread")
+
+    async def scenario(requests: Requests) -> None:
+        one = candidates.elector(requests, "one")
+        task = asyncio.create_task(one.run())
+        await asyncio.sleep(1)
+        assert not one.holds()
+        assert not task.done()
+        task.cancel()
+        await asyncio.wait([task])
+
+    with_requests(candidates.kubeconfig, scenario)
+    warned = [record.getMessage() for record in caplog.records if "out of reach" in record.getMessage()]
+    assert len(warned) == 1  # said once, not at every attempt
+    assert "needs the rights to get, create and update leases" in warned[0]
