@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import kopf
 from kubernetes import client, config
+from kubernetes.config import kube_config
 
 # The client's own functions carry no types.
 _load_kube_config: Callable[..., None] = config.load_kube_config
 _list_contexts: Callable[..., tuple[list[dict[str, Any]], dict[str, Any]]] = config.list_kube_config_contexts
+_merge_kubeconfigs: Callable[..., Any] = kube_config.KubeConfigMerger
 _load_in_cluster: Callable[..., None] = config.load_incluster_config
 
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -93,15 +95,29 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None) ->
         return _in_cluster(configuration)
     shown = files or "~/.kube/config"
     try:
-        _load_kube_config(config_file=shown, context=context, client_configuration=configuration)
-        contexts, current = _list_contexts(config_file=shown)
-        chosen = current if context is None else next(each for each in contexts if each["name"] == context)
-        return ClusterAccess(configuration, chosen["context"].get("namespace") or "default")
-    except (config.ConfigException, OSError, ValueError, ssl.SSLError) as error:
+        return _through_kubeconfig(configuration, shown, context)
+    except Exception as error:  # the client's loader raises whatever it trips over in a file that is none
         raise AccessError(
             f"no access to a cluster through the kubeconfig {shown}: {error}. Give one by --kubeconfig or KUBECONFIG "
             "(and --context), or run in a cluster"
         ) from error
+
+
+def _through_kubeconfig(configuration: client.Configuration, files: str, context: str | None) -> ClusterAccess:
+    _load_kube_config(config_file=files, context=context, client_configuration=configuration)
+    contexts, current = _list_contexts(config_file=files)
+    chosen = current if context is None else next(each for each in contexts if each["name"] == context)
+    user = chosen["context"].get("user") or ""
+    # The client logs the failure of a plugin and goes on as nobody.
+    if not _authorization(configuration) and not configuration.cert_file and _has_plugin(files, user):
+        raise AccessError(f"the exec plugin of the user {user} gave no credentials; it may have said why, see above")
+    return ClusterAccess(configuration, chosen["context"].get("namespace") or "default")
+
+
+def _has_plugin(files: str, user: str) -> bool:
+    users = _merge_kubeconfigs(files).config["users"]
+    found = users.get_with_name(user, safe=True)
+    return found is not None and "exec" in found["user"]
 
 
 def _in_cluster(configuration: client.Configuration) -> ClusterAccess:

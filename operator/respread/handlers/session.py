@@ -59,13 +59,15 @@ def open_session(access: ClusterAccess, feeds: Mapping[str, Feed]) -> aiohttp.Cl
 
 
 class _Wire:
-    """One kind's feed, and how often it has failed lately."""
+    """One kind's feed, and what is or was in its way."""
 
-    __slots__ = ("backoff", "feed")
+    __slots__ = ("backoff", "feed", "problem")
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.backoff = Backoff()
+        self.problem = ""
+        """As logged; empty once a request was granted."""
 
 
 def _response_class(wires: Mapping[str, _Wire]) -> type[aiohttp.ClientResponse]:
@@ -127,6 +129,7 @@ class _Translator:
                 await self._hold(wire, response)
             else:
                 if response.status == HTTPStatus.OK:
+                    wire.problem = ""
                     wire.feed.health.answered(kind.resource)
                 return response
 
@@ -146,13 +149,13 @@ class _Translator:
             problem = f"not allowed to list and watch {name}: grant both, as manifests/ does. {message}"
         elif kind in POLICY_KINDS:
             wire.feed.forget()
-            problem = (
-                f"{name} are not served: install the CustomResourceDefinitions (kubectl apply -f crds/). {message}"
-            )
+            problem = f"the CustomResourceDefinition {name} is gone: kubectl apply -f crds/. {message}"
         else:
             problem = f"{name} are not served by this API server in version {kind.version}. {message}"
+        problem = problem.strip()
         wire.feed.health.hindered(kind.resource, problem)
-        if not wire.backoff.failing:
+        if wire.problem != problem:
+            wire.problem = problem
             _log.error("A kind can't be watched; asking again until it can", kind=kind.resource, problem=problem)
         await asyncio.sleep(wire.backoff.failed())
 

@@ -1,0 +1,61 @@
+"""An intake with everything around it, and the API's JSON to feed it with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import prometheus_client
+
+from respread.handlers.feed import Feed
+from respread.handlers.health import WatchHealth
+from respread.handlers.intake import Intake
+from respread.handlers.resources import watched_kinds
+from respread.telemetry.metrics import Metrics
+
+
+class Parts:
+    """An intake, and what it tells."""
+
+    def __init__(self, *, namespaced_policies: bool = True) -> None:
+        kinds = watched_kinds(namespaced_policies=namespaced_policies)
+        self.registry = prometheus_client.CollectorRegistry()
+        self.health = WatchHealth(kind.resource for kind in kinds)
+        self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
+        self.intake = Intake(health=self.health, metrics=self.metrics, namespaced_policies=namespaced_policies)
+
+    def feed(self, resource: str) -> Feed:
+        """The feed of a kind."""
+        return next(feed for feed in self.intake.feeds if feed.kind.resource == resource)
+
+    def counted(self, metric: str, resource: str) -> float:
+        """The value of a counter that is labelled by kind."""
+        return self.registry.get_sample_value(metric, {"kind": resource}) or 0
+
+
+def pod(name: str, version: int = 1, **status: Any) -> dict[str, Any]:
+    """A pod of the namespace shop."""
+    return {
+        "metadata": {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": str(version)},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "web"}]},
+        "status": {"phase": "Running", **status},
+    }
+
+
+def broken_pod(name: str, version: int = 1, operator: str = "Perhaps") -> dict[str, Any]:
+    """A pod with a toleration operator that nobody knows."""
+    body = pod(name, version)
+    body["spec"]["affinity"] = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": operator}]}]
+            }
+        }
+    }
+    return body
+
+
+def page(*items: dict[str, Any], version: int = 100, rest: str = "") -> bytes:
+    """A page of a LIST; `rest` is the continue token."""
+    metadata = {"resourceVersion": str(version), **({"continue": rest} if rest else {})}
+    return json.dumps({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}).encode()

@@ -1,0 +1,44 @@
+"""The control loop is woken by what changed, once for everything."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from respread.handlers.changes import Changes
+
+
+def test_all_that_changed_is_reported_once() -> None:
+    async def scenario() -> None:
+        changes = Changes()
+        for resource in ("pods", "pods", "nodes"):
+            changes.notify(resource)
+        assert await changes.wait() == {"pods", "nodes"}
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(changes.wait(), 0.01)
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_is_woken() -> None:
+    async def scenario() -> None:
+        changes = Changes()
+        waiting = asyncio.create_task(changes.wait())
+        await asyncio.sleep(0)
+        changes.notify("namespaces")
+        assert await asyncio.wait_for(waiting, 1) == {"namespaces"}
+
+    asyncio.run(scenario())
+
+
+def test_what_changes_while_nobody_waits_is_kept() -> None:
+    async def scenario() -> None:
+        changes = Changes()
+        changes.notify("pods")
+        assert await changes.wait() == {"pods"}
+        changes.notify("nodes")
+        await asyncio.sleep(0)
+        assert await changes.wait() == {"nodes"}
+
+    asyncio.run(scenario())

@@ -1,0 +1,75 @@
+"""Ready when every kind is known; alive while every kind is heard of, or at least asked for."""
+
+from __future__ import annotations
+
+from respread.handlers.health import IDLE_LIMIT_SECONDS, SILENCE_LIMIT_SECONDS, WatchHealth
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def failed(health: WatchHealth) -> dict[str, str]:
+    return {each.name: each.message for each in health.watch_checks() if not each.passed}
+
+
+def test_ready_once_every_kind_was_listed() -> None:
+    health = WatchHealth(["pods", "nodes"])
+    assert not health.synced
+    health.listed("pods")
+    assert health.has_synced("pods")
+    assert not health.synced
+    assert [(each.name, each.passed, each.message) for each in health.sync_checks() if not each.passed] == [
+        ("sync-nodes", False, "not listed yet")
+    ]
+    health.listed("nodes")
+    assert health.synced
+    assert all(each.passed for each in health.sync_checks())
+
+
+def test_what_hinders_a_kind_is_said_until_a_request_is_granted() -> None:
+    health = WatchHealth(["pods"])
+    health.listed("pods")
+    health.hindered("pods", "not allowed to list and watch pods")
+    (check,) = health.sync_checks()
+    assert (check.passed, check.message) == (False, "not allowed to list and watch pods")
+    health.answered("pods")
+    assert health.sync_checks()[0].passed
+
+
+def test_ages_count_from_the_last_thing_heard() -> None:
+    clock = Clock()
+    health = WatchHealth(["pods", "nodes"], clock)
+    clock.now += 10
+    health.heard("pods")
+    health.asked("nodes")
+    clock.now += 5
+    assert health.ages_seconds() == {"pods": 5, "nodes": 15}
+
+
+def test_a_kind_that_nobody_asks_for_is_stuck() -> None:
+    clock = Clock()
+    health = WatchHealth(["pods", "nodes"], clock)
+    clock.now += IDLE_LIMIT_SECONDS
+    health.heard("pods")
+    assert not failed(health)
+    clock.now += 1
+    assert list(failed(health)) == ["watch-nodes"]
+    assert "nothing heard for 181 s, nothing asked for 181 s" in failed(health)["watch-nodes"]
+    health.heard("nodes")
+    assert not failed(health)
+
+
+def test_a_kind_that_is_asked_for_in_vain_is_given_longer() -> None:
+    clock = Clock()
+    health = WatchHealth(["pods"], clock)
+    while clock.now < 1000 + SILENCE_LIMIT_SECONDS:
+        clock.now += 30
+        health.asked("pods")
+        assert not failed(health)
+    clock.now += 1
+    assert list(failed(health)) == ["watch-pods"]

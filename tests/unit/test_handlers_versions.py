@@ -1,0 +1,79 @@
+"""Old news is told from new, object by object, without remembering for ever."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respread.cluster.meta import ObjectKey
+from respread.handlers.versions import Versions
+
+WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")
+
+
+def test_a_version_is_news_once() -> None:
+    versions = Versions()
+    assert versions.is_news(WEB, "7")
+    assert not versions.is_news(WEB, "7")
+    assert not versions.is_news(WEB, "6")
+    assert versions.is_news(WEB, "8")
+
+
+def test_objects_do_not_stand_in_each_others_way() -> None:
+    versions = Versions()
+    assert versions.is_news(WEB, "9")
+    assert versions.is_news(API, "8")
+
+
+def test_what_a_list_already_said_is_no_news() -> None:
+    versions = Versions()
+    versions.restart("100")
+    assert not versions.is_news(WEB, "100")
+    assert not versions.is_news(API, "99")
+    assert versions.is_news(WEB, "101")
+
+
+def test_a_list_may_go_back_to_smaller_versions_as_after_a_restored_backup() -> None:
+    versions = Versions()
+    versions.restart("100")
+    assert versions.is_news(WEB, "200")
+    versions.restart("50")
+    assert versions.is_news(WEB, "60")
+
+
+def test_a_longer_number_is_a_greater_one() -> None:
+    versions = Versions()
+    assert versions.is_news(WEB, "9")
+    assert versions.is_news(WEB, "10")
+
+
+def test_versions_that_are_no_numbers_are_always_news() -> None:
+    versions = Versions()
+    assert versions.is_news(WEB, "abc")
+    assert versions.is_news(WEB, "abc")
+    assert versions.is_news(WEB, "")
+    versions.restart("abc")
+    assert versions.is_news(WEB, "1")
+
+
+def test_an_object_gone_for_long_is_not_brought_back_by_an_old_event() -> None:
+    versions = Versions(events_per_generation=10)
+    assert versions.is_news(WEB, "5")
+    for number in range(6, 60):
+        assert versions.is_news(ObjectKey("shop", f"pod-{number}"), str(number))
+    assert not versions.is_news(WEB, "5")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8)), max_size=60),
+    st.integers(4, 20),
+)
+def test_replays_never_pass_and_news_always_does(steps: list[tuple[int, int]], per_generation: int) -> None:
+    """A watch in order, each event followed by the replay of any earlier one."""
+    versions = Versions(events_per_generation=per_generation)
+    seen: list[tuple[ObjectKey, str]] = []
+    for number, (name, back) in enumerate(steps, start=1):
+        event = (ObjectKey("shop", str(name)), str(number))
+        assert versions.is_news(*event)
+        seen.append(event)
+        assert not versions.is_news(*seen[-back % len(seen)])

@@ -1,0 +1,198 @@
+"""Of a watch, whole lines reach Kopf, and no error but the one that makes it list anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.base_protocol import BaseProtocol
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respread.handlers.backoff import Backoff, Backoffs
+from respread.handlers.watch_stream import WatchStream
+from tests.unit.handlers_parts import Parts
+
+QUICK = Backoffs(least_seconds=0.001, greatest_seconds=0.002)
+
+
+def line(event_type: str, **body: Any) -> bytes:
+    return json.dumps({"type": event_type, "object": body}, separators=(",", ":")).encode() + b"\n"
+
+
+EVENT, BOOKMARK = line("ADDED", metadata={"name": "web"}), line("BOOKMARK", metadata={"resourceVersion": "7"})
+GONE = line("ERROR", kind="Status", code=410, message="too old resource version: 1 (7)")
+FAILED = line("ERROR", kind="Status", code=500, message="etcdserver: leader changed")
+
+
+class Watch:
+    """A stream, and what is sent into it."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.parts = Parts()
+        self.backoff = Backoff(QUICK)
+        protocol = BaseProtocol(loop)
+        protocol.connection_made(asyncio.Transport())  # one can only wait on what is connected
+        self.content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
+        self.stream = WatchStream(self.content, self.parts.feed("pods"), self.backoff)
+
+    def send(self, *chunks: bytes) -> None:
+        for chunk in chunks:
+            self.content.feed_data(chunk)
+
+    async def rest(self) -> list[bytes]:
+        """End it, and return all that comes out."""
+        self.content.feed_eof()
+        return [chunk async for chunk in self.stream.iter_chunked(2**20)]
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_whole_lines_pass_as_they_are() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT, BOOKMARK + EVENT)
+        assert b"".join(await watch.rest()) == EVENT + BOOKMARK + EVENT
+
+    run(scenario)
+
+
+def test_a_line_comes_when_its_end_has_come() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        chunks = watch.stream.iter_chunked(2**20)
+        watch.send(EVENT + BOOKMARK[:9])
+        assert await anext(chunks) == EVENT
+        rest = asyncio.ensure_future(anext(chunks))
+        watch.send(BOOKMARK[9:20])
+        await asyncio.sleep(0)
+        watch.send(BOOKMARK[20:])
+        assert await asyncio.wait_for(rest, 1) == BOOKMARK
+
+    run(scenario)
+
+
+def test_a_last_line_that_was_cut_off_is_dropped() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT, BOOKMARK[:-5])
+        assert b"".join(await watch.rest()) == EVENT
+
+    run(scenario)
+
+
+def test_whatever_comes_is_heard() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        (before,) = (age for kind, age in watch.parts.health.ages_seconds().items() if kind == "pods")
+        await asyncio.sleep(0.01)
+        watch.send(BOOKMARK)
+        await watch.rest()
+        ages = watch.parts.health.ages_seconds()
+        assert ages["pods"] < ages["nodes"]
+        assert before < ages["nodes"]
+
+    run(scenario)
+
+
+def test_that_the_version_is_too_old_passes_as_it_is() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT, GONE)
+        chunks = await watch.rest()
+        assert [json.loads(each) for each in b"".join(chunks).splitlines()] == [json.loads(EVENT), json.loads(GONE)]
+        assert not watch.backoff.failing
+
+    run(scenario)
+
+
+def test_any_other_error_looks_like_that_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + FAILED)
+        event, error = (json.loads(each) for each in b"".join(await watch.rest()).splitlines())
+        assert event == json.loads(EVENT)
+        assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
+
+    run(scenario)
+    assert "etcdserver: leader changed" in caplog.text
+
+
+def test_errors_in_a_row_are_waited_out_ever_longer_until_something_good_comes() -> None:
+    async def scenario() -> None:
+        backoff = Backoff(Backoffs(least_seconds=0.01, greatest_seconds=1))
+        waits: list[float] = []
+        loop = asyncio.get_running_loop()
+        for _ in range(4):
+            watch = Watch()
+            watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), backoff)
+            watch.send(FAILED)
+            start = loop.time()
+            await watch.rest()
+            waits.append(loop.time() - start)
+        assert all(after > before for before, after in pairwise(waits[::2]))
+        assert backoff.failing
+        watch = Watch()
+        watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), backoff)
+        watch.send(EVENT)
+        await watch.rest()
+        assert not backoff.failing
+
+    run(scenario)
+
+
+def test_an_error_without_a_status_is_an_error_all_the_same() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(b'{"type":"ERROR","object":null}\n')
+        (error,) = await watch.rest()
+        assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
+
+    run(scenario)
+
+
+def test_an_object_that_talks_of_errors_is_none() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        event = line("MODIFIED", metadata={"annotations": {"log": '\n{"type":"ERROR"'}})
+        watch.send(EVENT + event)
+        assert b"".join(await watch.rest()) == EVENT + event
+
+    run(scenario)
+
+
+def test_closing_the_response_ends_who_waits() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        waiting = asyncio.ensure_future(anext(watch.stream.iter_chunked(2**20)))
+        await asyncio.sleep(0)
+        content: Any = watch.stream  # as aiohttp sees it
+        assert content.exception() is None
+        content.set_exception(aiohttp.ClientConnectionError("closed"))
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await waiting
+
+    run(scenario)
+
+
+@given(st.lists(st.sampled_from([EVENT, BOOKMARK, line("MODIFIED", text="é✓")]), max_size=6), st.data())
+def test_lines_come_out_whole_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+    sent = b"".join(lines) + EVENT[:3]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(sent) - 1), max_size=8)))
+
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(*(sent[start:end] for start, end in pairwise([0, *cuts, len(sent)])))
+        chunks = await watch.rest()
+        assert all(chunk.endswith(b"\n") for chunk in chunks)
+        assert b"".join(chunks) == b"".join(lines)
+
+    run(scenario)
