@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib import import_module
@@ -14,6 +15,8 @@ from respread import __version__
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells have it."""
+BROKEN_PIPE: Final = 141
+"""128 + SIGPIPE."""
 FAILED: Final = 2
 KUBECTL_PLUGIN: Final = "kubectl-respread"
 """The program's name where kubectl looks for it."""
@@ -84,6 +87,10 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Who read has seen enough. What is left to be written goes nowhere, or Python complains of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(BROKEN_PIPE)
     except Exception:  # noqa: BLE001 - Python would exit with 1, which says that constraints are violated
         traceback.print_exc()
         click.echo("Error: this is a bug in respread; please report it with the lines above.", err=True)

@@ -63,12 +63,25 @@ def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
     def with_cluster(
         *args: Any, kubeconfig: str | None, context: str | None, snapshot: str | None, **options: Any
     ) -> R:
-        if snapshot is not None and (kubeconfig is not None or context is not None):
-            given = "--kubeconfig" if kubeconfig is not None else "--context"
-            raise click.UsageError(f"--snapshot is looked at instead of a cluster: leave out {given}.")
-        return command(*args, cluster=ClusterOptions(kubeconfig, context, snapshot), **options)
+        return command(*args, cluster=_chosen(ClusterOptions(kubeconfig, context, snapshot)), **options)
 
     return with_cluster
+
+
+def _chosen(options: ClusterOptions) -> ClusterOptions:
+    """Decide between a snapshot and a cluster where both are named: what was typed counts more than variables."""
+    if options.snapshot is None or (options.kubeconfig is None and options.context is None):
+        return options
+    source = click.get_current_context().get_parameter_source
+    typed = [
+        name for name in ("snapshot", "kubeconfig", "context") if source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if typed == ["snapshot"]:
+        return ClusterOptions(snapshot=options.snapshot)
+    if typed and "snapshot" not in typed:
+        return ClusterOptions(options.kubeconfig, options.context)
+    given = "--context" if options.kubeconfig is None else "--kubeconfig"
+    raise click.UsageError(f"--snapshot is looked at instead of a cluster: leave out {given}.")
 
 
 def output_options(command: Callable[..., R]) -> Callable[..., R]:

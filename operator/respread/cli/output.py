@@ -14,12 +14,22 @@ from rich.console import Console, RenderableType
 
 PIPE_COLUMNS: Final = 160
 """The width of tables that no terminal shows: as good as never cut off, and still to be read."""
+WIDE_COLUMNS: Final = 140
 
 
-def make_console(*, no_color: bool) -> Console:
-    """Return a console for tables on standard output."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
-    return Console(no_color=True if no_color else None, width=width, highlight=False, emoji=False, markup=False)
+def make_console(*, no_color: bool, wide: bool = False) -> Console:
+    """Return a console for tables on standard output.
+
+    Args:
+        no_color: Without colors, whatever the terminal can do.
+        wide: Wider than the terminal if that is narrow, as kubectl's -o wide is.
+    """
+    console = Console(no_color=True if no_color else None, highlight=False, emoji=False, markup=False)
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        console.width = PIPE_COLUMNS
+    if wide:
+        console.width = max(console.width, WIDE_COLUMNS)
+    return console
 
 
 def print_parts(console: Console, parts: Iterable[RenderableType]) -> None:

@@ -38,6 +38,13 @@ from respread.spread.index import spread_of
     help="Plan for the policies in this file instead of those in the cluster; - is standard input.",
 )
 @namespace_options
+@option(
+    "--namespaced-policies",
+    type=click.Choice(["honor", "ignore"]),
+    default="honor",
+    show_default=True,
+    help="As the operator is told.",
+)
 @cluster_options
 @output_options
 @click.pass_context
@@ -46,6 +53,7 @@ def plan(
     *,
     filenames: tuple[str, ...],
     namespace: str | None,
+    namespaced_policies: str,
     cluster: ClusterOptions,
     output: OutputOptions,
 ) -> None:
@@ -67,7 +75,12 @@ def plan(
         _refuse(reports)
     spread = spread_of(view.snapshot)
     planned = plan_cluster(
-        view.snapshot, policies, now=view.time, spread=spread, priority_classes=view.priority_classes
+        view.snapshot,
+        policies,
+        now=view.time,
+        spread=spread,
+        priority_classes=view.priority_classes,
+        namespaced_policies=namespaced_policies == "honor",
     )
     report = plan_report(
         planned,
@@ -86,8 +99,9 @@ def plan(
     else:
         for note in report.notes:
             click.echo(f"Note: {note}", err=True)
-        console = make_console(no_color=output.no_color)
-        shown = PlanView(console, wide=output.format == "wide", with_namespace=namespace is None)
+        wide = output.format == "wide"
+        console = make_console(no_color=output.no_color, wide=wide)
+        shown = PlanView(console, wide=wide, with_namespace=namespace is None)
         print_parts(console, shown.render(report))
     ctx.exit(1 if report.violated else 0)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import click
+from rich.console import RenderableType
 from rich.text import Text
 
+from respread.cli.errors import CommandError
 from respread.cli.options import (
     ENVIRONMENT,
     ClusterOptions,
@@ -18,7 +20,7 @@ from respread.cli.options import (
 )
 from respread.cli.output import make_console, print_json, print_parts, print_yaml
 from respread.cli.reading import read_for_skew, show_notes
-from respread.cli.skew_report import GroupFilter, skew_report
+from respread.cli.skew_report import GroupFilter, skew_report, unknown_workloads
 from respread.cli.skew_table import SkewTable, summary
 from respread.spread.index import spread_of
 
@@ -59,16 +61,22 @@ def skew(
         topology_keys=topology_keys,
         when_unsatisfiable=when_unsatisfiable,
     )
-    report = skew_report(spread_of(view.snapshot), wanted, source=view.source, time=view.time, notes=view.notes)
+    spread = spread_of(view.snapshot)
+    if unknown := unknown_workloads(spread, wanted):
+        where = "" if namespace is None else f" in namespace {namespace}"
+        raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
+    report = skew_report(spread, wanted, source=view.source, time=view.time, notes=view.notes)
     if output.format == "json":
         print_json(report)
     elif output.format == "yaml":
         print_yaml(report)
     else:
         show_notes(view)
-        console = make_console(no_color=output.no_color)
+        wide = output.format == "wide"
+        console = make_console(no_color=output.no_color, wide=wide)
+        parts: list[RenderableType] = [summary(report)]
         if report.groups:
-            table = SkewTable(console, wide=output.format == "wide", with_namespace=namespace is None)
-            print_parts(console, [table.render(report.groups), Text()])
-        console.print(summary(report))
+            table = SkewTable(console, wide=wide, with_namespace=namespace is None)
+            parts = [table.render(report.groups), Text(), *parts]
+        print_parts(console, parts)
     ctx.exit(1 if report.violated else 0)

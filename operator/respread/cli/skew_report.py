@@ -31,6 +31,7 @@ SHORT_KINDS: Final[Mapping[str, str]] = {
     "StatefulSet": "sts",
 }
 """kubectl's short names."""
+_WILDCARDS: Final = frozenset("*?[")
 _KIND_WORDS: Final[Mapping[str, str]] = {
     word: kind for kind, short in SHORT_KINDS.items() for word in (short, f"{short}s", kind.lower(), f"{kind.lower()}s")
 } | {"deployments": "Deployment", "po": "Pod", "job": "Job", "jobs": "Job"}
@@ -112,6 +113,21 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
                 or any(workload_matches(pattern, each) for pattern in self.workloads for each in group.workloads)
             )
         )
+
+
+def unknown_workloads(spread: Spread, wanted: GroupFilter) -> list[str]:
+    """Return the workloads that were asked for by name and that no group has: a slip of the pen is not balanced."""
+    there = {
+        workload
+        for group in spread.groups.values()
+        if wanted.namespace in (None, group.key.namespace)
+        for workload in group.workloads
+    }
+    return [
+        pattern
+        for pattern in wanted.workloads
+        if not _WILDCARDS.intersection(pattern) and not any(workload_matches(pattern, each) for each in there)
+    ]
 
 
 def workload_matches(pattern: str, workload: WorkloadName) -> bool:

@@ -120,8 +120,8 @@ def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds
     console.print(table)
     screen.say()
     screen.say(
-        f"[bold]{after.evicted}[/] evictions, counted on the pods and in the API server's audit log; the fewest "
-        f"possible: [bold]{before.fewest_evictions}[/]."
+        f"[bold]{after.evicted}[/] evictions, by the pods and the API server's audit log; fewest possible: "
+        f"[bold]{before.fewest_evictions}[/]."
     )
     missing = ending.missing
     if missing:

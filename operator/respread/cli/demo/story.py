@@ -145,8 +145,8 @@ class Story:
         observer.begin_count()
         screen.say()
         screen.say(
-            f"[bold]Now the operator is started[/] with its ServiceAccount of manifests/. At least "
-            f"{_are(fewest, 'eviction')} needed:"
+            f"[bold]Now the operator starts[/], with its rights of manifests/. It takes {_counted(fewest, 'eviction')} "
+            "at least:"
         )
         sandbox.apply(json.dumps(policy()))
         screen.say(f"  [{FAINT}]its policy: {_in_a_line(policy()['spec'])}[/]")
