@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup lock demo test check check-static crds format conformance properties bench bench-ingest clean
+.PHONY: help setup lock demo test check check-static crds format conformance properties bench bench-feasibility bench-ingest clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -46,6 +46,9 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 
 conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder: other data than the project's).
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
+
+bench-feasibility: setup ## What it costs to know where pods may go, against the number of nodes.
+	@$(BIN)/python -m bench.feasibility $(ARGS)
 
 bench-ingest: setup ## What it costs to know 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
 	@$(BIN)/python -m bench.ingest $(ARGS)

@@ -8,6 +8,7 @@ affinity; it is removed, and these are free; its replacement is placed. Every st
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import is_
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from immutables import Map
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.attached_volumes import Attachments
 from respread.scheduling.free_resources import FreeResources
 from respread.scheduling.node_ports import UsedPorts
 from respread.scheduling.node_table import NodeTable
@@ -40,6 +42,7 @@ class ClusterView:
     """
 
     __slots__ = (
+        "_attachments",
         "_evicted",
         "_pods_on",
         "_steps",
@@ -66,6 +69,7 @@ class ClusterView:
         self.volumes = VolumeUsage()
         self.pods = PodIndex()
         self.terms = ExistingTerms()
+        self._attachments: Attachments | None = None
         self._pods_on: list[_Pods] = []
         self._steps: list[_Step] = []
         self._evicted: set[int] = set()
@@ -84,17 +88,25 @@ class ClusterView:
         if self._left_overs() > _MOST_LEFT_OVERS:
             self._start()
             before = ClusterSnapshot()
-        if _storage(snapshot) != _storage(before):
-            self.volumes.attached.clear()
+        state = self.table.state
         if snapshot.nodes is not before.nodes:
             self._advance_nodes(before)
         if snapshot.pods_by_node is not before.pods_by_node:
             self._advance_pods(self.table.slot_of.items())
+        if self.table.state is not state or not all(map(is_, storage_of(snapshot), storage_of(before))):
+            self._attachments = None
+
+    @property
+    def attachments(self) -> Attachments:
+        """The volumes attached to the nodes."""
+        if self._attachments is None:
+            self._attachments = Attachments(self.table, self.volumes, self.snapshot)
+        return self._attachments
 
     def _left_overs(self) -> int:
         """Return about how many things are kept that were asked for, or there, in former snapshots only."""
         label_sets = sum(map(len, self.snapshot.pods_by_labels.values()))
-        return self.pods.label_sets + self.pods.tallies + len(self.terms.all) + self.free.kept - 4 * label_sets
+        return self.pods.label_sets + self.pods.tallies + self.terms.kept + self.free.kept - 4 * label_sets
 
     def _advance_nodes(self, before: ClusterSnapshot) -> None:
         nodes, state = self.snapshot.nodes, self.table.state
@@ -213,10 +225,11 @@ class ClusterView:
             self.volumes.give_back(slot, pod)
 
 
-def _storage(snapshot: ClusterSnapshot) -> tuple[int, ...]:
+def storage_of(snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    """Return the parts of a snapshot that say which volumes there are, and where."""
     return (
-        id(snapshot.persistent_volume_claims),
-        id(snapshot.persistent_volumes),
-        id(snapshot.storage_classes),
-        id(snapshot.csi_nodes),
+        snapshot.persistent_volume_claims,
+        snapshot.persistent_volumes,
+        snapshot.storage_classes,
+        snapshot.csi_nodes,
     )

@@ -12,7 +12,7 @@ from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.scheduling.node_sets import NodeSet
 from respread.scheduling.node_table import NodeTable
-from respread.scheduling.pod_affinity_terms import ExistingTerms, IncomingTerm, incoming_terms
+from respread.scheduling.pod_affinity_terms import ExistingTerms, IncomingTerm, Repelling, incoming_terms
 from respread.scheduling.pod_index import Namespaces, PodIndex
 from respread.scheduling.tallies import DomainCounts, Tally, domain_counts
 from respread.scheduling.verdict import Plugin, Rejection
@@ -23,15 +23,15 @@ _NO_LABELS: Labels = Map()
 class InterPodAffinity:
     """The filter. Terminating pods attract and repel like all others."""
 
-    __slots__ = ("_affinity", "_anti_affinity", "_existing", "_pod", "_repelled_by", "_seen", "_table", "_tallies")
+    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table")
     plugin: ClassVar[Plugin] = "InterPodAffinity"
 
     def __init__(
         self,
         table: NodeTable,
         pods: PodIndex,
-        existing: ExistingTerms,
-        pod: tuple[str, Mapping[str, str], Labels],
+        repelling: Repelling,
+        pod: Pod,
         affinity: Sequence[IncomingTerm],
         anti_affinity: Sequence[IncomingTerm],
     ) -> None:
@@ -40,25 +40,22 @@ class InterPodAffinity:
         Args:
             table: the nodes.
             pods: the pods on them.
-            existing: the anti-affinity terms of the pods on them.
-            pod: the namespace of the pod to be placed, that namespace's labels, and the pod's.
+            repelling: the terms of the pods on them that speak of the pod.
+            pod: the one to be placed.
             affinity: its required affinity.
             anti_affinity: its required anti-affinity.
         """
         self._table = table
-        self._existing = existing
-        self._pod = pod
+        self._repelling = repelling
         self._affinity = _Affinity(table, pods, pod, affinity) if affinity else None
         self._anti_affinity = [
             (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in anti_affinity
         ]
-        self._repelled_by: list[tuple[str, Tally]] = []
-        self._seen = 0
 
     @property
     def depends_on_pods(self) -> bool:
         """Whether there are any terms, of this pod or against it."""
-        return bool(self._affinity or self._anti_affinity or self._repelling())
+        return bool(self._affinity or self._anti_affinity or self._repelling.terms())
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return those of the nodes that no term of either side excludes."""
@@ -66,7 +63,7 @@ class InterPodAffinity:
             nodes &= self._affinity.nodes()
         for term, tally in self._anti_affinity:
             nodes &= ~self._domains(tally, term.topology_key).occupied_nodes()
-        for key, tally in self._repelling():
+        for key, tally in self._repelling.terms():
             if tally.counts:
                 nodes &= ~self._domains(tally, key).occupied_nodes()
         return nodes
@@ -83,7 +80,7 @@ class InterPodAffinity:
                     f"the pod's anti-affinity keeps it from {term.topology_key} {domain}, which has pods that match "
                     f"{term.selector}",
                 )
-        for key, tally in self._repelling():
+        for key, tally in self._repelling.terms():
             if self._domains(tally, key).occupied_nodes() >> slot & 1:
                 domain = self._table.column(key).values[slot]
                 return Rejection(self.plugin, f"the anti-affinity of pods in {key} {domain} keeps the pod from it")
@@ -91,15 +88,6 @@ class InterPodAffinity:
 
     def _domains(self, tally: Tally, key: str) -> DomainCounts:
         return domain_counts(self._table, tally, key, self._table.every)
-
-    def _repelling(self) -> list[tuple[str, Tally]]:
-        terms = self._existing.all
-        if self._seen < len(terms):
-            self._repelled_by.extend(
-                (term.topology_key, tally) for term, tally in terms[self._seen :] if term.matches(*self._pod)
-            )
-            self._seen = len(terms)
-        return self._repelled_by
 
 
 class _Affinity:
@@ -114,13 +102,12 @@ class _Affinity:
         self,
         table: NodeTable,
         pods: PodIndex,
-        pod: tuple[str, Mapping[str, str], Labels],
+        pod: Pod,
         terms: Sequence[IncomingTerm],
     ) -> None:
-        namespace, _, labels = pod
         self._table = table
         self._terms = terms
-        self._matches_itself = all(term.matches(namespace, labels) for term in terms)
+        self._matches_itself = all(term.matches(pod.namespace, pod.labels) for term in terms)
         self._tally = pods.tally(
             _common_namespaces(terms), tuple(dict.fromkeys(term.selector for term in terms)), living=False
         )
@@ -185,8 +172,8 @@ def prepare(
     return InterPodAffinity(
         table,
         pods,
-        existing,
-        (pod.namespace, _NO_LABELS if own is None else own.labels, pod.labels),
+        Repelling(existing, pod.namespace, _NO_LABELS if own is None else own.labels, pod.labels),
+        pod,
         incoming_terms(pod, pod.spec.pod_affinity, namespaces, selector_kept=selector_kept),
         incoming_terms(pod, pod.spec.pod_anti_affinity, namespaces, selector_kept=selector_kept),
     )

@@ -50,36 +50,74 @@ def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
 class ExistingTerms:
     """The anti-affinity terms of all pods that have a node, and how many pods of each node carry each."""
 
-    __slots__ = ("_numbers", "_terms_of", "all")
+    __slots__ = ("_tallies", "_tallies_of", "choosing", "naming")
 
     def __init__(self) -> None:
-        self.all: list[tuple[ExistingTerm, Tally]] = []
-        """Every term that any pod had so far, in the order in which they came."""
-        self._numbers: dict[ExistingTerm, int] = {}
-        self._terms_of: dict[tuple[int, str], tuple[object, tuple[Tally, ...]]] = {}
+        self.naming: dict[str, list[tuple[ExistingTerm, Tally]]] = {}
+        """By namespace, the terms that name it and choose none by selector, in the order in which they came."""
+        self.choosing: list[tuple[ExistingTerm, Tally]] = []
+        """The terms that choose namespaces by selector, in the order in which they came."""
+        self._tallies: dict[ExistingTerm, Tally] = {}
+        self._tallies_of: dict[tuple[int, str], tuple[object, tuple[Tally, ...]]] = {}
+
+    @property
+    def kept(self) -> int:
+        """How many different terms there are or were."""
+        return len(self._tallies) + len(self._tallies_of)
 
     def change(self, pod: Pod, slot: int, by: int) -> None:
         """Count a pod's terms more, or less, on a node."""
-        for tally in self._tallies(pod):
+        at = (id(pod.spec), pod.namespace)
+        if (kept := self._tallies_of.get(at)) is None:
+            tallies = tuple(self._tally(term) for term in existing_terms(pod))
+            kept = self._tallies_of[at] = (pod.spec, tallies)  # holding the spec, so that its id stays its own
+        for tally in kept[1]:
             tally.change(slot, by)
 
     def forget_domains(self) -> None:
         """Drop what is summed up by domain, because the nodes have changed."""
-        for _, tally in self.all:
+        for tally in self._tallies.values():
             tally.by_domain = {}
 
-    def _tallies(self, pod: Pod) -> tuple[Tally, ...]:
-        at = (id(pod.spec), pod.namespace)
-        if (kept := self._terms_of.get(at)) is None:
-            tallies = tuple(self._tally(term) for term in existing_terms(pod))
-            kept = self._terms_of[at] = (pod.spec, tallies)  # holding the spec, so that its id stays its own
-        return kept[1]
-
     def _tally(self, term: ExistingTerm) -> Tally:
-        if (number := self._numbers.get(term)) is None:
-            number = self._numbers[term] = len(self.all)
-            self.all.append((term, Tally()))
-        return self.all[number][1]
+        if (tally := self._tallies.get(term)) is None:
+            tally = self._tallies[term] = Tally()
+            if term.namespace_selector.matches_nothing:
+                for namespace in term.namespaces:
+                    self.naming.setdefault(namespace, []).append((term, tally))
+            else:
+                self.choosing.append((term, tally))
+        return tally
+
+
+class Repelling:
+    """The terms among them that want to keep one pod away."""
+
+    __slots__ = ("_existing", "_found", "_pod", "_seen_choosing", "_seen_naming")
+
+    def __init__(
+        self, existing: ExistingTerms, namespace: str, namespace_labels: Mapping[str, str], labels: Labels
+    ) -> None:
+        self._existing = existing
+        self._pod = (namespace, namespace_labels, labels)
+        self._found: list[tuple[str, Tally]] = []
+        self._seen_naming = 0
+        self._seen_choosing = 0
+
+    def terms(self) -> list[tuple[str, Tally]]:
+        """Return the topology key of each, and how many pods of each node carry it."""
+        naming = self._existing.naming.get(self._pod[0], [])
+        choosing = self._existing.choosing
+        if self._seen_naming < len(naming):
+            self._add(naming[self._seen_naming :])
+            self._seen_naming = len(naming)
+        if self._seen_choosing < len(choosing):
+            self._add(choosing[self._seen_choosing :])
+            self._seen_choosing = len(choosing)
+        return self._found
+
+    def _add(self, terms: Iterable[tuple[ExistingTerm, Tally]]) -> None:
+        self._found.extend((term.topology_key, tally) for term, tally in terms if term.matches(*self._pod))
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):

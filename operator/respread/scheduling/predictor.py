@@ -23,7 +23,7 @@ from respread.scheduling import (
     volume_restrictions,
     volume_zone,
 )
-from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.cluster_view import ClusterView, storage_of
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters import Filter
 from respread.scheduling.prepared_pod import PreparedPod
@@ -86,15 +86,10 @@ class Predictor:
 
     def _basis(self, pod: Pod, profile: Profile) -> tuple[object, ...]:
         """Return the things that a prepared pod is made from; while they are the same, so is it."""
-        snapshot, table = self.view.snapshot, self.view.table
+        view, snapshot, table = self.view, self.view.snapshot, self.view.table
         basis: tuple[object, ...] = (table, table.state, snapshot.namespaces)
         if has_volumes(pod.spec):
-            basis += (
-                snapshot.persistent_volume_claims,
-                snapshot.persistent_volumes,
-                snapshot.storage_classes,
-                snapshot.csi_nodes,
-            )
+            basis += (view.attachments, *storage_of(snapshot))
         if profile.has_hard_defaults and not pod.spec.topology_spread_constraints:
             basis += (
                 snapshot.services,
@@ -131,7 +126,7 @@ class Predictor:
                 table, view.free, spec.requests, profile.ignores_resource
             ),
             "VolumeRestrictions": lambda: volume_restrictions.prepare(view.volumes, snapshot, pod),
-            "NodeVolumeLimits": lambda: node_volume_limits.prepare(table, view.volumes, snapshot, pod),
+            "NodeVolumeLimits": lambda: node_volume_limits.prepare(view.attachments, snapshot, pod),
             "VolumeBinding": lambda: volume_binding.prepare(table, snapshot, pod),
             "VolumeZone": lambda: volume_zone.prepare(table, snapshot, pod),
             "PodTopologySpread": lambda: pod_topology_spread.prepare(table, view.pods, pod, in_force.hard),

@@ -44,5 +44,7 @@ def _unknown_volume(pod: Pod, snapshot: ClusterSnapshot) -> Unknown | None:
         if claim is None:
             return Unknown("PersistentVolumeClaim", f"the claim {name} does not exist, or is not known")
         if not claim.bound:
-            return Unknown("PersistentVolumeClaim", f"claim {name} has no volume, and where it may get one is not known")
+            return Unknown(
+                "PersistentVolumeClaim", f"claim {name} has no volume, and where it may get one is not known"
+            )
     return None

@@ -5,38 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import msgspec
-
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod, PodSpec
-
-
-class AttachedVolumes(msgspec.Struct, frozen=True):
-    """The volumes of CSI drivers that the pods of one node use together."""
-
-    volumes: frozenset[tuple[str, str]]
-    """Driver and handle of each, once however many pods use it."""
-    by_driver: Counter[str]
-    error: str = ""
-    """Why the scheduler fails on this node when it counts them."""
 
 
 class VolumeUsage:
     """Which pods of each node have volumes that matter to some filter."""
 
-    __slots__ = ("_pods", "attached", "claims")
+    __slots__ = ("_pods", "changed", "claims")
 
     def __init__(self) -> None:
         self._pods: dict[int, dict[int, Pod]] = {}
         self.claims: Counter[ObjectKey] = Counter()
         """How many pods that have a node use each claim, those of `ephemeral` volumes aside."""
-        self.attached: dict[int, AttachedVolumes] = {}
-        """By slot, where `node_volume_limits` has worked it out; gone when the node's pods change."""
+        self.changed: set[int] = set()
+        """Slots of nodes whose pods have changed, for `Attachments` to catch up with."""
 
     def take(self, slot: int, pod: Pod) -> None:
         """Let a pod use its volumes on a node."""
         self._pods.setdefault(slot, {})[id(pod)] = pod
-        self.attached.pop(slot, None)
+        self.changed.add(slot)
         for claim in pod.persistent_volume_claims:
             self.claims[ObjectKey(pod.namespace, claim)] += 1
 
@@ -46,7 +34,7 @@ class VolumeUsage:
         del pods[id(pod)]
         if not pods:
             del self._pods[slot]
-        self.attached.pop(slot, None)
+        self.changed.add(slot)
         for claim in pod.persistent_volume_claims:
             key = ObjectKey(pod.namespace, claim)
             self.claims[key] -= 1
