@@ -150,28 +150,64 @@ def test_a_policy_that_stops_enforcing_in_mid_wave(sandbox: Sandbox, web: Look) 
     play(sandbox, scenario)
 
 
-def test_a_full_budget_is_not_asked_again_until_it_changes(sandbox: Sandbox, namespace: str, web: Look) -> None:
-    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-    spec = {"minAvailable": 3, "selector": {"matchLabels": {"app": "web-0"}}}
-    sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
-    wait_until(lambda: sandbox.api.get(f"{budgets}/web")["status"].get("currentHealthy") == 3, "the budget's status")
+class TestBudget:
+    """A budget of web-0, and a wave that asks for more than it allows."""
 
-    async def scenario(requests: Counted) -> None:
-        snapshot, pods = web()
-        carrying = carrier(requests)
-        for _ in range(5):
-            carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot, own_grace_period)
-            assert results(carried)[1] is Reason.HELD_BY_BUDGET
-        assert len(requests.evictions) == 1
-        assert len(carrying.flights.now) == 0
-        sandbox.api.request("PATCH", f"{budgets}/web", {"spec": {"minAvailable": 2}})
-        wait_until(
-            lambda: sandbox.api.get(f"{budgets}/web")["status"]["disruptionsAllowed"] == 1, "the budget's status"
-        )
-        carried = await carrying.carry_out([move(pods[0])], web()[0], own_grace_period)
-        assert results(carried) == [EvictionResult.EVICTED]
+    @pytest.fixture
+    def set_min_available(self, sandbox: Sandbox, namespace: str, web: Look) -> Callable[[int], None]:
+        assert len(web()[1]) == 6
+        budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        spec = {"minAvailable": 3, "selector": {"matchLabels": {"app": "web-0"}}}
+        sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
 
-    play(sandbox, scenario)
+        def set_it(pods: int) -> None:
+            sandbox.api.request("PATCH", f"{budgets}/web", {"spec": {"minAvailable": pods}})
+
+            def settled() -> bool:
+                budget = sandbox.api.get(f"{budgets}/web")
+                status, generation = budget["status"], budget["metadata"]["generation"]
+                return bool(status["observedGeneration"] == generation and status["disruptionsAllowed"] == 3 - pods)
+
+            wait_until(settled, "the budget's status")
+
+        return set_it
+
+    def test_what_is_beyond_it_is_not_asked_for(
+        self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
+    ) -> None:
+        async def scenario(requests: Counted) -> None:
+            set_min_available(2)
+            snapshot, pods = web()
+            moves = [move(each) for each in pods]
+            carried = await carrier(requests).carry_out(moves, snapshot, own_grace_period)
+            assert results(carried) == [
+                EvictionResult.EVICTED,
+                Reason.HELD_BY_BUDGET,
+                Reason.HELD_BY_BUDGET,
+                *[EvictionResult.EVICTED] * 3,
+            ]
+            assert set(requests.evictions) == {each.name for each in (pods[0], *pods[3:])}
+
+        play(sandbox, scenario)
+
+    def test_one_that_is_full_unknown_to_us_is_not_asked_again_until_it_changes(
+        self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
+    ) -> None:
+        async def scenario(requests: Counted) -> None:
+            set_min_available(2)
+            before, pods = web()
+            set_min_available(3)
+            carrying = carrier(requests)
+            for _ in range(5):
+                carried = await carrying.carry_out([move(pods[0]), move(pods[1])], before, own_grace_period)
+                assert results(carried)[1] is Reason.HELD_BY_BUDGET
+            assert len(requests.evictions) == 1
+            assert len(carrying.flights.now) == 0
+            set_min_available(2)
+            carried = await carrying.carry_out([move(pods[0])], web()[0], own_grace_period)
+            assert results(carried) == [EvictionResult.EVICTED]
+
+        play(sandbox, scenario)
 
 
 def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_be_going() -> None:

@@ -17,7 +17,7 @@ from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.in_flight import Ended, InFlight
 from respread.eviction.outcomes import Compare
 from respread.eviction.owners import Owners
-from respread.eviction.refusals import Refusals
+from respread.eviction.refusals import Budgets, Refusals
 from respread.planning.budgets import BudgetLedger
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -107,7 +107,8 @@ class Carrier:
             snapshot: the cluster that they were planned on, as the watch shows it.
             grace_period_seconds: what a move's policy says of it.
         """
-        budgets = BudgetLedger(snapshot)
+        self._owners.forget()
+        ledger = BudgetLedger(snapshot, self.flights.now.pods(snapshot))
         lanes: dict[str, list[Move]] = {}
         for move in moves:
             controller = move.pod.controller
@@ -117,19 +118,33 @@ class Carrier:
         async def one_after_another(lane: Sequence[Move]) -> None:
             for move in lane:
                 async with self._at_once:
-                    carried[move.pod.uid] = await self._make(move, snapshot, budgets, grace_period_seconds(move))
+                    carried[move.pod.uid] = await self._within_budget(
+                        move, snapshot, ledger, grace_period_seconds(move)
+                    )
 
         async with asyncio.TaskGroup() as group:
             for lane in lanes.values():
                 group.create_task(one_after_another(lane))
         return tuple(Carried(move, carried[move.pod.uid]) for move in moves)
 
+    async def _within_budget(
+        self, move: Move, snapshot: ClusterSnapshot, ledger: BudgetLedger, grace_period_seconds: int | None
+    ) -> Answer | Held:
+        """Make a move if its budget has room beside the others of the wave, which need not know of each other."""
+        verdict = ledger.verdict(move.pod)
+        if isinstance(verdict, Held):
+            return verdict
+        ledger.take(move.pod)
+        result = await self._make(move, snapshot, ledger.budgets_of(move.pod), grace_period_seconds)
+        if isinstance(result, Held) or not result.may_have_evicted:
+            ledger.give_back(move.pod)
+        return result
+
     async def _make(
-        self, move: Move, snapshot: ClusterSnapshot, budgets: BudgetLedger, grace_period_seconds: int | None
+        self, move: Move, snapshot: ClusterSnapshot, budgets: Budgets, grace_period_seconds: int | None
     ) -> Answer | Held:
         pod = move.pod
-        selecting = budgets.budgets_of(pod)
-        if (held := self._may_evict(move) or self._refusals.why_not(pod, selecting)) is not None:
+        if (held := self._may_evict(move) or self._refusals.why_not(pod, budgets)) is not None:
             return held
         in_flight = self.flights.now
         controller_uid = "" if pod.controller is None else pod.controller.uid
@@ -149,5 +164,5 @@ class Carrier:
         )
         if isinstance(answer, Answer):
             self.flights.answered(move, answer)
-            self._refusals.note(pod, selecting, answer)
+            self._refusals.note(pod, budgets, answer)
         return answer

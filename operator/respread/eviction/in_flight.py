@@ -18,7 +18,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer
 from respread.eviction.outcomes import Compare, Outcome
-from respread.eviction.siblings import siblings_of
+from respread.planning.siblings import siblings_of
 from respread.planning.plan import Move
 
 _LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)

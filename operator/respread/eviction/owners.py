@@ -12,7 +12,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.owner_reading import OwnerReading, read_owner
 from respread.eviction.owner_rules import why_not_at_rest
 from respread.eviction.requests import Requests
-from respread.eviction.siblings import siblings_of
+from respread.planning.siblings import siblings_of
 from respread.planning.held import Held
 from respread.planning.protection import why_not_replaced
 
@@ -43,6 +43,10 @@ class Owners:
         self._clock = clock
         self._fresh_seconds = fresh_seconds
         self._kept: dict[str, _Kept] = {}
+
+    def forget(self) -> None:
+        """Forget all readings: what follows is another wave, and whatever was read is from before the last one."""
+        self._kept.clear()
 
     async def why_not_at_rest(
         self, pod: Pod, snapshot: ClusterSnapshot, leaving: Collection[str] = (), unreplaced: int = 0

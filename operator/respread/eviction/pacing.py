@@ -14,7 +14,7 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.siblings import siblings_of
+from respread.planning.siblings import siblings_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
 
