@@ -13,12 +13,11 @@ from typing import Final
 
 import msgspec
 
-from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer
 from respread.eviction.outcomes import Compare, Outcome
-from respread.planning.siblings import siblings_of
+from respread.planning.controllers import controller_of, siblings_of
 from respread.planning.plan import Move
 
 _LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
@@ -273,16 +272,9 @@ def _patience(flight: Flight, patience: Patience) -> float:
 
 def _wants_no_replacement(flight: Flight, snapshot: ClusterSnapshot) -> bool:
     """Whether the controller has all the pods it wants without one, as after a scale-down or in a rollout."""
-    controller = flight.move.pod.controller
-    if controller is None:
+    if flight.move.pod.controller is None:
         return True
-    held = {
-        "ReplicaSet": snapshot.replica_sets,
-        "StatefulSet": snapshot.stateful_sets,
-        "ReplicationController": snapshot.replication_controllers,
-    }.get(controller.kind)
-    workload = None if held is None else held.get(ObjectKey(flight.move.pod.namespace, controller.name))
-    if workload is None or workload.uid != controller.uid:
+    if (workload := controller_of(snapshot, flight.move.pod)) is None:
         return False
     active = sum(
         not pod.terminating and not pod.finished and pod.uid != flight.uid

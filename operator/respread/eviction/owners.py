@@ -12,7 +12,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.owner_reading import OwnerReading, read_owner
 from respread.eviction.owner_rules import why_not_at_rest
 from respread.eviction.requests import Requests
-from respread.planning.siblings import siblings_of
+from respread.planning.controllers import siblings_of
 from respread.planning.held import Held
 from respread.planning.protection import why_not_replaced
 

@@ -11,10 +11,9 @@ from immutables import Map
 
 from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
-from respread.cluster.meta import ObjectKey
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.siblings import siblings_of
+from respread.planning.controllers import controller_of, siblings_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
 
@@ -210,12 +209,5 @@ def _places(move: Move) -> tuple[tuple[str, str], tuple[str, str], tuple[str, ob
 
 def _replicas(move: Move, snapshot: ClusterSnapshot) -> int:
     """Return how many pods a move's controller wants; where that is not known, how many it has."""
-    controller = move.pod.controller
-    if controller is None:
-        return 1
-    key = ObjectKey(move.pod.namespace, controller.name)
-    for workloads in (snapshot.replica_sets, snapshot.stateful_sets, snapshot.replication_controllers):
-        workload = workloads.get(key)
-        if workload is not None and workload.uid == controller.uid:
-            return workload.replicas
-    return sum(1 for _ in siblings_of(snapshot, move.pod))
+    workload = controller_of(snapshot, move.pod)
+    return sum(1 for _ in siblings_of(snapshot, move.pod)) if workload is None else workload.replicas

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from respread.api.reasons import Reason
-from respread.cluster.meta import ObjectKey, OwnerReference
-from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.controllers import controller_of, siblings_of
 from respread.planning.held import Held
-from respread.planning.siblings import siblings_of
 
 
 def why_incomplete(snapshot: ClusterSnapshot, pods: Iterable[Pod]) -> Held | None:
@@ -34,7 +32,7 @@ def why_incomplete(snapshot: ClusterSnapshot, pods: Iterable[Pod]) -> Held | Non
             sample.setdefault(pod.controller.uid, pod)
             active[pod.controller.uid] += _is_active(pod)
     for uid, pod in sample.items():
-        if pod.controller is None or (workload := _workload(snapshot, pod, pod.controller)) is None:
+        if pod.controller is None or (workload := controller_of(snapshot, pod)) is None:
             continue
         named = f"{pod.controller.kind} {pod.controller.name}"
         if workload.observed_generation < workload.generation:
@@ -58,13 +56,3 @@ def why_incomplete(snapshot: ClusterSnapshot, pods: Iterable[Pod]) -> Held | Non
 def _is_active(pod: Pod) -> bool:
     """Mirrors `IsPodActive`, by which controllers count their pods."""
     return not pod.terminating and not pod.finished
-
-
-def _workload(snapshot: ClusterSnapshot, pod: Pod, controller: OwnerReference) -> Workload | None:
-    workloads = {
-        "ReplicaSet": snapshot.replica_sets,
-        "StatefulSet": snapshot.stateful_sets,
-        "ReplicationController": snapshot.replication_controllers,
-    }.get(controller.kind)
-    workload = None if workloads is None else workloads.get(ObjectKey(pod.namespace, controller.name))
-    return workload if workload is not None and workload.uid == controller.uid else None
