@@ -17,7 +17,7 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 SPEC = PodSpec()
 
 pods = st.builds(
-    lambda namespace, name, app, node, phase: Pod(
+    lambda namespace, name, app, node, phase, nominated: Pod(
         namespace=namespace,
         name=name,
         uid=f"uid-{namespace}-{name}",
@@ -25,38 +25,50 @@ pods = st.builds(
         labels=Map(app=app),
         node_name=node,
         phase=phase,
+        nominated_node_name=nominated,
     ),
     st.sampled_from(["shop", "blog"]),
     st.sampled_from(["a", "b", "c", "d"]),
     st.sampled_from(["web", "api"]),
     st.sampled_from(["", "node-1", "node-2"]),
     st.sampled_from(["Running", "Succeeded", "Pending"]),
+    st.sampled_from(["", "node-1"]),
 )
 batches = st.lists(st.lists(st.tuples(pods, st.booleans()), max_size=4), max_size=8)
 
 
-def as_dicts(snapshot: ClusterSnapshot) -> tuple[object, object, object]:
+def as_dicts(snapshot: ClusterSnapshot) -> tuple[object, object, object, object]:
     def plain(value: object) -> object:
         return {key: plain(inner) for key, inner in value.items()} if isinstance(value, Mapping) else value
 
-    return plain(snapshot.pods), plain(snapshot.pods_by_labels), plain(snapshot.pods_by_node)
+    return (
+        plain(snapshot.pods),
+        plain(snapshot.pods_by_labels),
+        plain(snapshot.pods_by_node),
+        plain(snapshot.nominated_pods),
+    )
 
 
-def from_scratch(held: Mapping[ObjectKey, Pod]) -> tuple[object, object, object]:
+def from_scratch(held: Mapping[ObjectKey, Pod]) -> tuple[object, object, object, object]:
     by_labels: dict[str, dict[object, dict[str, Pod]]] = {}
     by_node: dict[str, dict[ObjectKey, Pod]] = {}
     for key, pod in held.items():
         by_labels.setdefault(pod.namespace, {}).setdefault(pod.labels, {})[pod.name] = pod
         if pod.node_name and pod.phase != "Succeeded":
             by_node.setdefault(pod.node_name, {})[key] = pod
-    return dict(held), by_labels, by_node
+    nominated = {
+        key: pod
+        for key, pod in held.items()
+        if pod.nominated_node_name and not pod.node_name and pod.phase != "Succeeded"
+    }
+    return dict(held), by_labels, by_node, nominated
 
 
 @given(batches)
 def test_indices_equal_those_built_from_scratch_and_snapshots_stay(history: list[list[tuple[Pod, bool]]]) -> None:
     state = ClusterState()
     held: dict[ObjectKey, Pod] = {}
-    taken: list[tuple[ClusterSnapshot, tuple[object, object, object]]] = []
+    taken: list[tuple[ClusterSnapshot, tuple[object, object, object, object]]] = []
     for batch in history:
         before = dict(held)
         for pod, present in batch:

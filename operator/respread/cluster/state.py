@@ -55,6 +55,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Namespace, then the pods' labels, then the pods' names."""
     pods_by_node: Map[str, Map[ObjectKey, Pod]] = Map()
     """Pods bound to a node of that name, whether or not the node exists, without the finished ones."""
+    nominated_pods: Map[ObjectKey, Pod] = Map()
+    """Pods that are not bound yet, for which the scheduler is making room on a node by preemption."""
     nodes: Map[str, Node] = Map()
     namespaces: Map[str, Namespace] = Map()
     disruption_budgets: Map[str, Map[str, PodDisruptionBudget]] = Map()
@@ -217,22 +219,27 @@ def _with_pods(before: ClusterSnapshot, changes: Iterable[tuple[ObjectKey, Any]]
 class _PodIndices:
     """The indices of a snapshot's pods under change: each touched bucket is copied once, however many pods change."""
 
-    __slots__ = ("_before", "_by_labels", "_by_node")
+    __slots__ = ("_before", "_by_labels", "_by_node", "_nominated")
 
     def __init__(self, before: ClusterSnapshot) -> None:
         self._before = before
         self._by_labels: dict[tuple[str, Labels], MapMutation[str, Pod]] = {}
         self._by_node: dict[str, MapMutation[ObjectKey, Pod]] = {}
+        self._nominated = before.nominated_pods.mutate()
 
     def add(self, key: ObjectKey, pod: Pod) -> None:
         self._with_labels(pod)[key.name] = pod
         if _occupies_node(pod):
             self._on_node(pod.node_name)[key] = pod
+        elif _is_nominated(pod):
+            self._nominated[key] = pod
 
     def remove(self, key: ObjectKey, pod: Pod) -> None:
         del self._with_labels(pod)[key.name]
         if _occupies_node(pod):
             del self._on_node(pod.node_name)[key]
+        elif _is_nominated(pod):
+            del self._nominated[key]
 
     def finish(self) -> ClusterSnapshot:
         namespaces = self._before.pods_by_labels.mutate()
@@ -246,7 +253,12 @@ class _PodIndices:
         nodes = self._before.pods_by_node.mutate()
         for name, pods in self._by_node.items():
             _set_or_drop(nodes, name, pods.finish())
-        return msgspec.structs.replace(self._before, pods_by_labels=namespaces.finish(), pods_by_node=nodes.finish())
+        return msgspec.structs.replace(
+            self._before,
+            pods_by_labels=namespaces.finish(),
+            pods_by_node=nodes.finish(),
+            nominated_pods=self._nominated.finish(),
+        )
 
     def _with_labels(self, pod: Pod) -> MapMutation[str, Pod]:
         bucket = (pod.namespace, pod.labels)
@@ -263,3 +275,7 @@ class _PodIndices:
 
 def _occupies_node(pod: Pod) -> bool:
     return bool(pod.node_name) and not pod.finished
+
+
+def _is_nominated(pod: Pod) -> bool:
+    return bool(pod.nominated_node_name) and not pod.finished
