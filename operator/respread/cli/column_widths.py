@@ -40,6 +40,6 @@ def natural_width(heading: str, cells: Iterable[str]) -> int:
     return max([len(heading), *(len(cell) for cell in cells)])
 
 
-def cut(text: str, width: int) -> str:
+def cut(text: str, width: int, *, ascii_only: bool = False) -> str:
     """Return a text as it fits, with a sign where it had to be cut."""
-    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}{'~' if ascii_only else '…'}"

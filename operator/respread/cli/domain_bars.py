@@ -86,7 +86,9 @@ def draw(domains: Sequence[Domain], allowed: int, width: int, *, ascii_only: boo
             yield Text(_alike(each), style=FAINT)
             continue
         style = OVER if each.pods > allowed else "" if each.pods else FAINT
-        line = Text(f"{cut(each.name, names):<{names}} ").append(f"{each.pods:>{digits},} ", style=style)
+        line = Text(f"{cut(each.name, names, ascii_only=ascii_only):<{names}} ").append(
+            f"{each.pods:>{digits},} ", style=style
+        )
         yield line.append_text(bar(each.pods, allowed, most, columns, ascii_only=ascii_only))
 
 

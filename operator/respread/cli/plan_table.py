@@ -121,8 +121,14 @@ class PlanView:
             shown = heading if self._ascii else heading.replace("->", "→")
             table.add_column(shown, no_wrap=True, width=widths[heading], justify="right" if right else "left")
         for row in rows:
-            table.add_row(*(_cut_lines(row[heading], widths[heading]) for heading in headings))
+            table.add_row(*(self._cut_lines(row[heading], widths[heading]) for heading in headings))
         return table
+
+    def _cut_lines(self, text: Text, width: int) -> Text:
+        lines = text.split("\n")
+        if all(line.cell_len <= width for line in lines):
+            return text
+        return Text("\n").join(Text(cut(line.plain, width, ascii_only=self._ascii)) for line in lines)
 
 
 def summary(report: PlanReport) -> Text:
@@ -186,10 +192,3 @@ def _as_after(planned: PlannedGroup) -> GroupReport:
 
 def _lines(lines: Iterator[str]) -> Text:
     return Text("\n".join(lines))
-
-
-def _cut_lines(text: Text, width: int) -> Text:
-    lines = text.split("\n")
-    if all(line.cell_len <= width for line in lines):
-        return text
-    return Text("\n").join(Text(cut(line.plain, width)) for line in lines)

@@ -63,7 +63,9 @@ class SkewTable:
             table.add_column(heading, no_wrap=True, width=widths[heading])
         table.add_column(DOMAINS, no_wrap=True, width=widths[DOMAINS])
         for group, row in zip(groups, rows, strict=True):
-            cells: list[Text | str] = [cut(text, widths[heading]) for heading, text in row.items()]
+            cells: list[Text | str] = [
+                cut(text, widths[heading], ascii_only=self._ascii) for heading, text in row.items()
+            ]
             cells[0] = Text(row[""], style=style_of(group))
             cells[headings.index(SKEW)] = Text(row[SKEW], style=style_of(group) if group.violated else "")
             cells.append(self._drawing(group, domains[id(group)], widths[DOMAINS]))
