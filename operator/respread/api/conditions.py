@@ -22,6 +22,8 @@ from respread.api.status import (
     ConditionStatus,
     ConditionType,
     PolicyStatus,
+    RecentEvictions,
+    RememberedBackOff,
     Summary,
     Violation,
 )
@@ -52,6 +54,8 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
     """All of them, in any order, with all their domains; the status keeps the worst."""
     blocked: tuple[BlockedCount, ...] = ()
+    back_offs: tuple[RememberedBackOff, ...] = ()
+    recent_evictions: tuple[RecentEvictions, ...] = ()
     overridden_by: tuple[str, ...] = ()
     """Names of the policies that govern pods which this one selects too."""
     plan_time: datetime
@@ -102,6 +106,8 @@ def next_status(
         summary=outcome.summary,
         violations=tuple(_shortened(each) for each in _worst(outcome.violations)),
         blocked=tuple(sorted(outcome.blocked, key=lambda each: (-each.groups, -each.pods, each.reason))),
+        back_offs=outcome.back_offs,
+        recent_evictions=outcome.recent_evictions,
         last_plan_time=previous.last_plan_time,
         last_eviction_time=_whole_seconds(outcome.last_eviction_time) or previous.last_eviction_time,
     )

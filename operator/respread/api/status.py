@@ -19,6 +19,10 @@ MAX_VIOLATIONS: Final = 20
 MAX_DOMAINS: Final = 20
 """How many domains of a violated constraint a status names."""
 MAX_MESSAGE_LENGTH: Final = 2048
+MAX_BACK_OFFS: Final = 100
+"""How many spread groups that are left alone a status remembers, those that failed most often first."""
+MAX_RECENT_EVICTIONS: Final = 64
+"""The minutes of an hour, and a few for clocks that differ."""
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal["Ready", "Balanced", "Progressing", "Blocked"]
@@ -126,6 +130,22 @@ class BlockedCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: Annotated[_Count, described("Pods that would help and may not be evicted for it.")] = 0
 
 
+class RememberedBackOff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A spread group that is left alone because moves did not improve it, for the next process to know."""
+
+    group: Annotated[str, Meta(max_length=64, description="A digest of the group: its constraint and its pods.")]
+    failures: Annotated[_Count, described("Moves in a row that did not improve it.")]
+    until: Annotated[datetime, described("Until when it is left alone, if nothing changes for it.")]
+    situation: Annotated[str, Meta(max_length=64, description="A digest of how things stood when the last one failed.")]
+
+
+class RecentEvictions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many evictions were made in a minute."""
+
+    minute: Annotated[datetime, described("When the minute began.")]
+    evictions: Annotated[_Count, described("Evictions in it that count for limits.perHour.")]
+
+
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What Respread knows and does in the name of the policy. It is written by Respread, and only when it changes."""
 
@@ -155,6 +175,22 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             max_length=64,
             description="Why what is not done is not done, most frequent first.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["reason"]},
+        ),
+    ] = ()
+    back_offs: Annotated[
+        tuple[RememberedBackOff, ...],
+        Meta(
+            max_length=MAX_BACK_OFFS,
+            description="Spread groups left alone for a while because moves did not improve them.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group"]},
+        ),
+    ] = ()
+    recent_evictions: Annotated[
+        tuple[RecentEvictions, ...],
+        Meta(
+            max_length=MAX_RECENT_EVICTIONS,
+            description="The evictions of the last hour by the minute, where limits.perHour is set.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["minute"]},
         ),
     ] = ()
     last_plan_time: Annotated[
