@@ -124,13 +124,10 @@ def test_what_is_no_refusal_holds_nothing(result: EvictionResult) -> None:
     assert refusals.why_not(A, budgets()) is None
 
 
-def test_pods_that_are_gone_are_forgotten() -> None:
-    refusals, clock = refused(EvictionResult.OVERLAPPING_BUDGETS)
+def test_what_is_over_is_not_kept_for_ever() -> None:
+    refusals, clock = refused(EvictionResult.FORBIDDEN)
+    clock.now = 60
     refusals.note(B, (), Answer(result=EvictionResult.FORBIDDEN))
-    refusals.forget_old(lambda uid: uid == B.uid)
+    clock.now = 0  # had it been kept, it would hold again
     assert refusals.why_not(A, ()) is None
     assert refusals.why_not(B, ()) is not None
-    clock.now = 60
-    refusals.forget_old(lambda uid: uid == B.uid)
-    clock.now = 0
-    assert refusals.why_not(B, ()) is None

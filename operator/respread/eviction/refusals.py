@@ -76,6 +76,7 @@ class Refusals:
         if held is None or answer.may_have_evicted:
             return
         now = self._clock()
+        self._refusals = {key: refusal for key, refusal in self._refusals.items() if refusal.until > now}
         if answer.result in _BY_BUDGET:
             self._refusals[_key(pod, budgets)] = _Refusal(held, now + _AT_MOST_SECONDS, budgets)
         elif answer.result in _FOR_ALL_SECONDS:
@@ -105,19 +106,6 @@ class Refusals:
                 return refusal.held
             del self._refusals[key]
         return None
-
-    def forget_old(self, pods: Callable[[str], bool]) -> None:
-        """Forget what is over: call it now and then, or pods that are long gone are remembered for ever.
-
-        Args:
-            pods: tells whether there is still a pod of a UID.
-        """
-        now = self._clock()
-        self._refusals = {
-            key: refusal
-            for key, refusal in self._refusals.items()
-            if refusal.until > now and (key[0] != "pod" or pods(key[1]))
-        }
 
 
 def _key(pod: Pod, budgets: Budgets) -> tuple[str, ...]:
