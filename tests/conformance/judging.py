@@ -16,6 +16,7 @@ from respread.cluster.quantity import QuantityError, parse_quantity
 from respread.cluster.state import ClusterState
 from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.node_sets import node_set
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Rejection
@@ -57,7 +58,7 @@ def judge(case: Case, *, keeps_namespace_selectors: bool = True) -> Judgement:
         keeps_namespace_selectors: whether the scheduler that made the data has the quirk of 1.36.3.
     """
     try:
-        prepared = _prepared(case, keeps_namespace_selectors=keeps_namespace_selectors)
+        view, prepared = _prepared(case, keeps_namespace_selectors=keeps_namespace_selectors)
     except DecodeError as error:
         refused = Difference(case.id, "", "decoding", "objects that the API server had accepted", str(error))
         return Judgement(len(case.expected.nodes), len(case.expected.nodes), (refused,))
@@ -65,12 +66,12 @@ def judge(case: Case, *, keeps_namespace_selectors: bool = True) -> Judgement:
     others = [
         *_feasible_differences(case, prepared),
         *_hard_differences(case, prepared),
-        *_soft_differences(case, prepared),
+        *_soft_differences(case, view, prepared),
     ]
     return Judgement(len(case.expected.nodes), len({each.node for each in verdicts}), (*verdicts, *others))
 
 
-def _prepared(case: Case, *, keeps_namespace_selectors: bool) -> PreparedPod:
+def _prepared(case: Case, *, keeps_namespace_selectors: bool) -> tuple[ClusterView, PreparedPod]:
     decoder, state = Decoder(), ClusterState()
     for resource, objects in case.objects():
         state.replace(resource, [decoder.decode_object(resource, bytes(each)) for each in objects])
@@ -81,7 +82,7 @@ def _prepared(case: Case, *, keeps_namespace_selectors: bool) -> PreparedPod:
         keeps_namespace_selectors=keeps_namespace_selectors,
     )
     view = ClusterView(state.snapshot)
-    return Predictor(view, configuration, workloads_complete=True).prepare(pod)
+    return view, Predictor(view, configuration, workloads_complete=True).prepare(pod)
 
 
 def _profile(config: dict[str, Any]) -> Profile:
@@ -114,9 +115,14 @@ def _error_differences(case: Case, name: str, rejections: Iterable[Rejection]) -
 
 
 def _feasible_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
-    """Compare the answer about all nodes at once, and the quick one about each."""
+    """Compare the answer about all nodes at once, and the quick one about each.
+
+    Where a plugin fails on some node the scheduler gives the pod up, and so do these answers: they may then be none.
+    """
     expected = set(case.expected.feasible_nodes)
     got = set(prepared.names(prepared.admitted()))
+    if case.expected.errors and not got:
+        return
     for name in sorted(expected ^ got):
         yield Difference(case.id, name, "feasible", "yes" if name in expected else "no", "yes" if name in got else "no")
     if prepared.unknown is None:
@@ -148,9 +154,10 @@ def _hard_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]
         yield from _field_differences(case, f"hard[{position}]", wanted, had)
 
 
-def _soft_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
+def _soft_differences(case: Case, view: ClusterView, prepared: PreparedPod) -> Iterator[Difference]:
     expected = case.expected.topology_spread
-    scores = prepared.scores(prepared.admitted())
+    feasible = node_set([slot for name, slot in view.table.slot_of.items() if not prepared.rejections(name)])
+    scores = prepared.scores(feasible)
     soft = () if scores is None else scores.constraints
     if len(soft) != len(expected.soft):
         yield Difference(case.id, "", "soft constraints", str(len(expected.soft)), str(len(soft)))
@@ -171,12 +178,9 @@ def _soft_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]
     ignored = prepared.names(scores.ignored)
     if sorted(ignored) != sorted(expected.ignored_nodes or ()):
         yield Difference(case.id, "", "ignored nodes", str(expected.ignored_nodes), str(ignored))
-    table = prepared.names
-    raw = dict.fromkeys(ignored, 0)
-    normalized = dict.fromkeys(ignored, 0)
+    raw, normalized = dict.fromkeys(ignored, 0), dict.fromkeys(ignored, 0)
     for slot, raw_score, points in zip(scores.slots, scores.raw, scores.normalized, strict=True):
-        (name,) = table(1 << slot)
-        raw[name], normalized[name] = raw_score, points
+        raw[view.table.names[slot]], normalized[view.table.names[slot]] = raw_score, points
     for name, score in expected.scores.items():
         if raw.get(name) != score.raw:
             yield Difference(case.id, name, "raw score", str(score.raw), str(raw.get(name)))

@@ -225,21 +225,21 @@ class _PodIndices:
         self._before = before
         self._by_labels: dict[tuple[str, Labels], MapMutation[str, Pod]] = {}
         self._by_node: dict[str, MapMutation[ObjectKey, Pod]] = {}
-        self._nominated = before.nominated_pods.mutate()
+        self._nominated = before.nominated_pods
 
     def add(self, key: ObjectKey, pod: Pod) -> None:
         self._with_labels(pod)[key.name] = pod
         if _occupies_node(pod):
             self._on_node(pod.node_name)[key] = pod
         elif _is_nominated(pod):
-            self._nominated[key] = pod
+            self._nominated = self._nominated.set(key, pod)
 
     def remove(self, key: ObjectKey, pod: Pod) -> None:
         del self._with_labels(pod)[key.name]
         if _occupies_node(pod):
             del self._on_node(pod.node_name)[key]
         elif _is_nominated(pod):
-            del self._nominated[key]
+            self._nominated = self._nominated.delete(key)
 
     def finish(self) -> ClusterSnapshot:
         namespaces = self._before.pods_by_labels.mutate()
@@ -257,7 +257,7 @@ class _PodIndices:
             self._before,
             pods_by_labels=namespaces.finish(),
             pods_by_node=nodes.finish(),
-            nominated_pods=self._nominated.finish(),
+            nominated_pods=self._nominated,
         )
 
     def _with_labels(self, pod: Pod) -> MapMutation[str, Pod]:

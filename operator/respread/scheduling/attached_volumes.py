@@ -17,6 +17,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.claims import claims_with_names, class_of, not_made_for, was_made_for
 from respread.scheduling.free_resources import FreeAmounts
+from respread.scheduling.node_sets import NodeSet, node_set
 from respread.scheduling.node_table import NodeTable
 from respread.scheduling.volume_usage import VolumeUsage
 
@@ -52,13 +53,14 @@ class AttachedVolumes(msgspec.Struct, frozen=True):
 class Attachments:
     """The volumes attached to every node that has a limit, and what room that leaves for each driver."""
 
-    __slots__ = ("_attached", "_room", "_snapshot", "_table", "_usage")
+    __slots__ = ("_attached", "_failing", "_room", "_snapshot", "_table", "_usage")
 
     def __init__(self, table: NodeTable, usage: VolumeUsage, snapshot: ClusterSnapshot) -> None:
         self._table = table
         self._usage = usage
         self._snapshot = snapshot
         self._attached: dict[int, AttachedVolumes] = {}
+        self._failing: NodeSet = 0
         self._room: dict[str, FreeAmounts] = {}
         usage.changed.update(slot for name in snapshot.csi_nodes if (slot := table.slot_of.get(name)) is not None)
 
@@ -70,6 +72,16 @@ class Attachments:
         """Return the volumes attached to a node; none are known where there is no limit."""
         self._catch_up()
         return self._attached.get(slot) or AttachedVolumes()
+
+    def failing(self) -> NodeSet:
+        """Return the nodes on which the scheduler fails when it counts what is attached."""
+        self._catch_up()
+        return self._failing
+
+    def with_csi_node(self) -> NodeSet:
+        """Return the nodes that have a CSINode."""
+        slot_of = self._table.slot_of
+        return node_set([slot_of[name] for name in self._snapshot.csi_nodes if name in slot_of])
 
     def room_for(self, driver: str) -> FreeAmounts:
         """Return how many more volumes of a driver each node can attach; negative where the scheduler can't tell."""
@@ -87,7 +99,8 @@ class Attachments:
             csi_node = self.csi_node(slot)
             if csi_node is None or not csi_node.volume_limits:
                 continue
-            self._attached[slot] = _attached(self._snapshot, self._usage.pods(slot), csi_node)
+            attached = self._attached[slot] = _attached(self._snapshot, self._usage.pods(slot), csi_node)
+            self._failing = self._failing & ~(1 << slot) | bool(attached.error) << slot
             for driver, room in self._room.items():
                 room.change(slot, self._room_on(slot, driver) - room.free[slot])
 

@@ -7,7 +7,7 @@ affinity; it is removed, and these are free; its replacement is placed. Every st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from typing import Final, Literal, TypeAlias
 
@@ -44,6 +44,7 @@ class ClusterView:
     __slots__ = (
         "_attachments",
         "_evicted",
+        "_nominated",
         "_pods_on",
         "_steps",
         "free",
@@ -70,6 +71,7 @@ class ClusterView:
         self.pods = PodIndex()
         self.terms = ExistingTerms()
         self._attachments: Attachments | None = None
+        self._nominated: dict[int, list[Pod]] | None = None
         self._pods_on: list[_Pods] = []
         self._steps: list[_Step] = []
         self._evicted: set[int] = set()
@@ -93,8 +95,19 @@ class ClusterView:
             self._advance_nodes(before)
         if snapshot.pods_by_node is not before.pods_by_node:
             self._advance_pods(self.table.slot_of.items())
+        self._nominated = None
         if self.table.state is not state or not all(map(is_, storage_of(snapshot), storage_of(before))):
             self._attachments = None
+
+    @property
+    def nominated(self) -> Mapping[int, Sequence[Pod]]:
+        """The pods for which the scheduler is making room, by the slot of the node."""
+        if self._nominated is None:
+            self._nominated = {}
+            for pod in self.snapshot.nominated_pods.values():
+                if (slot := self.table.slot_of.get(pod.nominated_node_name)) is not None:
+                    self._nominated.setdefault(slot, []).append(pod)
+        return self._nominated
 
     @property
     def attachments(self) -> Attachments:

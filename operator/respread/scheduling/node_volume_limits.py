@@ -35,6 +35,15 @@ class NodeVolumeLimits:
         # Where there is no room for all of them, some may be attached already, or not count.
         return certain | node_set([slot for slot in slots_of(nodes & ~certain) if self.reject(slot) is None])
 
+    def failing(self) -> NodeSet:
+        """Return the nodes on which the scheduler fails when it counts volumes, the pod's or those that are there."""
+        doubtful = self._attachments.failing()
+        if any(volume.error for volume in self._volumes):
+            doubtful = self._attachments.with_csi_node()
+        return node_set(
+            [slot for slot in slots_of(doubtful) if (no := self.reject(slot)) is not None and no.internal_error]
+        )
+
     def reject(self, slot: int) -> Rejection | None:
         """Say which driver's limit would be passed, and what it is."""
         csi_node = self._attachments.csi_node(slot)

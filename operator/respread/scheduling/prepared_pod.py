@@ -7,7 +7,7 @@ from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.scheduling.cluster_view import ClusterView
-from respread.scheduling.filters import Filter
+from respread.scheduling.filters import FallibleFilter, Filter
 from respread.scheduling.inter_pod_affinity import InterPodAffinity
 from respread.scheduling.node_sets import NodeSet, members, slots_of
 from respread.scheduling.pod_topology_spread import HardConstraint, PodTopologySpread
@@ -26,7 +26,7 @@ _COSTLY: Final[tuple[Plugin, ...]] = ("VolumeRestrictions", "NodeVolumeLimits", 
 class PreparedPod:
     """Where a pod may go as the view stands: it may be asked again after every step of the view."""
 
-    __slots__ = ("_changing", "_constraints", "_filters", "_settled", "_view", "pod", "unknown")
+    __slots__ = ("_changing", "_constraints", "_fallible", "_filters", "_settled", "_view", "pod", "unknown")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class PreparedPod:
         """Why it can't be said where the pod may go; None if it can."""
         self._filters = tuple(filters)
         self._constraints = constraints
+        self._fallible = [each for each in self._filters if isinstance(each, FallibleFilter)]
         self._settled = view.table.every
         for each in self._filters:
             if each.plugin in _SETTLED:
@@ -61,8 +62,15 @@ class PreparedPod:
 
     # Which nodes
 
+    @property
+    def settled(self) -> NodeSet:
+        """The nodes that no filter refuses whatever steps a plan makes: affinity, taints and cordons let the pod on."""
+        return self._settled
+
     def admitted(self, *, spread: bool = True) -> NodeSet:
         """Return the nodes that all filters let the pod onto, even if something is unknown.
+
+        Where the scheduler is making room for pods of the same or a higher priority, the pod must fit beside them too.
 
         Args:
             spread: whether PodTopologySpread is among them.
@@ -70,9 +78,14 @@ class PreparedPod:
         nodes = self._settled
         for each in self._changing:
             if not nodes:
-                break
+                return 0
             if spread or each.plugin != "PodTopologySpread":
                 nodes = each.admit(nodes)
+        if self._fallible and self._is_given_up():
+            return 0
+        for slot, pods in self._view.nominated.items():
+            if nodes >> slot & 1 and not self._fits_beside(slot, pods, spread=spread):
+                nodes &= ~(1 << slot)
         return nodes
 
     def feasible_nodes(self, *, spread: bool = True) -> list[str]:
@@ -95,7 +108,35 @@ class PreparedPod:
         slot = self._view.table.slot_of.get(node)
         if slot is None or self.unknown is not None or not self._settled >> slot & 1:
             return False
+        if not self._passes(slot, spread=spread) or (self._fallible and self._is_given_up()):
+            return False
+        nominated = self._view.nominated.get(slot)
+        return nominated is None or self._fits_beside(slot, nominated, spread=spread)
+
+    def _passes(self, slot: int, *, spread: bool) -> bool:
         return all(each.reject(slot) is None for each in self._changing if spread or each.plugin != "PodTopologySpread")
+
+    def _fits_beside(self, slot: int, nominated: Sequence[Pod], *, spread: bool) -> bool:
+        """Tell whether the pod fits a node with those of the pods placed there that it could not displace."""
+        view = self._view
+        mark = view.mark()
+        for pod in nominated:
+            if pod.spec.priority >= self.pod.spec.priority:
+                view.place(pod, view.table.names[slot])
+        fits = self._passes(slot, spread=spread)
+        view.revert(mark)
+        return fits
+
+    def _is_given_up(self) -> bool:
+        """Tell whether the scheduler fails on some node that it gets to ask about, and so gives the pod up."""
+        if not any(each.failing() for each in self._fallible):
+            return False
+        nodes = self._view.table.every
+        for each in self._filters:
+            if isinstance(each, FallibleFilter) and each.failing() & nodes:
+                return True
+            nodes = each.admit(nodes)
+        return False
 
     # Why not others
 

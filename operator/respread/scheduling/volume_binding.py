@@ -73,6 +73,13 @@ class VolumeBinding:
         self._judged |= new
         return nodes & self._unbound_nodes
 
+    def failing(self) -> NodeSet:
+        """Return the nodes on which a volume would have to be translated to CSI, and can't be."""
+        nodes = 0
+        for each in self._bound:
+            nodes |= each.failing
+        return nodes
+
     def reject(self, slot: int) -> Rejection | None:
         """Name the first claim that is not satisfied."""
         for each in self._bound:
