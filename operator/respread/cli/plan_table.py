@@ -21,13 +21,13 @@ _MOST_NAMED: Final = 3
 _MOST_COUNTS: Final = 8
 _GIVE_WAY: Final = {
     "NAMESPACE": (14, 9),
-    "NODE": (14, 9),
+    "NODE": (14, 8),
     "WORKLOAD": (22, 12),
-    "POD": (28, 16),
+    "POD": (28, 14),
     "POLICY": (14, 8),
     "PODS PER DOMAIN": (40, 16),
-    "WHY": (40, 12),
-    "FROM -> TO": (30, 16),
+    "WHY": (40, 13),
+    "FROM -> TO": (30, 14),
 }
 """The columns that give way where there is no room, the first one first: to the first width, then to the second."""
 
@@ -135,9 +135,7 @@ def summary(report: PlanReport) -> Text:
     """Return in some sentences what the plan comes to."""
     text = Text()
     if not report.violated:
-        selected = report.selected
-        all_hold = "There is no constraint that the policies restore" if not selected else f"All {selected:,} hold"
-        text.append(f"{all_hold}: nothing to do.", style=WITHIN)
+        text.append(f"{_all_hold(report.selected)}: nothing to do.", style=WITHIN)
     else:
         restored = report.violated - len(report.blocked)
         evictions = f"{report.evictions:,} {'eviction' if report.evictions == 1 else 'evictions'}"
@@ -159,6 +157,14 @@ def summary(report: PlanReport) -> Text:
             style=FAINT,
         )
     return text
+
+
+def _all_hold(selected: int) -> str:
+    if not selected:
+        return "There is no constraint that the policies restore"
+    if selected == 1:
+        return "The constraint that the policies restore holds"
+    return f"All {selected:,} constraints that the policies restore hold"
 
 
 def _heading(words: str) -> Text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -14,6 +15,7 @@ from respread.cli.options import ENVIRONMENT, connection_options, option
 from respread.handlers.access import AccessError
 from respread.handlers.options import DEFAULT_LISTEN_ADDRESS, OperatorOptions
 from respread.handlers.run import run as run_operator
+from respread.scheduling.configuration import ConfigurationError, SchedulerConfiguration, read_configuration
 from respread.telemetry.listen_address import ListenAddress, parse_listen_address
 from respread.telemetry.logs import LogFormat, LogLevel, configure_logging
 
@@ -50,6 +52,13 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
 @option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The Lease.")
 @option("--lease-namespace", metavar="NAME", help="Its namespace.  [default: the operator's own, or the context's]")
 @option(
+    "--scheduler-configuration",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The KubeSchedulerConfiguration that the cluster's scheduler is started with. No API tells it; without the "
+    "file the scheduler is taken to be as it comes.",
+)
+@option(
     "--namespaced-policies",
     type=click.Choice(["honor", "ignore"]),
     default="honor",
@@ -76,6 +85,7 @@ def run(
     leader_election: bool | None,
     lease_name: str,
     lease_namespace: str | None,
+    scheduler_configuration: Path | None,
     namespaced_policies: str,
     log_format: str | None,
     log_level: str,
@@ -95,6 +105,7 @@ def run(
         leader_election=leader_election,
         lease_name=lease_name,
         lease_namespace=lease_namespace,
+        scheduler_configuration=_read_configuration(scheduler_configuration),
         namespaced_policies=namespaced_policies == "honor",
     )
     try:
@@ -108,3 +119,12 @@ def run(
         raise CommandError(
             f"nothing can be served at {listen_address}: {error.strerror}. Choose another --listen-address."
         ) from error
+
+
+def _read_configuration(file: Path | None) -> SchedulerConfiguration:
+    if file is None:
+        return SchedulerConfiguration()
+    try:
+        return read_configuration(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+        raise CommandError(f"--scheduler-configuration {file}: {error}.") from error

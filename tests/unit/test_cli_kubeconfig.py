@@ -1,0 +1,196 @@
+"""Which cluster is looked at, and what is said where there is none."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from respread.cli.errors import CommandError
+from respread.cli.kubeconfig import Connection, connect
+
+
+def kubeconfig(
+    file: Path,
+    *contexts: str,
+    current: str | None = None,
+    user: Mapping[str, Any] = MappingProxyType({}),
+    cluster: Mapping[str, Any] = MappingProxyType({}),
+) -> Path:
+    """Write a kubeconfig in which every context has a cluster and a user of its own."""
+    content: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": f"{each}-cluster", "cluster": {"server": f"https://{each}:6443", **cluster}} for each in contexts
+        ],
+        "users": [{"name": f"{each}-user", "user": user or {"token": f"token-of-{each}"}} for each in contexts],
+        "contexts": [
+            {"name": each, "context": {"cluster": f"{each}-cluster", "user": f"{each}-user", "namespace": f"{each}-ns"}}
+            for each in contexts
+        ],
+    }
+    if current is not None:
+        content["current-context"] = current
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Be nowhere near a cluster."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def sent(connection: Connection) -> requests.PreparedRequest:
+    """Return a request as it would be sent."""
+    return connection.client.session.prepare_request(requests.Request("GET", f"{connection.server}/version"))
+
+
+def authorization(connection: Connection) -> str | None:
+    return sent(connection).headers.get("Authorization")
+
+
+def test_the_current_context_is_taken(tmp_path: Path) -> None:
+    connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod", current="prod")))
+    assert connection.server == "https://prod:6443"
+    assert (connection.name, connection.namespace) == ("context prod", "prod-ns")
+    assert authorization(connection) == "Bearer token-of-prod"
+
+
+def test_a_context_is_taken_by_name_even_if_none_is_current(tmp_path: Path) -> None:
+    connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod")), "dev")
+    assert (connection.name, authorization(connection)) == ("context dev", "Bearer token-of-dev")
+
+
+def test_the_variable_names_the_file_unless_an_option_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "one", "dev", current="dev")))
+    assert connect().name == "context dev"
+    assert connect(str(kubeconfig(tmp_path / "two", "prod", current="prod"))).name == "context prod"
+
+
+def test_the_file_at_home_is_the_last_resort(tmp_path: Path) -> None:
+    (tmp_path / "home" / ".kube").mkdir(parents=True)
+    kubeconfig(tmp_path / "home" / ".kube" / "config", "home", current="home")
+    assert connect().name == "context home"
+
+
+def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
+    first = kubeconfig(tmp_path / "one", "dev")
+    second = kubeconfig(tmp_path / "two", "prod", current="prod")
+    joined = f"{first}:{tmp_path / 'missing'}:{second}"
+    assert connect(joined).name == "context prod"
+    assert authorization(connect(joined, "dev")) == "Bearer token-of-dev"
+
+
+def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": "from-the-plugin"},
+    }
+    plugin.write_text(f"#!{sys.executable}\nprint({json.dumps(json.dumps(answer))})\n", encoding="utf-8")
+    plugin.chmod(stat.S_IRWXU)
+    user = {"exec": {"apiVersion": answer["apiVersion"], "command": str(plugin), "interactiveMode": "Never"}}
+    connection = connect(str(kubeconfig(tmp_path / "config", "prod", current="prod", user=user)))
+    assert authorization(connection) == "Bearer from-the-plugin"
+
+
+def test_a_password_is_sent_as_such(tmp_path: Path) -> None:
+    user = {"username": "me", "password": "secret"}
+    connection = connect(str(kubeconfig(tmp_path / "config", "prod", current="prod", user=user)))
+    assert authorization(connection) == f"Basic {base64.b64encode(b'me:secret').decode()}"
+
+
+def test_a_netrc_entry_for_the_host_is_not_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine prod login me password secret\n", encoding="utf-8")
+    monkeypatch.setenv("NETRC", str(netrc))
+    connection = connect(str(kubeconfig(tmp_path / "config", "prod", current="prod")))
+    assert authorization(connection) == "Bearer token-of-prod"
+
+
+def test_a_proxy_and_a_skipped_verification_are_respected(tmp_path: Path) -> None:
+    fields = {"proxy-url": "http://proxy:3128", "insecure-skip-tls-verify": True}
+    connection = connect(str(kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)))
+    assert connection.client.session.proxies["https"] == "http://proxy:3128"
+    assert connection.client.config.cluster["insecure-skip-tls-verify"]
+
+
+def test_certificates_may_be_relative_to_the_kubeconfig(tmp_path: Path) -> None:
+    for name in ("ca.crt", "me.crt", "me.key"):
+        (tmp_path / name).write_text("a certificate or a key", encoding="utf-8")
+    user = {"client-certificate": "me.crt", "client-key": "me.key"}
+    file = kubeconfig(
+        tmp_path / "config", "prod", current="prod", user=user, cluster={"certificate-authority": "ca.crt"}
+    )
+    pykube_config = connect(str(file)).client.config
+    assert pykube_config.cluster["certificate-authority"].filename() == str(tmp_path / "ca.crt")
+    assert pykube_config.user["client-key"].filename() == str(tmp_path / "me.key")
+
+
+def said(kubeconfig: str | None = None, context: str | None = None) -> str:
+    with pytest.raises(CommandError) as caught:
+        connect(kubeconfig, context)
+    return caught.value.message
+
+
+def test_no_kubeconfig_at_all() -> None:
+    assert said().startswith("there is no kubeconfig: ~/.kube/config does not exist. Name a kubeconfig by --kubeconfig")
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+    assert f"{tmp_path}/missing does not exist" in said(f"{tmp_path}/missing")
+
+
+def test_an_unknown_context(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", "dev", "prod", current="prod")
+    assert said(str(file), "prdo") == f"there is no context 'prdo' in the kubeconfig {file}; it has dev, prod."
+
+
+def test_no_current_context(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", "dev", "prod")
+    assert "has no current context: choose one by --context; it has dev, prod." in said(str(file))
+
+
+@pytest.mark.parametrize("content", ["{", "a: [b", "just text", "7", "[1, 2]", "contexts: 7"])
+def test_a_file_that_is_something_else(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "config"
+    file.write_text(content, encoding="utf-8")
+    assert str(file) in said(str(file))
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert f"{file} is not a kubeconfig" in said(str(file))
+
+
+@pytest.mark.parametrize("part", ["clusters", "users"])
+def test_a_context_that_leads_nowhere(tmp_path: Path, part: str) -> None:
+    file = kubeconfig(tmp_path / "config", "prod", current="prod")
+    content = yaml.safe_load(file.read_text())
+    content[part] = []
+    file.write_text(yaml.safe_dump(content))
+    if part == "users":
+        assert authorization(connect(str(file))) is None  # as kubectl: the API server may let anybody in
+    else:
+        assert f"there is no way to a cluster through the kubeconfig {file}: " in said(str(file))
+
+
+def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
+    fields = {"certificate-authority": "missing.crt"}
+    file = kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)
+    assert "missing.crt" in said(str(file))
