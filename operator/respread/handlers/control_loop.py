@@ -2,7 +2,8 @@
 
 Level-triggered: nothing depends on which change woke it, only on how the cluster stands. A turn takes a snapshot,
 follows the moves under way, plans, evicts the first wave within the limits, and tells. Whatever becomes due by time
-alone (a quiet period, a back-off, a window, a move that is given up on) wakes it too.
+alone (a quiet period, a back-off, a move that is given up on) wakes it too. What takes long and only computes is done in
+a thread, on values that nothing changes, so that the Lease is renewed and probes are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from time import monotonic, time
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
 
 from respread.api.conditions import next_status
 from respread.api.policy import Policy
@@ -21,35 +24,56 @@ from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer
-from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.carry_out import Carried, Carrier
-from respread.eviction.in_flight import Ended
-from respread.eviction.outcomes import Outcome
-from respread.eviction.pacing import EvictionHistory, Limiter, Pace
-from respread.eviction.windows import Windows
+from respread.eviction.pacing import Limiter, Pace
 from respread.handlers.announcements import Announcements
 from respread.handlers.comparison import Comparison
+from respread.handlers.due import next_look
+from respread.handlers.inherited import Inherited
 from respread.handlers.intake import Intake
-from respread.handlers.report import Turn, figures_of, outcome_of
+from respread.handlers.permission import Permission, Policies
+from respread.handlers.record import Record
+from respread.handlers.report import Turn, figures_of, outcomes_of
 from respread.handlers.settling import Settling
 from respread.handlers.status_writer import StatusWriter, Wanted
+from respread.handlers.takeover import TakeoverError
+from respread.handlers.violation_times import ViolationTimes
 from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import OnHold
 from respread.planning.policies import PolicyIndex, reach
 from respread.planning.protection import OwnPods
-from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.group import GroupKey
 from respread.spread.index import Spread, SpreadIndex
+from respread.telemetry.figures import PlanFigures
 from respread.telemetry.health import Heartbeat
+from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
+_log: Final = get_logger(__name__)
+
 GATHER_SECONDS: Final = 0.05
-"""How long changes are gathered before they are looked at: a change seldom comes alone."""
-WAITING_SLEEP_SECONDS: Final = 1.0
-"""While something that ought to be done is held, by a limit, a budget or the API server, the loop turns this often."""
-LONGEST_SLEEP_SECONDS: Final = 10.0
-"""However quiet the cluster is, the loop turns this often, so that its heartbeat means something."""
+"""How long changes are gathered at least before they are looked at: a change seldom comes alone."""
+LONGEST_GATHER_SECONDS: Final = 5.0
+"""Where looking takes long, changes are gathered for as long as the last look took: half of the time at most is spent
+on it."""
+BEAT_SECONDS: Final = 10.0
+"""However quiet the cluster is, the heart beats this often."""
+STALE_SECONDS: Final = 180.0
+"""The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
+by it."""
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""How long the loop waits at most after turns that failed."""
+
+
+class Leading(NamedTuple):
+    """What is to be known of leadership at any moment."""
+
+    leads: Callable[[], bool]
+    """Whether this replica evicts and writes statuses."""
+    term: Callable[[], int]
+    """A number that differs whenever somebody else may have led since."""
 
 
 class ControlLoop:
@@ -60,7 +84,8 @@ class ControlLoop:
         intake: Intake,
         carrier: Carrier,
         *,
-        leads: Callable[[], bool],
+        leading: Leading,
+        permission: Permission,
         statuses: StatusWriter,
         announcements: Announcements,
         metrics: Metrics,
@@ -75,11 +100,12 @@ class ControlLoop:
         Args:
             intake: what is known of the cluster.
             carrier: carries out moves, and knows which are under way.
-            leads: whether this replica evicts and writes statuses.
-            statuses: writes them.
+            leading: whether this replica acts.
+            permission: what the carrier asks before every step; told here what the moves were planned for.
+            statuses: reads and writes the policies' statuses.
             announcements: tell people.
             metrics: told of every plan.
-            heartbeat: beats at every turn.
+            heartbeat: beats at every turn that did not fail.
             own_pods: how to tell the operator's own pods.
             namespaced_policies: whether RebalancePolicies count.
             clock: seconds that never go back.
@@ -87,7 +113,8 @@ class ControlLoop:
         """
         self._intake = intake
         self._carrier = carrier
-        self._leads = leads
+        self._leading = leading
+        self._permission = permission
         self._statuses = statuses
         self._announcements = announcements
         self._metrics = metrics
@@ -98,51 +125,106 @@ class ControlLoop:
         self._wall_clock = wall_clock
         self._index = SpreadIndex()
         self._settling = Settling()
-        self._back_offs = BackOffs(BackOffRules())
-        self._history = EvictionHistory()
-        self._evicted: Counter[str] = Counter()
-        """By the policies' UIDs, since this replica leads."""
-        self._evicted_before: dict[str, int] = {}
-        """By the policies' UIDs, as their statuses said when this replica came to lead."""
-        self._last_eviction: dict[str, datetime] = {}
-        self._violated_since: dict[GroupKey, float] = {}
+        self._record = Record(wall_clock)
+        self._inherited = Inherited()
+        self._violation_times = ViolationTimes(
+            lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
+        )
+        self._term: int | None = None
+        """The one in which this replica knows all that was done before it; None while it does not."""
+        self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+        """The policies and namespaces that metrics may speak of."""
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End `run` as soon as whatever was sent is answered; nothing more is sent."""
+        self._stopping = True
+        self._permission.stop()
+        self._intake.changes.notify("stop")
 
     async def run(self) -> None:
-        """Turn until cancelled, beginning when every watched kind is known."""
-        while not self._intake.health.synced:
-            await self._sleep_until(self._clock() + LONGEST_SLEEP_SECONDS)
-        while True:
+        """Turn until stopped, beginning when every watched kind is known.
+
+        A turn that fails is a bug; it is logged, and another is tried, for what was in its way may go. The heart does
+        not beat for it, so that liveness fails if it goes on.
+        """
+        failures = 0
+        gather = GATHER_SECONDS
+        while not self._stopping:
             self._heartbeat.beat()
-            wake_at = await self.turn()
-            await self._sleep_until(wake_at)
+            wake_at = self._clock() + BEAT_SECONDS
+            while self._intake.health.synced and not self._stopping:
+                started = self._clock()
+                try:
+                    wake_at = await self.turn()
+                except Exception:  # noqa: BLE001 - whatever it is, the others are not to suffer for long
+                    failures += 1
+                    pause = min(LONGEST_PAUSE_SECONDS, 2.0 ** min(failures, 10))
+                    _log.exception("A turn of the control loop failed; it is tried again", wait_seconds=pause)
+                    await self._pause(pause)
+                    continue
+                failures = 0
+                self._heartbeat.beat()
+                gather = min(max(GATHER_SECONDS, self._clock() - started), LONGEST_GATHER_SECONDS)
+                break
+            await self._wait(wake_at, gather)
 
     async def turn(self) -> float:
         """Look at everything, do what is to be done, and return when to look again if nothing changes, on the clock."""
         snapshot = self._intake.state.snapshot
-        policies = tuple(self._intake.policies.policies.values())
-        spread = self._index.update(snapshot)
+        policies = self._intake.policies.policies
+        spread = await asyncio.to_thread(self._index.update, snapshot)
+        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies)
         now = self._clock()
         self._follow(snapshot, spread, now)
-        planned = self._plan(snapshot, spread, policies, now)
+        planned = await asyncio.to_thread(self._plan, snapshot, spread, policies, now)
+        self._forget(snapshot, spread, planned, policies, now, leads=leads)
         paced = self._pace(snapshot, policies).of(planned.moves)
-        waiting = bool(paced.held or planned.blocked)
-        if paced.now and self._leads():
-            waiting = await self._evict(paced.now, snapshot) or waiting
+        held_back = False
+        if paced.now and leads:
+            held_back = await self._evict(paced.now, snapshot, policies, planned, now)
         turn = Turn(
             spread=spread,
             plan=planned,
-            reach=reach(PolicyIndex(policies, namespaced_policies=self._namespaced_policies), snapshot),
+            reach=reach(PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies), snapshot),
             held=paced.held,
             in_flight=self._carrier.flights.now.moves,
-            evicted=self._evicted_in_all(policies),
-            last_eviction_time=self._last_eviction,
+            evicted=self._record.evicted if leads else {},
+            last_eviction_time=self._record.last_eviction_time,
             time=self._now(),
         )
-        self._show(policies, turn)
-        status_due = await self._write_statuses(policies, turn)
-        return self._next_look(planned, status_due, waiting=waiting)
+        figures, wanted = await asyncio.to_thread(self._tell, policies, turn)
+        self._show(policies, turn, figures)
+        status_due = await self._statuses.write(wanted) if leads and self._leading.leads() else None
+        return next_look(
+            planned,
+            paced.held,
+            now=self._clock(),
+            held_back=held_back,
+            others=(status_due, self._carrier.flights.now.next_deadline()),
+            release=self._release(policies),
+        )
 
     # The steps of a turn
+
+    async def _has_taken_over(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies) -> bool:
+        """Know what was done by whoever led before; until that is known, nothing is done."""
+        term = self._leading.term()
+        if self._term == term:
+            return True
+        try:
+            statuses = await self._statuses.read()
+        except TakeoverError as error:
+            _log.warning("Not leading yet: what was done before is not known", error=str(error))
+            self._intake.changes.notify("takeover")
+            return False
+        self._statuses.begin(statuses)
+        self._record.recall(statuses)
+        index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+        ours = {move.pod.uid for move in self._carrier.flights.now.moves}
+        self._inherited.begin(snapshot, spread, index, ours=ours, now=self._now(), seconds=self._clock())
+        self._term = term
+        return True
 
     def _follow(self, snapshot: ClusterSnapshot, spread: Spread, now: float) -> None:
         """Take over what became of the moves under way."""
@@ -150,25 +232,15 @@ class ControlLoop:
         for each in self._carrier.flights.update(snapshot, Comparison(spread)):
             self._metrics.count_outcome(policy=each.move.policy, outcome=each.outcome)
             self._announcements.end(each)
-            self._learn(each, spread)
+            self._record.learn(each, spread.groups)
         self._settling.observe(spread.groups, moving, now)
-        self._measure_violations(spread, now)
 
-    def _learn(self, ended: Ended, spread: Spread) -> None:
-        for key in ended.move.groups:
-            if (group := spread.groups.get(key)) is None:
-                continue
-            if ended.outcome is Outcome.IMPROVED:
-                self._back_offs = self._back_offs.improved(str(key))
-            else:
-                self._back_offs = self._back_offs.failed(str(key), _situation(group), self._wall_clock())
-
-    def _plan(self, snapshot: ClusterSnapshot, spread: Spread, policies: tuple[Policy, ...], now: float) -> Plan:
+    def _plan(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, now: float) -> Plan:
         started = monotonic()
         in_flight = self._carrier.flights.now
         planned = plan_cluster(
             in_flight.overlay(snapshot),
-            policies,
+            tuple(policies.values()),
             now=self._now(),
             spread=spread,
             priority_classes=self._intake.priority_classes.values,
@@ -180,43 +252,107 @@ class ControlLoop:
         self._metrics.observe_plan(monotonic() - started)
         return planned
 
-    def _on_hold(self, spread: Spread, policies: tuple[Policy, ...], now: float) -> OnHold:
+    def _on_hold(self, spread: Spread, policies: Policies, now: float) -> OnHold:
         """Return what tells whether a group is to be left alone: not quiet for long enough, or backing off."""
-        quiet_periods = {policy.name: policy.spec.quiet_period for policy in policies}
-        wall_clock = self._wall_clock()
 
         def on_hold(key: GroupKey, policy: str) -> Held | None:
-            return self._settling.held(key, quiet_periods[policy], now) or self._back_offs.held(
-                str(key), _situation(spread.groups[key]), wall_clock
-            )
+            quiet_period = policies[policy].spec.quiet_period
+            return self._settling.held(key, quiet_period, now) or self._record.why_left_alone(spread.groups[key])
 
         return on_hold
 
-    def _pace(self, snapshot: ClusterSnapshot, policies: tuple[Policy, ...]) -> Pace:
+    def _forget(
+        self,
+        snapshot: ClusterSnapshot,
+        spread: Spread,
+        planned: Plan,
+        policies: Policies,
+        now: float,
+        *,
+        leads: bool,
+    ) -> None:
+        """Keep nothing of what is gone, in memory and metrics."""
+        if leads:
+            self._violation_times.see(spread.groups, planned.policies, now)
+        busy = {key for move in self._carrier.flights.now.moves for key in move.groups}
+        self._record.forget_settled(spread.groups, busy)
+        self._record.forget_others(policies)
+        self._carrier.refusals.forget_old_once_a_minute(snapshot)
+        namespaces = frozenset(snapshot.namespaces)
+        for gone in self._shown[0] - policies.keys():
+            self._metrics.forget_policy(gone)
+        for gone in self._shown[1] - namespaces:
+            self._metrics.forget_namespace(gone)
+        self._shown = (frozenset(policies), namespaces)
+
+    def _pace(self, snapshot: ClusterSnapshot, policies: Policies) -> Pace:
         return Pace(
             snapshot=snapshot,
-            limiters=tuple(Limiter.of(policy) for policy in policies if not policy.problems),
-            in_flight=self._carrier.flights.now.moves,
-            history=self._history,
-            closed={policy.name: held for policy in policies if (held := self._why_closed(policy)) is not None},
+            limiters=tuple(Limiter.of(policy) for policy in policies.values() if not policy.problems),
+            in_flight=(*self._carrier.flights.now.moves, *self._inherited.moves(snapshot, self._clock())),
+            history=self._record.history,
+            closed={
+                name: held
+                for name, policy in policies.items()
+                if (held := self._permission.of_policy(policy, name)) is not None
+            },
             now=self._wall_clock(),
         )
 
-    def _why_closed(self, policy: Policy) -> Held | None:
-        if policy.spec.mode == "DryRun":
-            return Held(Reason.DRY_RUN, "the policy's mode is DryRun: it plans and does not evict")
-        if policy.problems:
-            return Held(Reason.INVALID_POLICY, "the policy is wrong somewhere, and evicts nothing until right")
-        return Windows.of(policy.spec.windows).why_closed(self._now())
-
-    async def _evict(self, moves: tuple[Move, ...], snapshot: ClusterSnapshot) -> bool:
+    async def _evict(
+        self, moves: tuple[Move, ...], snapshot: ClusterSnapshot, policies: Policies, planned: Plan, planned_at: float
+    ) -> bool:
         """Evict a wave, and return whether any of it has to be tried again."""
-        carried = await self._carrier.carry_out(moves, snapshot, self._grace_period_seconds)
+        if (stale := self._stale()) is not None:
+            _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
+            return True
+        limiters = [Limiter.of(policy) for policy in policies.values() if not policy.problems]
+        bounded = {
+            move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves
+        }
+        unrecorded = await self._record_ahead(moves, bounded, policies)
+        self._permission.begin_wave(policies, planned_at)
+        carried = await self._carrier.carry_out(
+            [move for move in moves if not unrecorded.intersection(bounded[move.pod.uid])],
+            snapshot,
+            self._grace_period_seconds,
+        )
         for each in carried:
-            self._account_for(each, snapshot)
-        return not all(isinstance(each.result, Answer) and each.result.may_have_evicted for each in carried)
+            self._account_for(each, bounded[each.move.pod.uid])
+        done = [each for each in carried if isinstance(each.result, Answer) and each.result.may_have_evicted]
+        return len(done) < len(moves)
 
-    def _account_for(self, carried: Carried, snapshot: ClusterSnapshot) -> None:
+    async def _record_ahead(
+        self, moves: tuple[Move, ...], bounded: Mapping[str, list[str]], policies: Policies
+    ) -> set[str]:
+        """Write down evictions that count for `limits.perHour` before they are made, and return whose could not be.
+
+        Whoever leads after a crash right afterwards counts them all the same.
+        """
+        hourly = {name for names in bounded.values() for name in names if policies[name].spec.limits.per_hour}
+        if not hourly:
+            return set()
+        history = self._record.history
+        for move in moves:
+            self._record.count(move.policy, bounded[move.pod.uid], certain=False)
+        wanted = []
+        for name in sorted(hourly):
+            seen = self._statuses.known(policies[name], self._intake.policies.statuses.get(name, PolicyStatus()))
+            remembered = self._record.remembered_in(seen, policies[name], ())
+            ahead = msgspec.structs.replace(remembered, back_offs=seen.back_offs)
+            wanted.append(Wanted(policies[name], ahead, seen))
+        written = await self._statuses.ensure(wanted)
+        self._record.history = history  # what is made in truth is counted as it is made
+        return hourly - written
+
+    def _stale(self) -> Held | None:
+        """Return why what is known of the cluster is not to be acted by, or None if it is."""
+        kind, age = max(self._intake.health.ages_seconds().items(), key=lambda each: each[1])
+        if age <= STALE_SECONDS:
+            return None
+        return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for {age:.0f} s")
+
+    def _account_for(self, carried: Carried, bounded: list[str]) -> None:
         """Tell what came of a move, and count it."""
         move, answer = carried.move, carried.result
         if isinstance(answer, Held):
@@ -224,88 +360,20 @@ class ControlLoop:
             return
         self._metrics.count_eviction(policy=move.policy, namespace=move.pod.namespace, result=answer.result)
         self._announcements.eviction(move, answer)
-        if not answer.evicted:
-            return
-        limiters = [name for name, limiter in self._limiters() if limiter.bounds(move, snapshot)]
-        self._history = self._history.with_eviction(limiters, self._wall_clock())
-        self._last_eviction[move.policy] = self._now()
-        if (policy := self._intake.policies.current(move.policy)) is not None:
-            self._evicted[policy.uid] += 1
+        if answer.may_have_evicted:
+            self._record.count(move.policy, bounded, certain=answer.evicted)
 
     def _grace_period_seconds(self, move: Move) -> int | None:
         policy = self._intake.policies.current(move.policy)
         return None if policy is None else policy.spec.eviction.grace_period_seconds
 
-    def _limiters(self) -> list[tuple[str, Limiter]]:
-        return [(name, Limiter.of(policy)) for name, policy in self._intake.policies.policies.items()]
-
     # Telling
 
-    def _show(self, policies: tuple[Policy, ...], turn: Turn) -> None:
-        self._metrics.show_plan(figures_of(policies, turn))
-        in_flight = Counter(move.policy for move in turn.in_flight)
-        self._metrics.show_evictions_in_flight({policy.name: in_flight[policy.name] for policy in policies})
-
-    async def _write_statuses(self, policies: tuple[Policy, ...], turn: Turn) -> float | None:
-        if not self._leads():
-            return None
-        seen = self._intake.policies.statuses
-        now = self._now()
-        wanted = []
-        for policy in policies:
-            status = self._statuses.known(policy, seen.get(policy.name, PolicyStatus()))
-            wanted.append(
-                Wanted(policy, next_status(policy, status, outcome_of(policy, turn), now=now), seen[policy.name])
-            )
-        return await self._statuses.write(wanted)
-
-    def _evicted_in_all(self, policies: tuple[Policy, ...]) -> dict[str, int]:
-        """Return the evictions by policy: those that its status knew of when this replica came to lead, and its own."""
-        seen = self._intake.policies.statuses
-        if not self._leads():
-            self._evicted.clear()
-            self._evicted_before.clear()
-            return {}
-        for policy in policies:
-            status = seen.get(policy.name)
-            self._evicted_before.setdefault(policy.uid, 0 if status is None else status.summary.evicted)
-        return {policy.name: self._evicted_before[policy.uid] + self._evicted[policy.uid] for policy in policies}
-
-    def _measure_violations(self, spread: Spread, now: float) -> None:
-        violated = {key for key, group in spread.groups.items() if group.violated}
-        self._violated_since = {key: since for key, since in self._violated_since.items() if key in violated} | {
-            key: self._violated_since.get(key, now) for key in violated
-        }
-
-    # Time
-
-    def _next_look(self, planned: Plan, status_due: float | None, *, waiting: bool) -> float:
-        """Return when something becomes due by time alone, on the clock."""
-        now = self._clock()
-        due = [now + (WAITING_SLEEP_SECONDS if waiting else LONGEST_SLEEP_SECONDS)]
-        if status_due is not None:
-            due.append(status_due)
-        if (deadline := self._carrier.flights.now.next_deadline()) is not None:
-            due.append(deadline)
-        policies = self._intake.policies.policies
-        due.extend(
-            self._settling.release(each.group, policies[each.policy].spec.quiet_period)
-            for each in planned.blocked
-            if each.reason is Reason.QUIET_PERIOD and each.policy in policies
-        )
-        return max(min(due), now)
-
-    async def _sleep_until(self, wake_at: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, wake_at - self._clock())):
-                await self._intake.changes.wait()
-        await asyncio.sleep(GATHER_SECONDS)
-
-    def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._wall_clock(), UTC)
-
-
-def _situation(group: SpreadGroup) -> str:
-    """Return how things stand for a group, in a form that is equal while they do."""
-    nodes = {domain: len(names) for domain, names in group.domains.nodes.items()}
-    return f"{sorted(group.counts.items())} {sorted(nodes.items())}"
+    def _tell(self, policies: Policies, turn: Turn) -> tuple[PlanFigures, list[Wanted]]:
+        """Work out what metrics and statuses are to say."""
+        seen, now = self._intake.policies.statuses, self._now()
+        outcomes = outcomes_of(policies.values(), turn)
+        return figures_of(policies.values(), turn), [
+            self._wanted(policy, seen.get(name, PolicyStatus()), outcomes[name], now)
+            for name, policy in policies.items()
+        ]

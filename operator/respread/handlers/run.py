@@ -111,6 +111,7 @@ async def run(options: OperatorOptions) -> None:
                 metrics=metrics,
                 heartbeat=heartbeat,
                 own_pods=OwnPods(access.namespace, OWN_LABELS) if _in_cluster() else None,
+                scheduler_configuration=options.scheduler_configuration,
                 namespaced_policies=options.namespaced_policies,
                 clock=seconds_since_boot,
             )
