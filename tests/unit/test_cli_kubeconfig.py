@@ -33,7 +33,7 @@ def kubeconfig(
         "clusters": [
             {"name": f"{each}-cluster", "cluster": {"server": f"https://{each}:6443", **cluster}} for each in contexts
         ],
-        "users": [{"name": f"{each}-user", "user": user or {"token": f"token-of-{each}"}} for each in contexts],
+        "users": [{"name": f"{each}-user", "user": dict(user) or {"token": f"token-of-{each}"}} for each in contexts],
         "contexts": [
             {"name": each, "context": {"cluster": f"{each}-cluster", "user": f"{each}-user", "namespace": f"{each}-ns"}}
             for each in contexts
@@ -55,11 +55,15 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def sent(connection: Connection) -> requests.PreparedRequest:
     """Return a request as it would be sent."""
-    return connection.client.session.prepare_request(requests.Request("GET", f"{connection.server}/version"))
+    request = requests.Request("GET", f"{connection.server}/version")
+    prepared: requests.PreparedRequest = connection.client.session.prepare_request(request)
+    return prepared
 
 
 def authorization(connection: Connection) -> str | None:
-    return sent(connection).headers.get("Authorization")
+    value = sent(connection).headers.get("Authorization")
+    assert not isinstance(value, bytes)
+    return value
 
 
 def test_the_current_context_is_taken(tmp_path: Path) -> None:

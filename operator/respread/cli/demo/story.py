@@ -53,14 +53,16 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
                 found.append(f"the {key} constraint of {_listed(violated)} does not hold")
         if after.pending:
             found.append(f"{_are(after.pending, 'pod')} Pending")
-        if after.ready < after.pods or after.terminating:
-            found.append(f"{after.pods - after.ready} pods are not Ready and {after.terminating} are being deleted")
+        if after.ready < after.pods:
+            found.append(f"{_are(after.pods - after.ready, 'pod')} not Ready")
+        if after.terminating:
+            found.append(f"{_are(after.terminating, 'pod')} still being deleted")
         if after.evicted != fewest:
             found.append(f"{_counted(after.evicted, 'eviction')}, and {fewest} would have done")
         if after.evicted != self.requests.evictions:
             found.append(f"the API server carried out {_counted(self.requests.evictions, 'eviction')} for the operator")
         if after.otherwise_deleted:
-            found.append(f"{_are(after.otherwise_deleted, 'pod')} deleted otherwise than by an eviction")
+            found.append(f"{_are(after.otherwise_deleted, 'pod')} gone otherwise than by an eviction")
         if self.requests.refused:
             found.append(f"the operator's rights do not cover {_listed(self.requests.refused)}")
         if self.operator_exit_code:

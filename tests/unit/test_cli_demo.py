@@ -1,0 +1,193 @@
+"""The demo's own arithmetic and judgement, which must not be the operator's."""
+
+from __future__ import annotations
+
+import io
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from respread.api.decoding import decode_manifest
+from respread.cli.demo.audit import OperatorRequests, requests_of
+from respread.cli.demo.picture import Picture, fewest_evictions
+from respread.cli.demo.screen import Screen
+from respread.cli.demo.story import Ending
+from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, World, deployment, policy
+from respread.cli.shipped_files import crds, manifests
+
+
+def fewest_by_trying(counts: list[int], max_skew: int) -> int:
+    """Return the fewest pods that leave their domain in any arrangement of as many pods that is within maxSkew."""
+    total = sum(counts)
+    return min(
+        sum(max(0, count - wanted) for count, wanted in zip(counts, arrangement, strict=True))
+        for arrangement in product(range(total + 1), repeat=len(counts))
+        if sum(arrangement) == total and max(arrangement) - min(arrangement) <= max_skew
+    )
+
+
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=3).filter(lambda counts: sum(counts) <= 14), st.integers(1, 3))
+def test_the_fewest_evictions_are_what_trying_all_arrangements_finds(counts: list[int], max_skew: int) -> None:
+    assert fewest_evictions(counts, max_skew) == fewest_by_trying(counts, max_skew)
+
+
+@pytest.mark.parametrize(
+    ("counts", "fewest"), [([4, 0, 0], 2), ([5, 3, 2], 1), ([2, 2, 1], 0), ([7, 0, 0], 4), ([0, 0, 0], 0), ([], 0)]
+)
+def test_the_fewest_evictions_of_cases_that_a_person_can_check(counts: list[int], fewest: int) -> None:
+    assert fewest_evictions(counts) == fewest
+
+
+def picture(**fields: Any) -> Picture:
+    given: dict[str, Any] = {
+        "per_zone": {"app-1": {"zone-a": 2, "zone-b": 2, "zone-c": 1}},
+        "per_host": {"app-1": {"node-a1": 1, "node-b1": 1, "node-c1": 1}},
+        "pods": 5,
+        "ready": 5,
+        "pending": 0,
+        "terminating": 0,
+        "evicted": 1,
+        "otherwise_deleted": 0,
+        **fields,
+    }
+    return Picture(**given)
+
+
+BEFORE = picture(per_zone={"app-1": {"zone-a": 3, "zone-b": 1, "zone-c": 1}}, evicted=0)
+
+
+def ending(*, code: int = 0, requests: OperatorRequests | None = None, **fields: Any) -> Ending:
+    return Ending(
+        before=BEFORE,
+        after=picture(**fields),
+        restored_seconds=1.0,
+        operator_exit_code=code,
+        requests=requests or OperatorRequests(1, ()),
+    )
+
+
+def test_before_is_what_the_ending_is_measured_against() -> None:
+    assert BEFORE.violated_zones == ("app-1",)
+    assert (BEFORE.worst_skew, BEFORE.fewest_evictions) == (2, 1)
+    assert BEFORE.zone_totals == {"zone-a": 3, "zone-b": 1, "zone-c": 1}
+
+
+def test_nothing_is_missing_where_all_is_as_it_should_be() -> None:
+    assert ending().missing == []
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (ending(per_zone=BEFORE.per_zone), "the zone constraint of app-1 does not hold"),
+        (ending(per_host={"app-1": {"node-a1": 2, "node-b1": 0}}), "the hostname constraint of app-1 does not hold"),
+        (ending(pending=1, ready=4), "1 pod is Pending; 1 pod is not Ready"),
+        (ending(terminating=1), "1 pod is still being deleted"),
+        (ending(evicted=2, requests=OperatorRequests(2, ())), "2 evictions, and 1 would have done"),
+        (ending(requests=OperatorRequests(2, ())), "the API server carried out 2 evictions for the operator"),
+        (ending(otherwise_deleted=2), "2 pods are gone otherwise than by an eviction"),
+        (
+            ending(requests=OperatorRequests(1, ("get /api/v1/pods",))),
+            "the operator's rights do not cover get /api/v1/pods",
+        ),
+        (ending(code=-9), "the operator ended with exit code -9"),
+    ],
+    ids=range(9),
+)
+def test_whatever_is_missing_is_said(ended: Ending, said: str) -> None:
+    assert "; ".join(ended.missing) == said
+
+
+def test_settled_is_exactly_so_many_ready_pods_and_none_leaving() -> None:
+    assert picture().settled(5)
+    assert not picture().settled(6)
+    assert not picture(ready=4).settled(5)
+    assert not picture(terminating=1).settled(5)
+
+
+def test_the_same_seed_makes_the_same_world() -> None:
+    assert World.make(40, 1) == World.make(40, 1) != World.make(40, 2)
+    world = World.make(40, 1)
+    assert len(set(world.names)) == 40
+    assert set(world.replicas_after.values()) == set(range(FEWEST_REPLICAS, MOST_REPLICAS + 1))
+
+
+def test_the_constraints_are_those_of_the_concept_page() -> None:
+    spec = deployment("web")["spec"]["template"]["spec"]
+    assert [
+        (each["topologyKey"], each["whenUnsatisfiable"], each["maxSkew"]) for each in spec["topologySpreadConstraints"]
+    ] == [("topology.kubernetes.io/zone", "DoNotSchedule", 1), ("kubernetes.io/hostname", "ScheduleAnyway", 1)]
+
+
+def test_the_policy_is_one_that_can_be_read() -> None:
+    read = decode_manifest(policy())
+    assert read.enforces
+    assert read.spec.quiet_period.total_seconds() == 2
+
+
+def test_crds_and_manifests_are_found() -> None:
+    assert (crds() / "rebalancepolicies.respread.dev.yaml").is_file()
+    assert (manifests() / "base" / "kustomization.yaml").is_file()
+
+
+def test_of_the_audit_log_only_the_operators_lines_count(tmp_path: Path) -> None:
+    operator, other = (
+        "system:serviceaccount:respread-system:respread",
+        "system:serviceaccount:respread-system:respread2",
+    )
+    lines = [
+        line(operator, "create", 201, subresource="eviction"),
+        line(operator, "create", 429, subresource="eviction"),
+        line(other, "create", 201, subresource="eviction"),
+        line(operator, "list", 403),
+        line(operator, "list", 403),
+        line(operator, "list", 200),
+        line(other, "list", 403, about=operator),
+        f'{{"user":{{"username":"{operator}"}},"verb":"watch","requestURI":"/"}}',
+    ]
+    log = tmp_path / "audit.log"
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert requests_of("respread-system:respread", log) == OperatorRequests(1, ("list /api/v1/pods",))
+
+
+def line(user: str, verb: str, code: int, *, subresource: str = "", about: str = "") -> str:
+    return (
+        f'{{"user":{{"username":"{user}"}},"verb":"{verb}","requestURI":"/api/v1/pods?about={about}",'
+        f'"objectRef":{{"subresource":"{subresource}"}},"responseStatus":{{"code":{code}}}}}'
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_picture_fits_the_terminal(width: int, encoding: str) -> None:
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=width, highlight=False)
+    screen = Screen(console, most_pods=280)
+    zones = {f"app-{number:02}": {"zone-a": number % 5, "zone-b": 2, "zone-c": 1} for number in range(40)}
+    with console.capture() as captured:
+        console.print(screen.picture(picture(per_zone=zones), "a line"))
+    text = captured.get()
+    text.encode(encoding)
+    assert max(map(len, text.splitlines())) <= width
+    assert "app-07" in text
+    assert "2 2 1" in text
+    assert text.splitlines()[-1] == "a line"
+
+
+def test_without_a_terminal_it_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(Console(width=100, highlight=False), most_pods=10)
+    with screen.step("Doing it …") as step:
+        step.result = "Done it"
+    with screen.live() as live:
+        live.show(BEFORE, "[red]bad[/]")
+        live.show(picture(), "[green]good[/]")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "… Doing it …"
+    assert lines[1].startswith("✓ Done it (")
+    assert lines[2] == "    0.0 s  bad; pods per zone 3 1 1"
+    assert lines[-1] == "good"
+    assert "app-1 ▄▄▂ 2 2 1" in "\n".join(lines)
