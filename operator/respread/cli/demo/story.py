@@ -46,28 +46,27 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def missing(self) -> list[str]:
         """What is not as it should be, each as a sentence without its end; nothing if all is."""
-        after, fewest = self.after, self.before.fewest_evictions
-        found = []
-        for key, violated in (("zone", after.violated_zones), ("hostname", after.violated_hosts)):
-            if violated:
-                found.append(f"the {key} constraint of {_listed(violated)} does not hold")
-        if after.pending:
-            found.append(f"{_are(after.pending, 'pod')} Pending")
-        if after.ready < after.pods:
-            found.append(f"{_are(after.pods - after.ready, 'pod')} not Ready")
-        if after.terminating:
-            found.append(f"{_are(after.terminating, 'pod')} still being deleted")
-        if after.evicted != fewest:
-            found.append(f"{_counted(after.evicted, 'eviction')}, and {fewest} would have done")
-        if after.evicted != self.requests.evictions:
-            found.append(f"the API server carried out {_counted(self.requests.evictions, 'eviction')} for the operator")
-        if after.otherwise_deleted:
-            found.append(f"{_are(after.otherwise_deleted, 'pod')} gone otherwise than by an eviction")
-        if self.requests.refused:
-            found.append(f"the operator's rights do not cover {_listed(self.requests.refused)}")
-        if self.operator_exit_code:
-            found.append(f"the operator ended with exit code {self.operator_exit_code}")
-        return found
+        after, fewest, requests = self.after, self.before.fewest_evictions, self.requests
+        not_ready = after.pods - after.ready
+        judged = (
+            (after.violated_zones, f"the zone constraint of {_listed(after.violated_zones)} does not hold"),
+            (after.violated_hosts, f"the hostname constraint of {_listed(after.violated_hosts)} does not hold"),
+            (after.pending, f"{_are(after.pending, 'pod')} Pending"),
+            (not_ready, f"{_are(not_ready, 'pod')} not Ready"),
+            (after.terminating, f"{_are(after.terminating, 'pod')} still being deleted"),
+            (after.evicted != fewest, f"{_counted(after.evicted, 'eviction')}, and {fewest} would have done"),
+            (
+                after.evicted != requests.evictions,
+                f"the API server carried out {_counted(requests.evictions, 'eviction')} for the operator",
+            ),
+            (
+                after.otherwise_deleted,
+                f"{_are(after.otherwise_deleted, 'pod')} gone otherwise than by an eviction",
+            ),
+            (requests.refused, f"the operator's rights do not cover {_listed(requests.refused)}"),
+            (self.operator_exit_code, f"the operator ended with exit code {self.operator_exit_code}"),
+        )
+        return [sentence for wrong, sentence in judged if wrong]
 
 
 class Story:
