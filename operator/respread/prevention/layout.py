@@ -1,0 +1,175 @@
+"""Where a ReplicaSet's pods are, as far as ranking them needs to know: plain numbers, nothing of Kubernetes.
+
+Every constraint counts the ReplicaSet's own pods, which a scale-down deletes, on top of other pods, which it does not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import msgspec
+
+OUTSIDE: Final = -1
+"""In a place: the pod is in no eligible domain of that constraint, or not counted by it."""
+
+Place: TypeAlias = tuple[int, ...]
+"""A pod's domain in each constraint, as an index into that constraint's `counts`."""
+
+HARD: Final = 1 << 40
+"""What a pod too many weighs in a hard constraint. In a soft one it weighs 1, so that no number of soft violations that
+a cluster could have outweighs a single hard one."""
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """A spread group without the pods that are being ranked."""
+
+    hard: bool
+    max_skew: int
+    counts: tuple[int, ...]
+    """For each domain that pods to be ranked are in, how many other pods it has."""
+    elsewhere: tuple[tuple[int, int], ...] = ()
+    """All other eligible domains, empty ones too, as pairs of a number of pods and how many domains have it."""
+    minimum_is_zero: bool = False
+    """Whether there are fewer domains than minDomains, so that the scheduler takes the global minimum for 0."""
+
+    @property
+    def weight(self) -> int:
+        """What a pod too many weighs."""
+        return HARD if self.hard else 1
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """The pods to be ranked, by index, and the constraints that they are ranked for."""
+
+    constraints: tuple[Constraint, ...]
+    places: tuple[Place, ...]
+
+    def without(self, deleted: Iterable[int]) -> Layout:
+        """Return the layout of the pods that are left when some are gone, in their order."""
+        gone = frozenset(deleted)
+        return Layout(self.constraints, tuple(place for pod, place in enumerate(self.places) if pod not in gone))
+
+    def on_top_of(self, kept: Iterable[int]) -> Layout:
+        """Return the layout in which some pods are no longer to be ranked but are there to stay.
+
+        The other pods keep their order.
+        """
+        staying = frozenset(kept)
+        constraints = []
+        for at, constraint in enumerate(self.constraints):
+            more = Counter(self.places[pod][at] for pod in staying)
+            counts = tuple(count + more[domain] for domain, count in enumerate(constraint.counts))
+            constraints.append(msgspec.structs.replace(constraint, counts=counts))
+        return Layout(tuple(constraints), self.without(staying).places)
+
+
+class Tally:
+    """The pods per domain of one constraint while pods are deleted or brought back, and what they violate.
+
+    Keeps how many domains hold each number of pods, so that a change costs the same however many domains there are.
+    """
+
+    __slots__ = ("_domains_with", "_fixed_minimum", "_max_skew", "counts", "excess", "minimum")
+
+    def __init__(self, constraint: Constraint, pods: Iterable[int] = ()) -> None:
+        """Count the other pods, and pods in the given domains on top; `OUTSIDE` is none."""
+        counts = list(constraint.counts)
+        for domain in pods:
+            if domain != OUTSIDE:
+                counts[domain] += 1
+        domains_with: Counter[int] = Counter(counts)
+        for count, domains in constraint.elsewhere:
+            domains_with[count] += domains
+        self.counts = counts
+        """Pods per domain."""
+        self._domains_with = domains_with
+        self._max_skew = constraint.max_skew
+        self._fixed_minimum = constraint.minimum_is_zero
+        self.minimum = 0 if constraint.minimum_is_zero else min(domains_with, default=0)
+        """The global minimum."""
+        most = self.minimum + self._max_skew
+        self.excess = sum((count - most) * domains for count, domains in domains_with.items() if count > most)
+        """Pods above what the minimum and maxSkew allow, summed over the domains (`SpreadGroup.excess`)."""
+
+    def __copy__(self) -> Tally:
+        """Return a tally that can be changed on its own."""
+        other = object.__new__(Tally)
+        other.counts = self.counts.copy()
+        other.minimum = self.minimum
+        other.excess = self.excess
+        other._domains_with = self._domains_with.copy()
+        other._max_skew = self._max_skew
+        other._fixed_minimum = self._fixed_minimum
+        return other
+
+    def deletion_effect(self, count: int) -> int:
+        """Return what deleting a pod from a domain that has so many adds to the excess."""
+        if count > self.minimum + self._max_skew:
+            return -1
+        if count != self.minimum or self._fixed_minimum:
+            return 0
+        return self._domains_at_least(self.minimum + self._max_skew)
+
+    def addition_effect(self, count: int) -> int:
+        """Return what a pod more in a domain that has so many adds to the excess."""
+        if count >= self.minimum + self._max_skew:
+            return 1
+        if count != self.minimum or self._fixed_minimum or self._domains_with[count] > 1:
+            return 0
+        return -self._domains_at_least(self.minimum + self._max_skew + 1)
+
+    def delete(self, domain: int) -> None:
+        """Take a pod out of a domain."""
+        count = self.counts[domain]
+        self.excess += self.deletion_effect(count)
+        if count == self.minimum and not self._fixed_minimum:
+            self.minimum -= 1
+        self._move(domain, count, count - 1)
+
+    def add(self, domain: int) -> None:
+        """Put a pod into a domain."""
+        count = self.counts[domain]
+        self.excess += self.addition_effect(count)
+        if count == self.minimum and not self._fixed_minimum and self._domains_with[count] == 1:
+            self.minimum += 1
+        self._move(domain, count, count + 1)
+
+    def _move(self, domain: int, before: int, after: int) -> None:
+        self.counts[domain] = after
+        self._domains_with[after] += 1
+        if self._domains_with[before] == 1:
+            del self._domains_with[before]
+        else:
+            self._domains_with[before] -= 1
+
+    def _domains_at_least(self, least: int) -> int:
+        return sum(domains for count, domains in self._domains_with.items() if count >= least)
+
+
+def violation(layout: Layout, deletion_order: Iterable[int]) -> int:
+    """Return what an order violates in total, summed over every number of pods that a scale-down can leave.
+
+    0 means that every scale-down, to however few pods, keeps all constraints; `HARD` counts single hard violations.
+
+    Args:
+        layout: the pods and constraints.
+        deletion_order: all pods of the layout, the first to be deleted first.
+    """
+    tallies = tallies_of(layout)
+    total = 0
+    for pod in deletion_order:
+        for tally, domain, constraint in zip(tallies, layout.places[pod], layout.constraints, strict=True):
+            if domain != OUTSIDE:
+                tally.delete(domain)
+            if tally.excess:
+                total += tally.excess * constraint.weight
+    return total
+
+
+def tallies_of(layout: Layout) -> list[Tally]:
+    """Return a tally of each constraint, with all pods of the layout in it."""
+    return [
+        Tally(constraint, (place[at] for place in layout.places)) for at, constraint in enumerate(layout.constraints)
+    ]
