@@ -46,6 +46,10 @@ class Connection(msgspec.Struct, frozen=True):
     namespace: str
     """The context's."""
 
+    def close(self) -> None:
+        """Close what is open."""
+        self.client.session.close()
+
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
     """Return a client for the API server; no request is made yet.
@@ -113,7 +117,16 @@ def _connection(configuration: client.Configuration, name: str, namespace: str) 
             "current-context": "context",
         }
     )
-    retry = Retry(total=4, connect=0, status_forcelist=_RETRIED_STATUSES, backoff_factor=0.5, raise_on_status=False)
+    retry = Retry(
+        total=None,
+        connect=0,
+        read=1,
+        other=0,
+        status=4,
+        status_forcelist=_RETRIED_STATUSES,
+        backoff_factor=0.5,
+        raise_on_status=False,
+    )
     http = pykube.HTTPClient(kubeconfig, http_adapter=KubernetesHTTPAdapter(kubeconfig, max_retries=retry))
     http.session.auth = _Authorization(configuration)
     http.session.headers["User-Agent"] = "respread"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import closing
+
 import click
 
 from respread.cli.cluster_view import ClusterView
@@ -21,7 +24,7 @@ def read_for_skew(options: ClusterOptions, namespace: str | None) -> ClusterView
         Wanted(KINDS["pods"], required=True, namespace=namespace),
         Wanted(KINDS["nodes"], required=True),
     ]
-    return read_live(connect(options.kubeconfig, options.context), wanted)
+    return _read(options, wanted)
 
 
 def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterView:
@@ -29,7 +32,12 @@ def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterVie
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
     wanted = [Wanted(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
-    return read_live(connect(options.kubeconfig, options.context), wanted)
+    return _read(options, wanted)
+
+
+def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ClusterView:
+    with closing(connect(options.kubeconfig, options.context)) as connection:
+        return read_live(connection, wanted)
 
 
 def show_notes(view: ClusterView) -> None:

@@ -12,6 +12,7 @@ import click
 
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, connection_options, option
+from respread.eviction.leadership import LeaseTimes
 from respread.handlers.access import AccessError
 from respread.handlers.options import DEFAULT_LISTEN_ADDRESS, OperatorOptions
 from respread.handlers.run import run as run_operator
@@ -50,6 +51,13 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
     help="Evict only while holding a Lease, so that several replicas can run.  [default: in a cluster]",
 )
 @option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The Lease.")
+@option(
+    "--lease-seconds",
+    type=click.IntRange(3, 3600),
+    default=15,
+    show_default=True,
+    help="How long the others wait for a leader that is gone without a word.",
+)
 @option("--lease-namespace", metavar="NAME", help="Its namespace.  [default: the operator's own, or the context's]")
 @option(
     "--scheduler-configuration",
@@ -85,6 +93,7 @@ def run(
     leader_election: bool | None,
     lease_name: str,
     lease_namespace: str | None,
+    lease_seconds: int,
     scheduler_configuration: Path | None,
     namespaced_policies: str,
     log_format: str | None,
@@ -104,6 +113,7 @@ def run(
         listen_address=listen_address,
         leader_election=leader_election,
         lease_name=lease_name,
+        lease_times=LeaseTimes.of(lease_seconds),
         lease_namespace=lease_namespace,
         scheduler_configuration=_read_configuration(scheduler_configuration),
         namespaced_policies=namespaced_policies == "honor",

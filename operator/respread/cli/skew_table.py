@@ -131,9 +131,10 @@ def summary(report: SkewReport) -> Text:
         for number, when in ((hard, "DoNotSchedule"), (report.violated - hard, "ScheduleAnyway"))
         if number
     )
-    constraints = "constraint is" if len(groups) == 1 else "constraints are"
+    constraints = "constraint" if len(groups) == 1 else "constraints"
+    verb = "is" if report.violated == 1 else "are"
     return Text(
-        f"{report.violated:,} of {len(groups):,} {constraints} violated: {kinds}.", style=OVER if hard else SOFT
+        f"{report.violated:,} of {len(groups):,} {constraints} {verb} violated: {kinds}.", style=OVER if hard else SOFT
     )
 
 

@@ -6,7 +6,7 @@ import gzip
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,7 +17,7 @@ import msgspec
 from respread import __version__
 from respread.cli.errors import CommandError
 from respread.cli.gathering import OWNERS, READ_KINDS
-from respread.cli.kubeconfig import connect
+from respread.cli.kubeconfig import Connection, connect
 from respread.cli.live import ApiReader, ListExpiredError, UnreadableError, Wanted, note_unless_required
 from respread.cli.options import ENVIRONMENT, connection_options
 from respread.cli.snapshot_content import snapshot_content
@@ -49,7 +49,11 @@ def snapshot(*, file: str, kubeconfig: str | None, context: str | None) -> None:
     it by --snapshot. Environment variables, commands, probes and annotations that decide nothing are left out, so that
     it can be shown to others; the names of things are not.
     """
-    connection = connect(kubeconfig, context)
+    with closing(connect(kubeconfig, context)) as connection:
+        _write(connection, file)
+
+
+def _write(connection: Connection, file: str) -> None:
     reader = ApiReader(connection)
     counts: Counter[Kind] = Counter()
     notes: list[str] = []

@@ -1,0 +1,293 @@
+"""`respread skew`, `plan` and `snapshot` on a real API server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from respread.cli import live
+from respread.cli.main import respread
+from respread.sandbox import Sandbox
+from tests.integration.operator_process import install
+from tests.integration.operator_process import policy as hurried
+from tests.integration.workloads import (
+    HOSTNAME,
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods_per_domain,
+    wait_for_ready_pods,
+)
+
+NAMESPACE = "shop"
+
+
+@pytest.fixture(scope="module")
+def cluster(sandbox: Sandbox) -> Sandbox:
+    """A cluster in which `fine` is spread, and `bad` is not: it was Ready before the zones were told apart."""
+    sandbox.create_namespace(NAMESPACE)
+    hard = [constraint(ZONE, "fine"), constraint(HOSTNAME, "fine", when_unsatisfiable="ScheduleAnyway")]
+    create_deployment(sandbox, NAMESPACE, deployment("fine", replicas=6, constraints=hard))
+    in_zone_a = [f"node-a{number}" for number in range(1, 5)]
+    others = [name for name in sandbox.nodes.names() if name not in in_zone_a]
+    wait_for_ready_pods(sandbox, NAMESPACE, "fine", 6)
+    sandbox.nodes.cordon(*others)
+    bad = [constraint(ZONE, "bad", nodeTaintsPolicy="Honor")]
+    create_deployment(sandbox, NAMESPACE, deployment("bad", replicas=5, constraints=bad))
+    wait_for_ready_pods(sandbox, NAMESPACE, "bad", 5)
+    sandbox.nodes.uncordon(*others)
+    return sandbox
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    """Return a file with a policy under which pods of any age may move."""
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps(hurried("hurried")))
+    return file
+
+
+def run(cluster: Sandbox | Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kubeconfig = cluster.kubeconfig if isinstance(cluster, Sandbox) else cluster
+    return subprocess.run(
+        [sys.executable, "-m", "respread.cli.main", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error", "KUBECONFIG": str(kubeconfig), **environment},
+    )
+
+
+def parsed(cluster: Sandbox, *arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(respread, [*arguments, "-o", "json"], env={"KUBECONFIG": str(cluster.kubeconfig)})
+    assert done.exit_code in {0, 1}, done.output
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_skew_is_what_the_pods_themselves_say(cluster: Sandbox) -> None:
+    groups = parsed(cluster, "skew", "-k", "zone")["groups"]
+    assert [group["workloads"] for group in groups] == [
+        [{"kind": "Deployment", "name": "bad"}],
+        [{"kind": "Deployment", "name": "fine"}],
+    ]
+    for group, name in zip(groups, ("bad", "fine"), strict=True):
+        assert group["counts"] == pods_per_domain(cluster, NAMESPACE, name)
+    assert groups[0]["counts"] == {"zone-a": 5, "zone-b": 0, "zone-c": 0}
+    assert groups[0]["skew"] == 5
+    assert groups[0]["excess"] == 4
+
+
+def test_exit_codes_say_whether_what_is_shown_is_balanced(cluster: Sandbox) -> None:
+    assert run(cluster, "skew").returncode == 1
+    assert run(cluster, "skew", "fine").returncode == 0
+    assert run(cluster, "skew", "-n", "default").returncode == 0
+    assert run(cluster, "skew", "--when-unsatisfiable", "ScheduleAnyway").returncode == 0
+    typo = run(cluster, "skew", "fin")
+    assert typo.returncode == 2
+    assert typo.stderr == "Error: no pod of fin has a topology spread constraint.\n"
+
+
+def test_the_table_is_plain_where_no_terminal_shows_it(cluster: Sandbox) -> None:
+    done = run(cluster, "skew", COLUMNS="80")
+    lines = done.stdout.splitlines()
+    assert lines[1].split() == ["✗", NAMESPACE, "deploy/bad", "zone", "5/1", "zone-a", "5", "█████"]
+    assert lines[-1] == "1 of 3 constraints is violated: 1 DoNotSchedule."
+    assert "\x1b" not in done.stdout
+    assert max(map(len, lines)) <= 80
+
+
+def test_plan_without_respread_installed_is_for_an_empty_policy(cluster: Sandbox) -> None:
+    plan = parsed(cluster, "plan")
+    assert plan["defaultPolicy"]
+    assert plan["notes"][0] == "The CustomResourceDefinitions of Respread are not installed in this cluster."
+    assert [(each["group"]["skew"], each["reason"]) for each in plan["blocked"]] == [(5, "TooYoung")]
+    done = run(cluster, "plan")
+    assert done.returncode == 1
+    assert "0 evictions to restore 0 of 1 violated constraint." in done.stdout
+
+
+def test_plan_for_the_policies_of_a_file(cluster: Sandbox, policy: Path) -> None:
+    plan = parsed(cluster, "plan", "-f", str(policy))
+    assert [each["name"] for each in plan["policies"]] == ["hurried"]
+    # [5, 0, 0] with maxSkew 1 becomes [2, 2, 1].
+    assert (plan["evictions"], plan["lowerBound"], plan["violated"], plan["selected"]) == (3, 3, 1, 2)
+    assert [group["countsAfter"]["zone-a"] for group in plan["groups"]] == [2]
+    assert {move["constraints"][0]["fromDomain"] for move in plan["moves"]} == {"zone-a"}
+    assert len({move["pod"] for move in plan["moves"]}) == 3
+    done = run(cluster, "plan", "-f", str(policy))
+    assert done.returncode == 1
+    assert "3 evictions to restore 1 of 1 violated constraint; no plan needs fewer." in done.stdout
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz"])
+def test_a_snapshot_says_what_the_cluster_said(cluster: Sandbox, policy: Path, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    written = run(cluster, "snapshot", str(file))
+    assert written.returncode == 0
+    assert (
+        "Wrote 11 pods, 12 nodes, " in written.stderr.replace("namespaces, 12", "namespaces,12")
+        or "11 pods" in written.stderr
+    )
+    assert file.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
+    for command, part in (("skew", "groups"), ("plan", "moves")):
+        options = ["-f", str(policy)] if command == "plan" else []
+        from_file = parsed(cluster, command, *options, "--snapshot", str(file))
+        assert from_file[part] == parsed(cluster, command, *options)[part]
+        assert from_file["source"] == f"{file}, context {cluster.name}"
+
+
+def test_a_snapshot_can_be_piped(cluster: Sandbox) -> None:
+    written = run(cluster, "snapshot", "-")
+    looked_at = CliRunner().invoke(respread, ["skew", "--snapshot", "-", "-o", "json"], input=written.stdout)
+    assert json.loads(looked_at.stdout)["groups"] == parsed(cluster, "skew")["groups"]
+
+
+def test_what_kubectl_writes_is_a_snapshot_too(cluster: Sandbox, tmp_path: Path) -> None:
+    kinds = "pods,nodes,namespaces,pdb,pvc,pv,sc,csinodes,services"
+    file = tmp_path / "cluster.json.gz"
+    file.write_bytes(gzip.compress(cluster.kubectl("get", kinds, "-A", "-o", "json").encode()))
+    for command, part in (("skew", "groups"), ("plan", "groups")):
+        from_file = parsed(cluster, command, "--snapshot", str(file))
+        assert from_file[part] == parsed(cluster, command)[part]
+
+
+def test_a_snapshot_is_written_whole_or_not_at_all(cluster: Sandbox, tmp_path: Path) -> None:
+    done = run(cluster, "snapshot", str(tmp_path / "missing" / "cluster.json"))
+    assert done.returncode == 2
+    assert "cluster.json can't be written: No such file or directory." in done.stderr
+    file = tmp_path / "cluster.json"
+    refused = run(account(cluster, "nobody"), "snapshot", str(file))
+    assert refused.returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lists_of_many_pages_are_read_whole(cluster: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PAGE_OBJECTS", 2)
+    arguments = ["skew", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
+    assert json.loads(CliRunner().invoke(respread, arguments).stdout)["groups"] == parsed(cluster, "skew")["groups"]
+
+
+def test_every_option_can_be_a_variable(cluster: Sandbox) -> None:
+    done = run(cluster, "skew", RESPREAD_NAMESPACE="default", RESPREAD_OUTPUT="json")
+    assert json.loads(done.stdout)["groups"] == []
+    assert (
+        len(
+            json.loads(run(cluster, "skew", "-A", RESPREAD_NAMESPACE="default", RESPREAD_OUTPUT="json").stdout)[
+                "groups"
+            ]
+        )
+        == 3
+    )
+
+
+def account(cluster: Sandbox, name: str, *rules: dict[str, Any], namespace: str = "") -> Path:
+    """Return the kubeconfig of a ServiceAccount with these rights and no others."""
+    core = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
+    if not cluster.api.exists(f"{core}/{name}"):
+        cluster.api.request("POST", core, {"metadata": {"name": name}})
+    kind = "Role" if namespace else "ClusterRole"
+    rbac = "/apis/rbac.authorization.k8s.io/v1" + (f"/namespaces/{namespace}" if namespace else "")
+    if rules:
+        labels = {"metadata": {"name": f"{name}-{kind.lower()}"}}
+        cluster.api.request("POST", f"{rbac}/{kind.lower()}s", {**labels, "rules": list(rules)})
+        binding = {
+            **labels,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": f"{name}-{kind.lower()}"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+        }
+        cluster.api.request("POST", f"{rbac}/{kind.lower()}bindings", binding)
+    return cluster.kubeconfig_for_service_account(NAMESPACE, name)
+
+
+def rule(*resources: str, group: str = "") -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": ["list"]}
+
+
+def test_who_may_not_is_told_what_is_missing(cluster: Sandbox) -> None:
+    done = run(account(cluster, "nobody"), "skew")
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: you are not allowed to list pods: pods is forbidden: User ")
+    assert done.stderr.endswith("If you may list them in one namespace, name it by -n.\n")
+    assert "Traceback" not in done.stderr
+
+
+def test_who_may_only_look_at_one_namespace_can(cluster: Sandbox) -> None:
+    account(cluster, "guest", rule("nodes"))
+    kubeconfig = account(cluster, "guest", rule("pods"), namespace=NAMESPACE)
+    assert run(kubeconfig, "skew").returncode == 2
+    done = run(kubeconfig, "skew", "-n", NAMESPACE, "-o", "json")
+    assert len(json.loads(done.stdout)["groups"]) == 3
+
+
+def test_owners_may_be_missing_in_a_snapshot(cluster: Sandbox, tmp_path: Path) -> None:
+    kubeconfig = account(
+        cluster,
+        "auditor",
+        rule("pods", "nodes", "namespaces", "services", "persistentvolumeclaims", "persistentvolumes"),
+        rule("poddisruptionbudgets", group="policy"),
+        rule("storageclasses", "csinodes", group="storage.k8s.io"),
+        rule("priorityclasses", group="scheduling.k8s.io"),
+        rule("rebalancepolicies", "clusterrebalancepolicies", group="respread.dev"),
+    )
+    file = tmp_path / "cluster.json"
+    done = run(kubeconfig, "snapshot", str(file))
+    assert done.returncode == 0
+    assert "Note: Left out: you are not allowed to list replicasets.apps: " in done.stderr
+    assert parsed(cluster, "skew", "--snapshot", str(file))["groups"] == parsed(cluster, "skew")["groups"]
+
+
+def changed(cluster: Sandbox, directory: Path, change: dict[str, dict[str, Any]]) -> Path:
+    """Return a copy of the administrator's kubeconfig whose cluster or user is changed."""
+    content = yaml.safe_load(cluster.kubeconfig.read_text())
+    for part, fields in change.items():
+        content[f"{part}s"][0][part].update(fields)
+    file = directory / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cluster": {"server": "https://127.0.0.1:1"}}, "(context {name}) can't be reached: Connection refused."),
+        ({"cluster": {"server": "https://nowhere.invalid"}}, "(context {name}) can't be reached: "),
+        ({"user": {"token": "expired"}}, "does not accept the credentials of context {name}: they may have expired"),
+        ({"cluster": {"tls-server-name": "somebody.else"}}, "(context {name}) is not who the kubeconfig says: "),
+    ],
+    ids=["refused", "no such host", "credentials", "certificate"],
+)
+def test_what_is_wrong_with_the_connection_is_said(
+    cluster: Sandbox, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    for command in ("skew", "plan"):
+        done = run(changed(cluster, tmp_path, change), command)
+        assert done.returncode == 2
+        assert said.format(name=cluster.name) in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_unknown_context(cluster: Sandbox) -> None:
+    done = run(cluster, "skew", "--context", "prod")
+    assert done.returncode == 2
+    assert f"there is no context 'prod' in the kubeconfig {cluster.kubeconfig}; it has {cluster.name}." in done.stderr
+
+
+def test_once_installed_the_policies_of_the_cluster_are_planned_for(fresh_sandbox: Sandbox) -> None:
+    install(fresh_sandbox)
+    plan = parsed(fresh_sandbox, "plan")
+    assert not plan["defaultPolicy"]
+    assert plan["policies"] == [{"name": "default", "mode": "DryRun", "wrong": []}]
+    done = run(fresh_sandbox, "plan")
+    assert done.returncode == 0
+    assert done.stderr.startswith("Note: Policy default is in mode DryRun")
