@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,21 +13,32 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.in_flight import InFlight
 from respread.eviction.owners import Owners
+from respread.eviction.requests import Requests
 from respread.planning.held import Held
 from respread.sandbox import Sandbox
 from respread.sandbox.components import CONTROLLER_MANAGER
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
+from tests.unit.eviction_moves import move
 
+EVICTED = Answer(result=EvictionResult.EVICTED)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 STATEFUL_SETS = "/apis/apps/v1/namespaces/{}/statefulsets"
 
 
-def why(sandbox: Sandbox, snapshot: ClusterSnapshot, pod: Pod, **fields: Any) -> Held | None:
+def why(
+    sandbox: Sandbox, snapshot: ClusterSnapshot, pod: Pod, *, evicted: Pod | None = None, kubeconfig: Path | None = None
+) -> Held | None:
+    in_flight = InFlight()
+    if evicted is not None:
+        in_flight = in_flight.sent(move(evicted), snapshot, 0).answered(move(evicted), EVICTED, 0)
     return with_requests(
-        sandbox.kubeconfig, lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(pod, snapshot, **fields)
+        kubeconfig or sandbox.kubeconfig,
+        lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(move(pod), snapshot, in_flight),
     )
 
 
@@ -88,7 +100,7 @@ class TestDeployment:
             # a watch that stalled before that is found out just so
             assert reason(why(sandbox, before, pod)) is Reason.IN_MOTION
             # and if it was us, it is expected
-            assert why(sandbox, before, pod, leaving={other.uid}, unreplaced=1) is None
+            assert why(sandbox, before, pod, evicted=other) is None
 
     def test_what_we_watched_is_behind(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
         before, pod = web
@@ -260,25 +272,83 @@ def test_one_reading_serves_for_a_moment_and_knows_what_we_did_meanwhile(
     one, two, _ = pods_of(snapshot, pod.namespace)
     now = 0.0
 
-    async def scenario(requests: Any) -> list[Reason | None]:
+    async def scenario(requests: Requests) -> list[Reason | None]:
         nonlocal now
-        owners = Owners(requests, lambda: now)
-        found = [reason(await owners.why_not_at_rest(one, snapshot))]
+        owners, ours = Owners(requests, lambda: now), InFlight()
+        found = [reason(await owners.why_not_at_rest(move(one), snapshot, ours))]
         delete(sandbox, one)
-        found.append(reason(await owners.why_not_at_rest(two, snapshot, {one.uid}, 1)))
-        found.append(reason(await owners.why_not_at_rest(two, snapshot)))
+        ours = ours.sent(move(one), snapshot, 0).answered(move(one), EVICTED, 0)
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
         now = 2.0
-        found.append(reason(await owners.why_not_at_rest(two, snapshot)))
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
+        owners.forget()
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
         return found
 
     with without_controllers(sandbox):
-        assert with_requests(sandbox.kubeconfig, scenario) == [None, None, None, Reason.IN_MOTION]
+        assert with_requests(sandbox.kubeconfig, scenario) == [None, None, None, Reason.IN_MOTION, None]
 
 
 def test_rights_that_are_missing_are_named(sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
     snapshot, pod = web
     kubeconfig = sandbox.kubeconfig_for_service_account(pod.namespace, "default")
-    held = with_requests(kubeconfig, lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(pod, snapshot))
+    held = why(sandbox, snapshot, pod, kubeconfig=kubeconfig)
     assert reason(held) is Reason.API_UNAVAILABLE
     assert 'cannot get resource "replicasets"' in str(held)
     assert "ClusterRole" in str(held)
+
+
+class TestGroup:
+    """Other workloads whose pods a spread group counts: what they miss may cure it."""
+
+    def test_a_replacement_that_another_workload_waits_for(
+        self, sandbox: Sandbox, namespace: str, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
+        _, pod = web
+        create_deployment(sandbox, namespace, deployment("other", replicas=2))
+        wait_for_ready_pods(sandbox, namespace, "other", 2)
+        snapshot = take_snapshot(sandbox)
+        assert why(sandbox, snapshot, pod) is None
+        with without_controllers(sandbox):
+            delete(sandbox, next(each for each in pods_of(snapshot, namespace) if each.labels["app"] == "other"))
+            held = why(sandbox, take_snapshot(sandbox), pod)
+        assert reason(held) is Reason.IN_MOTION
+        assert "pods of another workload are in its spread group, and ReplicaSet other-" in str(held)
+        assert "has 1 pods and wants 2" in str(held)
+
+
+class TestWanted:
+    """Whether a pod that has left is to be replaced at all."""
+
+    def wanted(self, sandbox: Sandbox, pod: Pod, kubeconfig: Path | None = None) -> bool:
+        snapshot = take_snapshot(sandbox)
+        return with_requests(
+            kubeconfig or sandbox.kubeconfig,
+            lambda requests: Owners(requests, lambda: 0.0).wants_replacement(pod, snapshot),
+        )
+
+    def test_of_a_replica_set(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        _, pod = web
+        with without_controllers(sandbox):
+            delete(sandbox, pod)
+            assert self.wanted(sandbox, pod)
+        wait_for_ready_pods(sandbox, pod.namespace, "web", 3)
+        assert not self.wanted(sandbox, pod)
+        sandbox.api.request("DELETE", f"{DEPLOYMENTS.format(pod.namespace)}/web")
+        wait_until(lambda: pods(sandbox, pod.namespace, "web") == [], "the Deployment to go")
+        assert not self.wanted(sandbox, pod)
+
+    def test_of_a_stateful_set_by_its_ordinals(self, sandbox: Sandbox, namespace: str) -> None:
+        ordinals = {"ordinals": {"start": 5}}
+        sandbox.api.request("POST", STATEFUL_SETS.format(namespace), stateful_set(2, **ordinals))
+        wait_for_ready_pods(sandbox, namespace, "db", 2)
+        first, last = pods_of(take_snapshot(sandbox), namespace)
+        assert (first.name, last.name) == ("db-5", "db-6")
+        sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", {"spec": {"replicas": 1}})
+        assert self.wanted(sandbox, first)
+        assert not self.wanted(sandbox, last)
+
+    def test_what_cannot_be_told_is_wanted(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        _, pod = web
+        assert self.wanted(sandbox, pod, sandbox.kubeconfig_for_service_account(pod.namespace, "default"))

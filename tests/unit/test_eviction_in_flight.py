@@ -9,7 +9,6 @@ import pytest
 from immutables import Map
 
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
@@ -28,12 +27,8 @@ def web(name: str, on: str = "node-1", **fields: Any) -> Pod:
     return pod(name, on, SPEC, **{"labels": LABELS, **fields})
 
 
-def replicas(count: int) -> Workload:
-    return Workload(namespace="default", name="web", uid="uid-web", replicas=count)
-
-
-def world(*pods: Pod, wanted: int = 3) -> ClusterSnapshot:
-    return cluster([], pods, replicasets=[replicas(wanted)])
+def world(*pods: Pod) -> ClusterSnapshot:
+    return cluster([], pods)
 
 
 def improved(_: Move, replacement: Pod) -> Outcome:
@@ -163,16 +158,15 @@ def test_a_replacement_that_fails_is_followed_by_the_next() -> None:
 def test_a_stateful_sets_replacement_has_the_pods_name_and_comes_after_it() -> None:
     owner = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
     zero, one = (pod(f"db-{n}", "node-1", SPEC, controller=owner) for n in (0, 1))
-    sets = [Workload(namespace="default", name="db", uid="uid-db", replicas=3)]
-    in_flight = evicted(zero, snapshot=cluster([], [zero, one], statefulsets=sets))
+    in_flight = evicted(zero, snapshot=cluster([], [zero, one]))
     two = pod("db-2", "node-2", SPEC, controller=owner)  # scaled up meanwhile
     going = pod("db-0", "node-1", SPEC, controller=owner, deletion_timestamp=NOW)
-    in_flight, over = ended(in_flight, cluster([], [going, one, two], statefulsets=sets), 1)
+    in_flight, over = ended(in_flight, cluster([], [going, one, two]), 1)
     assert (stage(in_flight), over) == (Stage.LEAVING, [])
-    in_flight, over = ended(in_flight, cluster([], [going, one, two], statefulsets=sets), 3000)
+    in_flight, over = ended(in_flight, cluster([], [going, one, two]), 3000)
     assert over == []  # its grace period is its own affair
     new = Pod(**{name: getattr(zero, name) for name in zero.__struct_fields__} | {"uid": "new", "node_name": "node-2"})
-    _, (end,) = ended(in_flight, cluster([], [new, one, two], statefulsets=sets), 3001)
+    _, (end,) = ended(in_flight, cluster([], [new, one, two]), 3001)
     assert (end.outcome, end.replacement) == (Outcome.IMPROVED, new)
 
 
@@ -215,17 +209,32 @@ class TestGivingUp:
         assert InFlight(Patience(unconfirmed_seconds=5)).sent(move(B), BEFORE, 150).next_deadline() == 155
 
 
-@pytest.mark.parametrize(("wanted", "goes_on"), [(3, True), (2, False), (0, False)])
-def test_a_controller_that_wants_no_replacement_ends_the_move(wanted: int, goes_on: bool) -> None:
-    after, over = ended(evicted(A), world(B, C, wanted=wanted), 1)
-    assert (len(after) == 1) is goes_on
-    assert [end.outcome for end in over] == [] if goes_on else [Outcome.UNKNOWN]
+class TestNotWanted:
+    """A scale-down or a rollout may leave a move without a replacement."""
 
+    def test_the_move_is_over_once_the_pod_has_left(self) -> None:
+        in_flight = evicted(A).not_wanted(move(A))
+        in_flight, over = ended(in_flight, BEFORE, 1)
+        assert (len(in_flight), over) == (1, [])
+        in_flight, (end,) = ended(in_flight, world(B, C), 2)
+        assert (len(in_flight), end.outcome) == (0, Outcome.UNKNOWN)
+        assert end.message == "its controller wants no replacement any more"
 
-def test_a_controller_of_the_same_name_says_nothing() -> None:
-    other = Workload(namespace="default", name="web", uid="uid-another", replicas=0)
-    after, over = ended(evicted(A), cluster([], [B, C], replicasets=[other]), 1)
-    assert (len(after), over) == (1, [])
+    def test_a_replacement_that_is_there_counts_all_the_same(self) -> None:
+        _, (end,) = ended(evicted(A).not_wanted(move(A)), world(B, C, web("d", "node-2")), 1)
+        assert end.outcome is Outcome.IMPROVED
+
+    def test_other_moves_go_on(self) -> None:
+        in_flight, over = ended(evicted(A, B).not_wanted(move(A)), world(C), 1)
+        assert [end.move.pod.name for end in over] == ["a"]
+        assert [each.pod.name for each in in_flight.moves] == ["b"]
+
+    def test_whom_to_ask(self) -> None:
+        in_flight, _ = ended(evicted(A, B), world(B, C), 10)
+        assert in_flight.unreplaced_since(9.9) == ()
+        assert [each.pod.name for each in in_flight.unreplaced_since(10)] == ["a"]
+        in_flight, _ = ended(in_flight, world(B, C, web("d", "")), 11)
+        assert in_flight.unreplaced_since(20) == ()
 
 
 def test_planning_sees_pods_in_flight_as_terminating_and_nothing_else_changed() -> None:

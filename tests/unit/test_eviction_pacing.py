@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +15,13 @@ from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.objects import Namespace, Workload
+from respread.cluster.objects import Namespace
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.pacing import EvictionHistory, Limiter, Pace, Paced
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from tests.unit.eviction_moves import SPEC, group, move
-from tests.unit.worlds import cluster, pod
+from tests.unit.worlds import NOW, cluster, pod
 
 WIDE = Limits(in_flight=1000, in_flight_per_namespace=1000, in_flight_per_node=1000, in_flight_per_workload=1000)
 
@@ -41,19 +42,13 @@ def victim(number: int, *, app: str = "", on: str = "", namespace: str = "defaul
     return move(evicted, **fields)
 
 
-def world(*moves: Move, replicas: int = 3) -> ClusterSnapshot:
-    pods = [each.pod for each in moves]
-    owned = {(each.namespace, each.controller.name) for each in pods if each.controller is not None}
-    return cluster(
-        [],
-        pods,
-        replicasets=[Workload(namespace=ns, name=name, uid=f"uid-{name}", replicas=replicas) for ns, name in owned],
-    )
+def world(*moves: Move) -> ClusterSnapshot:
+    return cluster([], [each.pod for each in moves])
 
 
-def pace(moves: Sequence[Move], *policies: Policy, replicas: int = 3, now: float = 10_000, **fields: Any) -> Paced:
+def pace(moves: Sequence[Move], *policies: Policy, now: float = 10_000, **fields: Any) -> Paced:
     in_flight: Sequence[Move] = fields.get("in_flight", ())
-    snapshot = fields.pop("snapshot", None) or world(*moves, *in_flight, replicas=replicas)
+    snapshot = fields.pop("snapshot", None) or world(*moves, *in_flight)
     return Pace(snapshot=snapshot, limiters=tuple(map(Limiter.of, policies)), now=now, **fields).of(moves)
 
 
@@ -91,18 +86,19 @@ def test_each_limit_alone(of: Limits, fields: dict[str, Any], made: list[int], m
     assert [each.held for each in paced.held] == [Held(Reason.LIMIT_REACHED, message)] * (4 - len(made))
 
 
-@pytest.mark.parametrize(
-    ("percent", "replicas", "made"), [("10%", 30, 3), ("10%", 29, 2), ("10%", 5, 1), ("100%", 4, 4)]
-)
-def test_percentages_of_a_workload(percent: str, replicas: int, made: int) -> None:
-    moves = [victim(number, app="web") for number in range(1, 6)]
-    assert len(pace(moves, cluster_policy(limits(in_flight_per_workload=percent)), replicas=replicas).now) == made
+@pytest.mark.parametrize(("percent", "pods", "made"), [("10%", 30, 3), ("10%", 29, 2), ("10%", 5, 1), ("100%", 4, 4)])
+def test_percentages_of_a_workload(percent: str, pods: int, made: int) -> None:
+    moves = [victim(number, app="web") for number in range(pods)]
+    assert len(pace(moves, cluster_policy(limits(in_flight_per_workload=percent))).now) == made
 
 
-def test_a_workload_we_do_not_watch_has_the_pods_it_has() -> None:
-    moves = [victim(number, app="web") for number in range(1, 6)]
-    snapshot = cluster([], [each.pod for each in moves])
-    assert len(pace(moves, cluster_policy(limits(in_flight_per_workload="40%")), snapshot=snapshot).now) == 2
+def test_pods_that_are_going_are_no_part_of_a_percentage() -> None:
+    moves = [victim(number, app="web") for number in range(30)]
+    pods = [each.pod for each in moves]
+    going = msgspec.structs.replace(pods[0], deletion_timestamp=NOW)
+    snapshot = cluster([], [going, *pods[1:]])
+    of_29 = pace(moves[1:], cluster_policy(limits(in_flight_per_workload="10%")), snapshot=snapshot)
+    assert len(of_29.now) == 2
 
 
 def test_what_is_in_flight_counts() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final
 
 import msgspec
@@ -24,6 +25,9 @@ from respread.planning.plan import Move
 
 AT_ONCE: Final = 16
 """Requests that are made at the same time: an API server serves a few hundred, and others want some too."""
+LATE_SECONDS: Final = 5.0
+"""How long a replacement may be missing before its controller is asked
+whether it wants one."""
 
 MayEvict = Callable[[Move], Held | None]
 """Asked before every step of a move, and last right before its eviction is sent; what it returns stands in the way."""
@@ -32,24 +36,28 @@ MayEvict = Callable[[Move], Held | None]
 class Flights:
     """The moves under way, as they stand now: an `InFlight` that changes while moves are carried out."""
 
-    __slots__ = ("_clock", "now")
+    __slots__ = ("clock", "now")
 
     def __init__(self, clock: Callable[[], float], in_flight: InFlight | None = None) -> None:
         """Start with what is under way; `clock` returns seconds that never go back."""
-        self._clock = clock
+        self.clock = clock
         self.now = in_flight or InFlight()
 
     def sent(self, move: Move, snapshot: ClusterSnapshot) -> None:
         """Note a move right before its eviction is sent."""
-        self.now = self.now.sent(move, snapshot, self._clock())
+        self.now = self.now.sent(move, snapshot, self.clock())
 
     def answered(self, move: Move, answer: Answer | None) -> None:
         """Note what the API server said to a move's eviction."""
-        self.now = self.now.answered(move, answer, self._clock())
+        self.now = self.now.answered(move, answer, self.clock())
+
+    def not_wanted(self, move: Move) -> None:
+        """Note that a move's controller wants no replacement."""
+        self.now = self.now.not_wanted(move)
 
     def update(self, snapshot: ClusterSnapshot, compare: Compare) -> tuple[Ended, ...]:
         """Take over what the watch shows, and return the moves that are over by it."""
-        self.now, ended = self.now.updated(snapshot, self._clock(), compare)
+        self.now, ended = self.now.updated(snapshot, self.clock(), compare)
         return ended
 
 
@@ -63,7 +71,7 @@ class Carried(msgspec.Struct, frozen=True):
 class Carrier:
     """Makes moves."""
 
-    __slots__ = ("_api", "_at_once", "_exclusive_seconds", "_may_evict", "_owners", "_refusals", "flights")
+    __slots__ = ("_api", "_asked_at", "_at_once", "_exclusive_seconds", "_may_evict", "_owners", "_refusals", "flights")
 
     def __init__(
         self,
@@ -93,6 +101,7 @@ class Carrier:
         self._may_evict = may_evict
         self._exclusive_seconds = exclusive_seconds
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._asked_at: dict[str, float] = {}
         self.flights = flights
 
     async def carry_out(
@@ -127,6 +136,23 @@ class Carrier:
                 group.create_task(one_after_another(lane))
         return tuple(Carried(move, carried[move.pod.uid]) for move in moves)
 
+    async def look_after(self, snapshot: ClusterSnapshot) -> None:
+        """Ask the controllers of pods that left some time ago without a replacement whether they want one at all.
+
+        Call it before `Flights.update`, as often as you like.
+
+        Args:
+            snapshot: the cluster, as the watch shows it.
+        """
+        now = self.flights.clock()
+        late = self.flights.now.unreplaced_since(now - LATE_SECONDS)
+        self._asked_at = {move.pod.uid: self._asked_at.get(move.pod.uid, -inf) for move in late}
+        for move in late:
+            if now - self._asked_at[move.pod.uid] >= LATE_SECONDS:
+                self._asked_at[move.pod.uid] = now
+                if not await self._owners.wants_replacement(move.pod, snapshot):
+                    self.flights.not_wanted(move)
+
     async def _within_budget(
         self, move: Move, snapshot: ClusterSnapshot, ledger: BudgetLedger, grace_period_seconds: int | None
     ) -> Answer | Held:
@@ -146,11 +172,7 @@ class Carrier:
         pod = move.pod
         if (held := self._may_evict(move) or self._refusals.why_not(pod, budgets)) is not None:
             return held
-        in_flight = self.flights.now
-        controller_uid = "" if pod.controller is None else pod.controller.uid
-        held = await self._owners.why_not_at_rest(
-            pod, snapshot, in_flight.leaving(controller_uid), in_flight.unreplaced(controller_uid)
-        )
+        held = await self._owners.why_not_at_rest(move, snapshot, self.flights.now)
         if held is not None:
             return held
 

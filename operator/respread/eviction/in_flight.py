@@ -17,7 +17,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer
 from respread.eviction.outcomes import Compare, Outcome
-from respread.planning.controllers import controller_of, siblings_of
+from respread.planning.controllers import is_active, siblings_of
 from respread.planning.plan import Move
 
 _LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
@@ -61,6 +61,8 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     known: frozenset[str]
     """UIDs of pods that are not the replacement: its controller had them before, or they replace others."""
     replacement: Pod | None = None
+    wanted: bool = True
+    """Whether its controller wants a replacement; it does not after a scale-down, or in a rollout."""
 
     @property
     def uid(self) -> str:
@@ -130,6 +132,16 @@ class InFlight(msgspec.Struct, frozen=True):
             for each in self.flights
         )
 
+    def not_wanted(self, move: Move) -> InFlight:
+        """Note that a move's controller has all the pods it wants: if it has no replacement, the move is over."""
+        return self._with(
+            msgspec.structs.replace(each, wanted=False) if each.uid == move.pod.uid else each for each in self.flights
+        )
+
+    def unreplaced_since(self, moment: float) -> tuple[Move, ...]:
+        """Return the moves whose pods have been leaving since a moment, on the caller's clock, with no replacement."""
+        return tuple(each.move for each in self.flights if each.stage is Stage.LEAVING and each.stage_since <= moment)
+
     def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[InFlight, tuple[Ended, ...]]:
         """Take over what has happened, and return the moves that are over by it.
 
@@ -145,7 +157,7 @@ class InFlight(msgspec.Struct, frozen=True):
             flight = _followed(before, snapshot, now, taken)
             if flight.replacement is not None:
                 taken.add(flight.replacement.uid)
-            if (ended := _end(flight, snapshot, now, self.patience, compare)) is not None:
+            if (ended := _end(flight, now, self.patience, compare)) is not None:
                 over.append(ended)
             else:
                 going_on.append(flight)
@@ -172,6 +184,11 @@ class InFlight(msgspec.Struct, frozen=True):
             or msgspec.structs.replace(flight.move.pod, deletion_timestamp=_LEAVING_SINCE)
             for flight in self.flights
         )
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether an eviction was sent of which it is not known whether it is still on its way."""
+        return any(flight.stage is Stage.SENT for flight in self.flights)
 
     def leaving(self, controller_uid: str) -> frozenset[str]:
         """Return the UIDs of a controller's pods in flight."""
@@ -221,8 +238,7 @@ def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, tak
         for pod in siblings_of(snapshot, flight.move.pod)
         if pod.uid not in flight.known
         and pod.uid not in taken
-        and not pod.terminating
-        and not pod.finished
+        and is_active(pod)
         and (not same_name or pod.name == flight.move.pod.name)
     ]
     if not candidates:
@@ -231,7 +247,7 @@ def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, tak
     return msgspec.structs.replace(_at(flight, Stage.REPLACED, now), replacement=first)
 
 
-def _end(flight: Flight, snapshot: ClusterSnapshot, now: float, patience: Patience, compare: Compare) -> Ended | None:
+def _end(flight: Flight, now: float, patience: Patience, compare: Compare) -> Ended | None:
     """Return how a move has ended, or None if it goes on."""
     replacement = flight.replacement
     given_up = now - flight.stage_since >= _patience(flight, patience)
@@ -240,7 +256,7 @@ def _end(flight: Flight, snapshot: ClusterSnapshot, now: float, patience: Patien
         ready = "is Ready" if replacement.ready else f"was not Ready after {waited}"
         where = f"its replacement {replacement.name} on {replacement.node_name} {ready}"
         return _ended(flight, compare(flight.move, replacement), now, where)
-    if flight.stage is Stage.LEAVING and _wants_no_replacement(flight, snapshot):
+    if flight.stage is Stage.LEAVING and not flight.wanted:
         return _ended(flight, Outcome.UNKNOWN, now, "its controller wants no replacement any more")
     if not given_up:
         return None
@@ -270,25 +286,10 @@ def _patience(flight: Flight, patience: Patience) -> float:
     return patience.step_seconds
 
 
-def _wants_no_replacement(flight: Flight, snapshot: ClusterSnapshot) -> bool:
-    """Whether the controller has all the pods it wants without one, as after a scale-down or in a rollout."""
-    if flight.move.pod.controller is None:
-        return True
-    if (workload := controller_of(snapshot, flight.move.pod)) is None:
-        return False
-    active = sum(
-        not pod.terminating and not pod.finished and pod.uid != flight.uid
-        for pod in siblings_of(snapshot, flight.move.pod)
-    )
-    return active >= workload.replicas
-
-
 def _still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
     """Return a pod as the snapshot shows it, unless it is terminating, finished, gone or another of that name."""
     current = snapshot.pods.get(pod.key)
-    if current is None or current.uid != pod.uid or current.terminating or current.finished:
-        return None
-    return current
+    return current if current is not None and current.uid == pod.uid and is_active(current) else None
 
 
 def _knowing(flight: Flight, uids: frozenset[str]) -> Flight:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -42,6 +42,15 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long after its last renewal a leader goes on."""
     retry_seconds: float = 2.0
     """How long from one renewal, or one attempt to get the Lease, to the next."""
+
+    @classmethod
+    def of(cls, lease_seconds: int) -> Self:
+        """Return times in the proportion of the defaults."""
+        return cls(
+            lease_seconds=lease_seconds,
+            renew_deadline_seconds=lease_seconds * 2 / 3,
+            retry_seconds=lease_seconds * 2 / 15,
+        )
 
     def __post_init__(self) -> None:
         """Refuse times that could make two leaders.
@@ -79,6 +88,7 @@ class Elector:
         times: LeaseTimes | None = None,
         clock: Callable[[], float] = seconds_since_boot,
         on_change: Callable[[bool], None] | None = None,
+        may_give_up: Callable[[], bool] = lambda: True,
     ) -> None:
         """Prepare a candidate.
 
@@ -89,6 +99,8 @@ class Elector:
             times: how long it is held.
             clock: seconds that never go back, and go on while the process is frozen.
             on_change: told when the Lease was got and when it was lost.
+            may_give_up: asked at the end: whether nothing of what was done as the leader is still on its way. If not,
+                the Lease is left to run out.
         """
         self.lease = lease
         self.identity = identity
@@ -96,12 +108,14 @@ class Elector:
         self._requests = requests
         self._clock = clock
         self._on_change = on_change
+        self._may_give_up = may_give_up
         self._random = random.Random()  # noqa: S311 - keeps candidates apart, no secret
         self._renewed_at: float | None = None
         self._leading = False
         self._object: dict[str, Any] | None = None
         self._seen: tuple[Any, ...] | None = None
         self._seen_at = 0.0
+        self._term = 0
         self._seen_seconds = 0.0
         self._holder = ""
         self._trouble = ""
@@ -110,6 +124,11 @@ class Elector:
     def holder(self) -> str:
         """Who was last seen to hold the Lease; empty if nobody was."""
         return self._holder
+
+    @property
+    def term(self) -> int:
+        """How often the Lease had changed hands when it last became ours: another number, and others led in between."""
+        return self._term
 
     def holds(self) -> bool:
         """Tell whether the Lease is ours at this moment, provably. Ask before everything that only a leader may do."""
@@ -193,6 +212,7 @@ class Elector:
             return False
         self._object = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(self._object)
+        self._term = int(self._object["spec"].get("leaseTransitions") or 0)
         self._renewed_at = started
         self._trouble = ""
         return True
@@ -201,6 +221,9 @@ class Elector:
         """Give the Lease up, so that nobody has to wait for it to run out."""
         self._renewed_at = None
         self._notice()
+        if not self._may_give_up():
+            _log.warning("The Lease is left to run out: an eviction may still be on its way", lease=str(self.lease))
+            return
         try:
             async with asyncio.timeout(self.times.retry_seconds):
                 await self._give_up()

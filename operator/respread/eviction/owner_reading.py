@@ -27,6 +27,8 @@ _PATHS: Final = {
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
 }
 
+_READING_ERRORS: Final = (NoResponseError, msgspec.DecodeError, UnicodeDecodeError, SelectorError)
+
 
 class ObjectOwner(msgspec.Struct, frozen=True, rename="camel"):
     """One entry of `ownerReferences`."""
@@ -153,10 +155,10 @@ async def read_owner(
     Returns:
         The reading; or why there is none: the controller is gone, or the API server would not say.
     """
+    found = await read_controller(requests, namespace, controller, timeout_seconds)
+    if isinstance(found, Held):
+        return found
     try:
-        found = await _get(requests, namespace, controller.kind, controller.name, controller.uid, timeout_seconds)
-        if isinstance(found, Held):
-            return found
         deployment = None
         owner = found.metadata.controller
         if owner is not None and owner.kind == "Deployment" and owner.api_version.startswith("apps/"):
@@ -165,13 +167,25 @@ async def read_owner(
                 return read
             deployment = read
         pods = await _list(requests, namespace, controller, found, timeout_seconds)
-    except NoResponseError as error:
-        return Held(Reason.API_UNAVAILABLE, f"its {controller.kind} could not be read: {error.message}")
-    except (msgspec.DecodeError, UnicodeDecodeError, SelectorError) as error:
-        return Held(Reason.API_UNAVAILABLE, f"its {controller.kind} could not be read: {error}")
+    except _READING_ERRORS as error:
+        return _unread(controller, error)
     if isinstance(pods, Held):
         return pods
     return OwnerReading(kind=controller.kind, controller=found, deployment=deployment, pods=pods)
+
+
+async def read_controller(
+    requests: Requests, namespace: str, controller: OwnerReference, timeout_seconds: float = TIMEOUT_SECONDS
+) -> ControllerObject | Held:
+    """Read a ReplicaSet, StatefulSet or ReplicationController alone.
+
+    Returns:
+        The controller; or why there is none: it is gone, or the API server would not say.
+    """
+    try:
+        return await _get(requests, namespace, controller.kind, controller.name, controller.uid, timeout_seconds)
+    except _READING_ERRORS as error:
+        return _unread(controller, error)
 
 
 async def _get(
@@ -217,6 +231,11 @@ def _selector(kind: str, selector: Any) -> str | None:
     if kind == "ReplicationController":
         return str(selector_of_labels(Map(msgspec.convert(selector, type=dict[str, str]))))
     return str(compile_selector(msgspec.convert(selector, type=LabelSelector, dec_hook=decode_map)))
+
+
+def _unread(controller: OwnerReference, error: Exception) -> Held:
+    words = error.message if isinstance(error, NoResponseError) else str(error)
+    return Held(Reason.API_UNAVAILABLE, f"{controller.kind} {controller.name} could not be read: {words}")
 
 
 def _gone(kind: str, name: str) -> Held:

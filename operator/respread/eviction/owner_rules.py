@@ -32,12 +32,50 @@ def why_not_at_rest(
     """
     active = [each for each in reading.pods if each.active and each.metadata.uid not in leaving]
     return (
-        _of_controller(reading.kind, reading.controller)
+        why_incomplete(reading.kind, reading.controller, len(active), unreplaced)
         or (_of_deployment(reading.deployment, reading.controller) if reading.deployment is not None else None)
-        or _of_count(reading, active, unreplaced)
         or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
         or _of_view(active, pod, known, leaving)
     )
+
+
+def why_incomplete(kind: str, controller: ControllerObject, active: int, unreplaced: int) -> Held | None:
+    """Return why a controller has not just the pods it wants, or None if it has.
+
+    Args:
+        kind: of the controller.
+        controller: as it was read.
+        active: how many pods it has, without those being deleted and those that we evicted.
+        unreplaced: how many of those that we evicted have no replacement yet.
+    """
+    if (held := _of_controller(kind, controller)) is not None:
+        return held
+    named, wanted = f"{kind} {controller.metadata.name}", controller.spec.replicas
+    if active > wanted:
+        return Held(
+            Reason.IN_MOTION,
+            f"{named} has {active} pods and wants {wanted}: being scaled down, it would not replace the pod",
+        )
+    if active + unreplaced < wanted:
+        return Held(Reason.IN_MOTION, f"{named} has {active} pods and wants {wanted}: a replacement is still to come")
+    return None
+
+
+def wants_replacement(kind: str, controller: ControllerObject, pod_name: str, active: int) -> bool:
+    """Tell whether a controller still wants another pod in the place of one that is gone or going.
+
+    Args:
+        kind: of the controller.
+        controller: as it was read.
+        pod_name: the name of the pod.
+        active: how many other pods it has.
+    """
+    if controller.metadata.deletion_timestamp is not None:
+        return False
+    if kind == "StatefulSet":
+        start = controller.spec.ordinals.start
+        return start <= _ordinal(pod_name) < start + controller.spec.replicas
+    return active < controller.spec.replicas
 
 
 def _of_controller(kind: str, controller: ControllerObject) -> Held | None:
@@ -68,21 +106,6 @@ def _of_deployment(deployment: ControllerObject, replica_set: ControllerObject) 
             Reason.IN_MOTION,
             f"{named} wants {deployment.spec.replicas} pods and has told its ReplicaSet {replica_set.metadata.name} "
             f"{replica_set.spec.replicas}: it is being scaled or rolled out",
-        )
-    return None
-
-
-def _of_count(reading: OwnerReading, active: Collection[ListedPod], unreplaced: int) -> Held | None:
-    named = f"{reading.kind} {reading.controller.metadata.name}"
-    wanted = reading.controller.spec.replicas
-    if len(active) > wanted:
-        return Held(
-            Reason.IN_MOTION,
-            f"{named} has {len(active)} pods and wants {wanted}: being scaled down, it would not replace the pod",
-        )
-    if len(active) + unreplaced < wanted:
-        return Held(
-            Reason.IN_MOTION, f"{named} has {len(active)} pods and wants {wanted}: a replacement is still to come"
         )
     return None
 

@@ -13,7 +13,7 @@ from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Limits,
 from respread.api.reasons import Reason
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.controllers import controller_of, siblings_of
+from respread.planning.controllers import is_active, siblings_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
 
@@ -208,6 +208,5 @@ def _places(move: Move) -> tuple[tuple[str, str], tuple[str, str], tuple[str, ob
 
 
 def _replicas(move: Move, snapshot: ClusterSnapshot) -> int:
-    """Return how many pods a move's controller wants; where that is not known, how many it has."""
-    workload = controller_of(snapshot, move.pod)
-    return sum(1 for _ in siblings_of(snapshot, move.pod)) if workload is None else workload.replicas
+    """Return how many pods a move's controller has; it wants no fewer, or the move would be held at its last look."""
+    return sum(map(is_active, siblings_of(snapshot, move.pod)))

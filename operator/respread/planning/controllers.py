@@ -1,12 +1,10 @@
-"""A pod's controller, and the pods that share it."""
+"""The pods that share a controller."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from respread.cluster.meta import ObjectKey
-from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 
@@ -29,17 +27,6 @@ def siblings_of(snapshot: ClusterSnapshot, pod: Pod) -> Iterator[Pod]:
                 yield each
 
 
-def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
-    """Return the ReplicaSet, StatefulSet or ReplicationController of a pod; None if it has none or it is not known."""
-    controller = pod.controller
-    if controller is None:
-        return None
-    key = ObjectKey(pod.namespace, controller.name)
-    for kind, workloads in (
-        ("ReplicaSet", snapshot.replica_sets),
-        ("StatefulSet", snapshot.stateful_sets),
-        ("ReplicationController", snapshot.replication_controllers),
-    ):
-        if kind == controller.kind and (found := workloads.get(key)) is not None and found.uid == controller.uid:
-            return found
-    return None
+def is_active(pod: Pod) -> bool:
+    """Tell whether controllers count a pod among those they have (`IsPodActive`)."""
+    return not pod.terminating and not pod.finished
