@@ -8,11 +8,12 @@ from hashlib import blake2b
 import msgspec
 
 from respread.api.maps import decode_map
-from respread.cluster.annotations import MIRROR, kept_annotations
+from respread.cluster.annotations import MIRROR, POD_DELETION_COST, kept_annotations
 from respread.cluster.decode_metadata import Timestamp, WireCondition, nano_amounts
 from respread.cluster.decode_pod_content import ABSENT, PodContents, RawPodSpec
 from respread.cluster.decode_pod_specs import WirePodSpec, WireResources, build_pod_spec, requested, requests_of
 from respread.cluster.errors import READING_ERRORS, field_error_of
+from respread.cluster.field_ownership import annotation_is_applied
 from respread.cluster.interning import Interning
 from respread.cluster.pod import Pod, PodSpec, Resources
 from respread.cluster.requests import ContainerResize, Resize, requests_held, requests_of_spec
@@ -29,6 +30,7 @@ class RawPodMetadata(msgspec.Struct, rename="camel"):
     labels: msgspec.Raw = ABSENT
     annotations: dict[str, str] | None = None
     owner_references: msgspec.Raw = ABSENT
+    managed_fields: msgspec.Raw = ABSENT
     creation_timestamp: Timestamp | None = None
     deletion_timestamp: Timestamp | None = None
 
@@ -142,6 +144,9 @@ class PodDecoder:
             ready=ready,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
+            deletion_cost_is_ours=annotations is not None
+            and POD_DELETION_COST in annotations
+            and annotation_is_applied(metadata.managed_fields, POD_DELETION_COST),
             held_requests=self._held_requests(content, status, infeasible=infeasible) if node_name else None,
         )
 

@@ -138,6 +138,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     deletion_timestamp: datetime | None = None
     held_requests: Resources | None = None
     """What a pod being resized in place holds on its node, where that is not `spec.requests`."""
+    deletion_cost_is_ours: bool = False
+    """Whether its pod deletion cost is there by server-side apply of Respread, and of nobody else."""
 
     @property
     def key(self) -> ObjectKey:
