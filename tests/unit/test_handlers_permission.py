@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
+from typing import Any
 
-from respread.api.policy import ClusterPolicySpec, Policy
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Limits, Policy, Window
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
-from respread.handlers.permission import Permission
+from respread.handlers.permission import WAVE_SECONDS, Permission
 from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Move
 from tests.unit.worlds import NOW, cluster, constraint, node, pods, spec
 
-ENFORCES = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
-WRONG = Policy(
-    kind="ClusterRebalancePolicy",
-    object_name="default",
-    spec=ClusterPolicySpec(mode="Enforce"),
-    problems=(Problem("spec.windows[0].timeZone", "there is no such zone"),),
+
+def policy(name: str = "default", **fields: Any) -> Policy:
+    return Policy(
+        kind="ClusterRebalancePolicy", object_name=name, spec=ClusterPolicySpec(**{"mode": "Enforce", **fields})
+    )
+
+
+ENFORCES = policy()
+WRONG = msgspec.structs.replace(ENFORCES, problems=(Problem("spec.windows[0].timeZone", "there is no such zone"),))
+AT_NIGHT = msgspec.structs.replace(
+    ENFORCES,
+    spec=ClusterPolicySpec(
+        mode="Enforce", windows=(Window(schedule="0 2 * * *", duration=timedelta(hours=1), time_zone="UTC"),)
+    ),
 )
+
+
+class World:
+    """What a permission asks for."""
+
+    def __init__(self) -> None:
+        self.leads = True
+        self.policies = Map({"default": ENFORCES})
+        self.seconds = 100.0
+        self.permission = Permission(
+            lambda: self.leads, lambda: self.policies, clock=lambda: self.seconds, now=lambda: NOW
+        )
+        self.permission.begin_wave(self.policies, self.seconds)
+
+    def reason(self, move: Move) -> Reason | None:
+        held = self.permission(move)
+        return None if held is None else held.reason
 
 
 @pytest.fixture
@@ -28,20 +59,49 @@ def move() -> Move:
     return move
 
 
+def test_nothing_stands_in_the_way_of_what_was_just_planned(move: Move) -> None:
+    assert World().reason(move) is None
+
+
+def test_a_replica_that_does_not_lead_or_is_stopped_makes_no_move(move: Move) -> None:
+    world = World()
+    world.leads = False
+    assert world.reason(move) is Reason.NOT_LEADING
+    world.leads = True
+    assert world.reason(move) is None
+    world.permission.stop()
+    assert world.reason(move) is Reason.NOT_LEADING
+
+
 @pytest.mark.parametrize(
-    ("leads", "policy", "reason"),
+    ("now", "reason"),
     [
-        (True, ENFORCES, None),
-        (False, ENFORCES, Reason.NOT_LEADING),
-        (True, None, Reason.NOT_SELECTED),
-        (True, WRONG, Reason.INVALID_POLICY),
-        (
-            True,
-            Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec()),
-            Reason.DRY_RUN,
-        ),
+        (None, Reason.NOT_SELECTED),
+        (WRONG, Reason.INVALID_POLICY),
+        (policy(mode="DryRun"), Reason.DRY_RUN),
+        (AT_NIGHT, Reason.WINDOW_CLOSED),
+        (policy(pod_selector=LabelSelector(match_labels=Map(app="another"))), Reason.IN_MOTION),
+        (policy(limits=Limits(in_flight=1)), Reason.IN_MOTION),
+        (policy(), None),  # equal, if not the same object
     ],
 )
-def test_permission(move: Move, leads: bool, policy: Policy | None, reason: Reason | None) -> None:
-    held = Permission(lambda: leads, lambda _name: policy)(move)
-    assert (None if held is None else held.reason) is reason
+def test_a_policy_that_has_changed_holds_what_is_left_of_the_wave(
+    move: Move, now: Policy | None, reason: Reason | None
+) -> None:
+    world = World()
+    world.policies = Map() if now is None else Map({"default": now})
+    assert world.reason(move) is reason
+
+
+def test_so_does_another_policy_that_has_come_to_be(move: Move) -> None:
+    world = World()
+    world.policies = world.policies.set("other", policy("other"))
+    assert world.reason(move) is Reason.IN_MOTION
+
+
+def test_a_wave_that_takes_too_long_is_planned_anew(move: Move) -> None:
+    world = World()
+    world.seconds += WAVE_SECONDS
+    assert world.reason(move) is None
+    world.seconds += 0.1
+    assert world.reason(move) is Reason.IN_MOTION

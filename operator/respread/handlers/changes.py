@@ -26,6 +26,10 @@ class Changes:
     async def wait(self) -> frozenset[str]:
         """Wait until something has changed since the last call, and return the resources that did."""
         await self._wakeup.wait()
+        return self.take()
+
+    def take(self) -> frozenset[str]:
+        """Return the resources that have changed since the last call, or none, without waiting."""
         self._wakeup.clear()
         changed = frozenset(self._changed)
         self._changed.clear()

@@ -2,8 +2,8 @@
 
 Level-triggered: nothing depends on which change woke it, only on how the cluster stands. A turn takes a snapshot,
 follows the moves under way, plans, evicts the first wave within the limits, and tells. Whatever becomes due by time
-alone (a quiet period, a back-off, a move that is given up on) wakes it too. What takes long and only computes is done in
-a thread, on values that nothing changes, so that the Lease is renewed and probes are answered meanwhile.
+alone (a quiet period, a back-off, a move that is given up on) wakes it too. What takes long and only computes is done
+in a thread, on values that nothing changes, so that the Lease is renewed and probes are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Final, NamedTuple
 
-import msgspec
-
-from respread.api.conditions import next_status
+from respread.api.conditions import PolicyOutcome, next_status
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.answers import Answer
-from respread.eviction.carry_out import Carried, Carrier
+from respread.eviction.carry_out import Carrier
 from respread.eviction.pacing import Limiter, Pace
 from respread.handlers.announcements import Announcements
 from respread.handlers.comparison import Comparison
@@ -38,12 +35,16 @@ from respread.handlers.settling import Settling
 from respread.handlers.status_writer import StatusWriter, Wanted
 from respread.handlers.takeover import TakeoverError
 from respread.handlers.violation_times import ViolationTimes
+from respread.handlers.waves import Waves
 from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
-from respread.planning.plan import Move, Plan
+from respread.planning.plan import BlockedGroup, Plan
 from respread.planning.planner import OnHold
 from respread.planning.policies import PolicyIndex, reach
 from respread.planning.protection import OwnPods
+from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread, SpreadIndex
 from respread.telemetry.figures import PlanFigures
@@ -60,9 +61,6 @@ LONGEST_GATHER_SECONDS: Final = 5.0
 on it."""
 BEAT_SECONDS: Final = 10.0
 """However quiet the cluster is, the heart beats this often."""
-STALE_SECONDS: Final = 180.0
-"""The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
-by it."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """How long the loop waits at most after turns that failed."""
 
@@ -91,6 +89,7 @@ class ControlLoop:
         metrics: Metrics,
         heartbeat: Heartbeat,
         own_pods: OwnPods | None = None,
+        scheduler_configuration: SchedulerConfiguration | None = None,
         namespaced_policies: bool = True,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
@@ -107,6 +106,7 @@ class ControlLoop:
             metrics: told of every plan.
             heartbeat: beats at every turn that did not fail.
             own_pods: how to tell the operator's own pods.
+            scheduler_configuration: of the cluster's schedulers.
             namespaced_policies: whether RebalancePolicies count.
             clock: seconds that never go back.
             wall_clock: seconds since the epoch.
@@ -124,8 +124,12 @@ class ControlLoop:
         self._clock = clock
         self._wall_clock = wall_clock
         self._index = SpreadIndex()
+        self._predictor = Predictor(ClusterView(), scheduler_configuration)
         self._settling = Settling()
         self._record = Record(wall_clock)
+        self._waves = Waves(
+            carrier, permission, self._record, statuses, announcements=announcements, metrics=metrics, intake=intake
+        )
         self._inherited = Inherited()
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
@@ -134,11 +138,11 @@ class ControlLoop:
         """The one in which this replica knows all that was done before it; None while it does not."""
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         """The policies and namespaces that metrics may speak of."""
-        self._stopping = False
+        self._stop = asyncio.Event()
 
     def stop(self) -> None:
         """End `run` as soon as whatever was sent is answered; nothing more is sent."""
-        self._stopping = True
+        self._stop.set()
         self._permission.stop()
         self._intake.changes.notify("stop")
 
@@ -150,10 +154,10 @@ class ControlLoop:
         """
         failures = 0
         gather = GATHER_SECONDS
-        while not self._stopping:
+        while not self._stop.is_set():
             self._heartbeat.beat()
             wake_at = self._clock() + BEAT_SECONDS
-            while self._intake.health.synced and not self._stopping:
+            while self._intake.health.synced and not self._stop.is_set():
                 started = self._clock()
                 try:
                     wake_at = await self.turn()
@@ -175,6 +179,7 @@ class ControlLoop:
         policies = self._intake.policies.policies
         spread = await asyncio.to_thread(self._index.update, snapshot)
         leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies)
+        await self._carrier.look_after(snapshot)
         now = self._clock()
         self._follow(snapshot, spread, now)
         planned = await asyncio.to_thread(self._plan, snapshot, spread, policies, now)
@@ -182,15 +187,13 @@ class ControlLoop:
         paced = self._pace(snapshot, policies).of(planned.moves)
         held_back = False
         if paced.now and leads:
-            held_back = await self._evict(paced.now, snapshot, policies, planned, now)
+            held_back = not await self._waves.make(paced.now, snapshot, policies, planned_at=now)
         turn = Turn(
             spread=spread,
             plan=planned,
             reach=reach(PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies), snapshot),
             held=paced.held,
             in_flight=self._carrier.flights.now.moves,
-            evicted=self._record.evicted if leads else {},
-            last_eviction_time=self._record.last_eviction_time,
             time=self._now(),
         )
         figures, wanted = await asyncio.to_thread(self._tell, policies, turn)
@@ -219,7 +222,7 @@ class ControlLoop:
             self._intake.changes.notify("takeover")
             return False
         self._statuses.begin(statuses)
-        self._record.recall(statuses)
+        self._record.recall({name: found.status for name, found in statuses.items()})
         index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
         ours = {move.pod.uid for move in self._carrier.flights.now.moves}
         self._inherited.begin(snapshot, spread, index, ours=ours, now=self._now(), seconds=self._clock())
@@ -243,6 +246,7 @@ class ControlLoop:
             tuple(policies.values()),
             now=self._now(),
             spread=spread,
+            predictor=self._predictor,
             priority_classes=self._intake.priority_classes.values,
             own_pods=self._own_pods,
             namespaced_policies=self._namespaced_policies,
@@ -277,9 +281,8 @@ class ControlLoop:
         busy = {key for move in self._carrier.flights.now.moves for key in move.groups}
         self._record.forget_settled(spread.groups, busy)
         self._record.forget_others(policies)
-        self._carrier.refusals.forget_old_once_a_minute(snapshot)
         namespaces = frozenset(snapshot.namespaces)
-        for gone in self._shown[0] - policies.keys():
+        for gone in self._shown[0] - set(policies):
             self._metrics.forget_policy(gone)
         for gone in self._shown[1] - namespaces:
             self._metrics.forget_namespace(gone)
@@ -299,81 +302,57 @@ class ControlLoop:
             now=self._wall_clock(),
         )
 
-    async def _evict(
-        self, moves: tuple[Move, ...], snapshot: ClusterSnapshot, policies: Policies, planned: Plan, planned_at: float
-    ) -> bool:
-        """Evict a wave, and return whether any of it has to be tried again."""
-        if (stale := self._stale()) is not None:
-            _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
-            return True
-        limiters = [Limiter.of(policy) for policy in policies.values() if not policy.problems]
-        bounded = {
-            move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves
-        }
-        unrecorded = await self._record_ahead(moves, bounded, policies)
-        self._permission.begin_wave(policies, planned_at)
-        carried = await self._carrier.carry_out(
-            [move for move in moves if not unrecorded.intersection(bounded[move.pod.uid])],
-            snapshot,
-            self._grace_period_seconds,
-        )
-        for each in carried:
-            self._account_for(each, bounded[each.move.pod.uid])
-        done = [each for each in carried if isinstance(each.result, Answer) and each.result.may_have_evicted]
-        return len(done) < len(moves)
-
-    async def _record_ahead(
-        self, moves: tuple[Move, ...], bounded: Mapping[str, list[str]], policies: Policies
-    ) -> set[str]:
-        """Write down evictions that count for `limits.perHour` before they are made, and return whose could not be.
-
-        Whoever leads after a crash right afterwards counts them all the same.
-        """
-        hourly = {name for names in bounded.values() for name in names if policies[name].spec.limits.per_hour}
-        if not hourly:
-            return set()
-        history = self._record.history
-        for move in moves:
-            self._record.count(move.policy, bounded[move.pod.uid], certain=False)
-        wanted = []
-        for name in sorted(hourly):
-            seen = self._statuses.known(policies[name], self._intake.policies.statuses.get(name, PolicyStatus()))
-            remembered = self._record.remembered_in(seen, policies[name], ())
-            ahead = msgspec.structs.replace(remembered, back_offs=seen.back_offs)
-            wanted.append(Wanted(policies[name], ahead, seen))
-        written = await self._statuses.ensure(wanted)
-        self._record.history = history  # what is made in truth is counted as it is made
-        return hourly - written
-
-    def _stale(self) -> Held | None:
-        """Return why what is known of the cluster is not to be acted by, or None if it is."""
-        kind, age = max(self._intake.health.ages_seconds().items(), key=lambda each: each[1])
-        if age <= STALE_SECONDS:
-            return None
-        return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for {age:.0f} s")
-
-    def _account_for(self, carried: Carried, bounded: list[str]) -> None:
-        """Tell what came of a move, and count it."""
-        move, answer = carried.move, carried.result
-        if isinstance(answer, Held):
-            self._announcements.held_back(move, answer)
-            return
-        self._metrics.count_eviction(policy=move.policy, namespace=move.pod.namespace, result=answer.result)
-        self._announcements.eviction(move, answer)
-        if answer.may_have_evicted:
-            self._record.count(move.policy, bounded, certain=answer.evicted)
-
-    def _grace_period_seconds(self, move: Move) -> int | None:
-        policy = self._intake.policies.current(move.policy)
-        return None if policy is None else policy.spec.eviction.grace_period_seconds
-
     # Telling
 
     def _tell(self, policies: Policies, turn: Turn) -> tuple[PlanFigures, list[Wanted]]:
         """Work out what metrics and statuses are to say."""
         seen, now = self._intake.policies.statuses, self._now()
-        outcomes = outcomes_of(policies.values(), turn)
+        outcomes = outcomes_of(policies.values(), turn, self._record)
         return figures_of(policies.values(), turn), [
             self._wanted(policy, seen.get(name, PolicyStatus()), outcomes[name], now)
             for name, policy in policies.items()
         ]
+
+    def _wanted(self, policy: Policy, seen: PolicyStatus, outcome: PolicyOutcome, now: datetime) -> Wanted:
+        known = self._statuses.known(policy, seen)
+        return Wanted(policy, next_status(policy, known, outcome, now=now), seen)
+
+    def _show(self, policies: Policies, turn: Turn, figures: PlanFigures) -> None:
+        self._metrics.show_plan(figures)
+        in_flight = Counter(move.policy for move in turn.in_flight)
+        self._metrics.show_evictions_in_flight({name: in_flight[name] for name in policies})
+
+    # Time
+
+    def _release(self, policies: Policies) -> Callable[[BlockedGroup], float | None]:
+        """Return what tells when a group that is left alone is released, on the clock; None where no time says it."""
+
+        def release(blocked: BlockedGroup) -> float | None:
+            if blocked.reason is Reason.QUIET_PERIOD:
+                return self._settling.release(blocked.group, policies[blocked.policy].spec.quiet_period)
+            if blocked.reason is Reason.BACKING_OFF:
+                until = self._record.back_offs.next_release(self._wall_clock())
+                return None if until is None else self._clock() + until - self._wall_clock()
+            return None
+
+        return release
+
+    async def _wait(self, wake_at: float, gather: float) -> None:
+        """Wait for a change or a time, while the heart beats; then let more changes come."""
+        while not self._stop.is_set() and (left := wake_at - self._clock()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, BEAT_SECONDS)):
+                    await self._intake.changes.wait()
+                    break
+            self._heartbeat.beat()
+        await self._pause(gather)
+        self._intake.changes.take()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not for long once the loop is to stop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._wall_clock(), UTC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from respread.eviction.leadership import LeaseTimes
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.listen_address import ListenAddress
 
@@ -23,6 +24,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     lease_namespace: str | None = None
     """None: the operator's own namespace in a cluster, the context's outside."""
     lease_name: str = "respread"
+    lease_times: LeaseTimes = LeaseTimes()
     scheduler_configuration: SchedulerConfiguration = SchedulerConfiguration()
     """Of the cluster's schedulers, which no API tells."""
     namespaced_policies: bool = True

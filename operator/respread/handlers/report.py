@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from respread.api.policy import Policy
 from respread.api.status import BlockedCount, DomainCount, Summary, ViolatedConstraint, Violation
 from respread.cluster.pod import WhenUnsatisfiable
 from respread.eviction.pacing import HeldMove
+from respread.handlers.record import Record
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.policies import PolicyReach
@@ -29,21 +30,50 @@ class Turn(NamedTuple):
     held: Sequence[HeldMove]
     """Moves of the plan that are not made now."""
     in_flight: Sequence[Move]
-    evicted: Mapping[str, int]
-    """By policy, all evictions so far, those of earlier processes included."""
-    last_eviction_time: Mapping[str, datetime]
-    """By policy, of evictions of this process."""
     time: datetime
 
 
-def outcome_of(policy: Policy, turn: Turn) -> PolicyOutcome:
-    """Return what a turn found and did in the name of one policy."""
-    groups = [turn.spread.groups[key] for key, name in turn.plan.policies.items() if name == policy.name]
-    violated = [group for group in groups if group.violated]
-    blocked = {each.group: each for each in turn.plan.blocked if each.policy == policy.name}
-    moves = [move for move in turn.plan.moves if move.policy == policy.name]
-    planned = Counter(key for move in moves for key in move.groups)
+def outcomes_of(policies: Iterable[Policy], turn: Turn, record: Record) -> dict[str, PolicyOutcome]:
+    """Return what a turn found and did in the name of each policy, by name."""
+    shares = _shares(turn)
     waiting = {key: each.held for each in turn.held for key in each.move.groups}
+    nothing = _Share()
+    return {
+        policy.name: _outcome(policy, shares.get(policy.name, nothing), turn, waiting, record) for policy in policies
+    }
+
+
+class _Share:
+    """The part of a turn that is one policy's."""
+
+    __slots__ = ("blocked", "groups", "held", "moves")
+
+    def __init__(self) -> None:
+        self.groups: list[SpreadGroup] = []
+        self.blocked: dict[GroupKey, BlockedGroup] = {}
+        self.moves: list[Move] = []
+        self.held: list[HeldMove] = []
+
+
+def _shares(turn: Turn) -> Mapping[str, _Share]:
+    shares: defaultdict[str, _Share] = defaultdict(_Share)
+    for key, name in turn.plan.policies.items():
+        shares[name].groups.append(turn.spread.groups[key])
+    for blocked in turn.plan.blocked:
+        shares[blocked.policy].blocked[blocked.group] = blocked
+    for move in turn.plan.moves:
+        shares[move.policy].moves.append(move)
+    for held in turn.held:
+        shares[held.move.policy].held.append(held)
+    return shares
+
+
+def _outcome(
+    policy: Policy, share: _Share, turn: Turn, waiting: Mapping[GroupKey, Held], record: Record
+) -> PolicyOutcome:
+    groups, blocked, moves = share.groups, share.blocked, share.moves
+    violated = [group for group in groups if group.violated]
+    planned = Counter(key for move in moves for key in move.groups)
     return PolicyOutcome(
         summary=Summary(
             groups=len(groups),
@@ -52,23 +82,27 @@ def outcome_of(policy: Policy, turn: Turn) -> PolicyOutcome:
             pods=turn.reach.pods.get(policy.name, 0),
             planned_evictions=len(moves),
             in_flight=sum(move.policy == policy.name for move in turn.in_flight),
-            evicted=turn.evicted.get(policy.name, 0),
+            evicted=record.evicted.get(policy.name, 0),
         ),
         violations=tuple(
             _violation(group, planned[group.key], _why(group.key, blocked, waiting)) for group in violated
         ),
-        blocked=_blocked_counts(blocked.values(), (each for each in turn.held if each.move.policy == policy.name)),
+        blocked=_blocked_counts(blocked.values(), share.held),
         overridden_by=turn.reach.overridden_by.get(policy.name, ()),
+        back_offs=record.remembered_back_offs(group.key for group in groups),
+        recent_evictions=record.recent_evictions(policy),
         plan_time=turn.time,
-        last_eviction_time=turn.last_eviction_time.get(policy.name),
+        last_eviction_time=record.last_eviction_time.get(policy.name),
     )
 
 
 def figures_of(policies: Iterable[Policy], turn: Turn) -> PlanFigures:
     """Return what the metrics show of a turn."""
+    shares = _shares(turn)
+    nothing = _Share()
     return PlanFigures(
         skews=tuple(figure for group in turn.spread.groups.values() for figure in _skews(group)),
-        policies=tuple(_policy_figures(policy, turn) for policy in policies),
+        policies=tuple(_policy_figures(policy.name, shares.get(policy.name, nothing)) for policy in policies),
     )
 
 
@@ -119,14 +153,13 @@ def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
         )
 
 
-def _policy_figures(policy: Policy, turn: Turn) -> PolicyFigures:
-    groups = [turn.spread.groups[key] for key, name in turn.plan.policies.items() if name == policy.name]
+def _policy_figures(policy: str, share: _Share) -> PolicyFigures:
     return PolicyFigures(
-        policy=policy.name,
-        groups=_by_kind(groups),
-        violated=_by_kind(group for group in groups if group.violated),
-        blocked=Counter(each.reason for each in turn.plan.blocked if each.policy == policy.name),
-        planned_evictions=sum(move.policy == policy.name for move in turn.plan.moves),
+        policy=policy,
+        groups=_by_kind(share.groups),
+        violated=_by_kind(group for group in share.groups if group.violated),
+        blocked=Counter(each.reason for each in share.blocked.values()),
+        planned_evictions=len(share.moves),
     )
 
 

@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -25,13 +26,13 @@ from respread.eviction.refusals import Refusals
 from respread.eviction.requests import Requests
 from respread.handlers.access import ClusterAccess, load_access
 from respread.handlers.announcements import Announcements
-from respread.handlers.control_loop import LONGEST_SLEEP_SECONDS, ControlLoop
+from respread.handlers.control_loop import BEAT_SECONDS, LONGEST_PAUSE_SECONDS, ControlLoop, Leading
 from respread.handlers.health import WatchHealth
 from respread.handlers.intake import Intake
 from respread.handlers.operator import run_operator
 from respread.handlers.options import OperatorOptions
 from respread.handlers.permission import Permission
-from respread.handlers.resources import watched_kinds
+from respread.handlers.resources import POLICY_KINDS, watched_kinds
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.writing import api_client
 from respread.planning.protection import OwnPods
@@ -43,8 +44,12 @@ from respread.telemetry.server import serve_telemetry
 
 _log: Final = get_logger(__name__)
 
-LOOP_LIMIT_SECONDS: Final = 6 * LONGEST_SLEEP_SECONDS
-"""A control loop that has not turned for so long is stuck."""
+LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
+"""A control loop that has not turned for so long is stuck, or fails again and again."""
+STOP_SECONDS: Final = 15.0
+"""How long a stop waits for what was sent to be answered: longer than any request may take, and shorter than the 30 s
+that Kubernetes gives a pod."""
+GOODBYE_SECONDS: Final = 0.1
 
 OWN_LABELS: Final = Map({"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator"})
 """What the operator's own pods have; see manifests/base/deployment.yaml."""
@@ -92,21 +97,36 @@ async def run(options: OperatorOptions) -> None:
         )
         try:
             requests = Requests(client)
-            leadership = await acting.enter_async_context(_leadership(options, access, requests, metrics))
+            flights = Flights(seconds_since_boot)
+            leadership = await acting.enter_async_context(
+                _leadership(options, access, requests, metrics, intake, flights)
+            )
             announcements = Announcements(events.record, intake.policies.current)
+            permission = Permission(
+                leadership.leading.leads,
+                lambda: intake.policies.policies,
+                clock=seconds_since_boot,
+                now=lambda: datetime.now(UTC),
+            )
             carrier = Carrier(
                 EvictionApi(requests),
-                Owners(requests, monotonic),
-                Flights(seconds_since_boot),
-                Refusals(monotonic),
-                may_evict=Permission(leadership.leads, intake.policies.current),
+                Owners(requests, seconds_since_boot),
+                flights,
+                Refusals(seconds_since_boot),
+                may_evict=permission,
                 exclusive_seconds=leadership.exclusive_seconds,
             )
             loop = ControlLoop(
                 intake,
                 carrier,
-                leads=leadership.leads,
-                statuses=StatusWriter(requests, monotonic),
+                leading=leadership.leading,
+                permission=permission,
+                statuses=StatusWriter(
+                    requests,
+                    seconds_since_boot,
+                    kinds=[kind for kind in kinds if kind in POLICY_KINDS],
+                    exclusive_seconds=leadership.exclusive_seconds,
+                ),
                 announcements=announcements,
                 metrics=metrics,
                 heartbeat=heartbeat,
@@ -115,42 +135,64 @@ async def run(options: OperatorOptions) -> None:
                 namespaced_policies=options.namespaced_policies,
                 clock=seconds_since_boot,
             )
-            await _until_first(signalled.wait(), feeding, loop.run())
-            _log.info("Stopping")
-            # What acts ends first, and with it the Lease; then what feeds it.
-            await acting.aclose()
+            looping = asyncio.create_task(loop.run(), name="control-loop")
+            try:
+                await _until_first(signalled.wait(), feeding, looping, *leadership.tasks)
+            finally:
+                _log.info("Stopping")
+                # What acts ends first, with what it has sent answered, and then the Lease; last what feeds it.
+                loop.stop()
+                await _ended(looping, STOP_SECONDS)
+                await acting.aclose()
         finally:
             stop.set()
             await feeding
+            # Connections over TLS say goodbye; the event loop can't be closed before they have.
+            await asyncio.sleep(GOODBYE_SECONDS)
 
 
 class _Leadership(NamedTuple):
-    leads: Callable[[], bool]
+    leading: Leading
     exclusive_seconds: Callable[[], float]
     """For how long nobody else can lead."""
+    tasks: tuple[asyncio.Task[None], ...] = ()
+    """What has to go on for it."""
 
 
 @contextlib.asynccontextmanager
 async def _leadership(
-    options: OperatorOptions, access: ClusterAccess, requests: Requests, metrics: Metrics
+    options: OperatorOptions,
+    access: ClusterAccess,
+    requests: Requests,
+    metrics: Metrics,
+    intake: Intake,
+    flights: Flights,
 ) -> AsyncIterator[_Leadership]:
     """Take part in the election, where there is one; at the end the Lease is given up."""
     wanted = _in_cluster() if options.leader_election is None else options.leader_election
     identity = _identity()
     if not wanted:
         metrics.show_leadership(identity, leading=True)
-        yield _Leadership(lambda: True, lambda: TIMEOUT_SECONDS)
+        yield _Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
         return
 
     def on_change(leading: bool) -> None:
         metrics.show_leadership(identity, leading=leading)
+        intake.changes.notify("leases")
 
     lease = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
-    elector = Elector(requests, lease, identity, on_change=on_change)
+    elector = Elector(
+        requests,
+        lease,
+        identity,
+        times=options.lease_times,
+        on_change=on_change,
+        may_give_up=lambda: not flights.now.uncertain,
+    )
     metrics.show_leadership(identity, leading=False)
     running = asyncio.create_task(elector.run(), name="leader-election")
     try:
-        yield _Leadership(elector.holds, elector.exclusive_seconds)
+        yield _Leadership(Leading(elector.holds, lambda: elector.term), elector.exclusive_seconds, (running,))
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -171,9 +213,17 @@ async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) ->
         task.result()
 
 
+async def _ended(task: asyncio.Task[None], seconds: float) -> None:
+    """Wait for a task to end by itself, and cancel it if it takes too long; what it raised was raised before."""
+    await asyncio.wait([task], timeout=seconds)
+    if not task.done():
+        _log.warning("Requests are still unanswered; stopping all the same")
+        task.cancel()
+        await asyncio.wait([task])
+
+
 def _live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
-    # The loop waits for the first lists, and may wait long: until then only the watches tell.
-    return HealthReport("livez", (*health.watch_checks(), *([heartbeat.check()] if health.synced else [])))
+    return HealthReport("livez", (*health.watch_checks(), heartbeat.check()))
 
 
 def _ready(health: WatchHealth) -> HealthReport:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from math import inf
 from typing import Final, NamedTuple
 
 from respread.api.policy import GROUP, PLURALS, VERSION, Policy
 from respread.api.status import PolicyStatus, encode_status
+from respread.cluster.decode import Kind
 from respread.eviction.answers import status_of
 from respread.eviction.requests import NoResponseError, Requests
+from respread.handlers.resources import POLICY_KINDS
+from respread.handlers.takeover import FoundStatus, read_statuses
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
 LEAST_INTERVAL_SECONDS: Final = 5.0
 _TIMEOUT_SECONDS: Final = 10.0
+_AT_ONCE: Final = 8
 
 
 class Wanted(NamedTuple):
@@ -32,22 +36,50 @@ class Wanted(NamedTuple):
 class StatusWriter:
     """Brings the statuses in the API to what they should be."""
 
-    __slots__ = ("_clock", "_requests", "_written", "_written_at")
+    __slots__ = ("_at_once", "_clock", "_exclusive_seconds", "_kinds", "_requests", "_written", "_written_at")
 
-    def __init__(self, requests: Requests, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        requests: Requests,
+        clock: Callable[[], float],
+        *,
+        kinds: Iterable[Kind] = POLICY_KINDS,
+        exclusive_seconds: Callable[[], float] = lambda: _TIMEOUT_SECONDS,
+    ) -> None:
         """Write through the API server.
 
         Args:
             requests: how to ask it.
             clock: seconds that never go back.
+            kinds: of the policies that count.
+            exclusive_seconds: for how long nobody else can lead, and write statuses.
         """
         self._requests = requests
         self._clock = clock
+        self._kinds = tuple(kinds)
+        self._exclusive_seconds = exclusive_seconds
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._written: dict[str, PolicyStatus] = {}
         self._written_at: dict[str, float] = {}
 
+    async def read(self) -> dict[str, FoundStatus]:
+        """Return the statuses of all policies as the API server has them now, by the policies' names.
+
+        Raises:
+            TakeoverError: they could not be read.
+        """
+        return await read_statuses(self._requests, self._kinds)
+
+    def begin(self, statuses: Mapping[str, FoundStatus]) -> None:
+        """Begin to lead: whatever was written before may have been written over since.
+
+        Args:
+            statuses: what was just read; the watch may be behind it.
+        """
+        self._written = {found.uid: found.status for found in statuses.values()}
+
     def known(self, policy: Policy, seen: PolicyStatus) -> PolicyStatus:
-        """Return the status last written, or, where none was, the one seen in the API."""
+        """Return the status last written, or read when this replica began to lead; else the one seen in the API."""
         return self._written.get(policy.uid, seen)
 
     async def write(self, wanted: Iterable[Wanted]) -> float | None:
@@ -58,31 +90,45 @@ class StatusWriter:
         self._written = {uid: status for uid, status in self._written.items() if uid in uids}
         self._written_at = {uid: at for uid, at in self._written_at.items() if uid in uids}
         different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
-        due = {
-            each.policy.uid: self._written_at.get(each.policy.uid, -inf) + LEAST_INTERVAL_SECONDS for each in different
-        }
-        await asyncio.gather(
-            *(self._write(each.policy, each.status) for each in different if due[each.policy.uid] <= now)
-        )
-        return min((at for at in due.values() if at > now), default=None)
+        await asyncio.gather(*(self._write(each) for each in different if self._due_at(each.policy) <= now))
+        return min((at for each in different if (at := self._due_at(each.policy)) > now), default=None)
 
-    async def _write(self, policy: Policy, status: PolicyStatus) -> None:
+    async def ensure(self, wanted: Iterable[Wanted]) -> set[str]:
+        """Write statuses that are due, and return the names of the policies that have theirs for certain."""
+        now = self._clock()
+        statuses = tuple(wanted)
+        different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
+        due = [each for each in different if self._due_at(each.policy) <= now]
+        written = await asyncio.gather(*(self._write(each) for each in due))
+        missing = {each.policy.name for each in different}
+        missing -= {each.policy.name for each, done in zip(due, written, strict=True) if done}
+        return {each.policy.name for each in statuses} - missing
+
+    def _due_at(self, policy: Policy) -> float:
+        return self._written_at.get(policy.uid, -inf) + LEAST_INTERVAL_SECONDS
+
+    async def _write(self, wanted: Wanted) -> bool:
+        """Write a status, and return whether it was."""
+        policy, status, _ = wanted
         self._written_at[policy.uid] = self._clock()
         in_namespace = "/namespaces/{namespace}" if policy.namespace else ""
         names = {"name": policy.object_name} | ({"namespace": policy.namespace} if policy.namespace else {})
-        try:
-            response = await self._requests.send(
-                "PATCH",
-                f"/apis/{GROUP}/{VERSION}{in_namespace}/{PLURALS[policy.kind]}/{{name}}/status",
-                names,
-                body={"metadata": {"uid": policy.uid}, "status": encode_status(status)},
-                timeout_seconds=_TIMEOUT_SECONDS,
-            )
-        except NoResponseError as error:
-            _log.warning("Status not written", policy=policy.name, error=error.message)
-            return
+        async with self._at_once:
+            try:
+                response = await self._requests.send(
+                    "PATCH",
+                    f"/apis/{GROUP}/{VERSION}{in_namespace}/{PLURALS[policy.kind]}/{{name}}/status",
+                    names,
+                    body={"metadata": {"uid": policy.uid}, "status": encode_status(status)},
+                    timeout_seconds=min(_TIMEOUT_SECONDS, self._exclusive_seconds()),
+                )
+            except NoResponseError as error:
+                _log.warning("Status not written", policy=policy.name, error=error.message)
+                return False
         if response.succeeded:
             self._written[policy.uid] = status
-        elif response.status_code != HTTPStatus.NOT_FOUND:
+            return True
+        if response.status_code != HTTPStatus.NOT_FOUND:
             message = status_of(response.body).message
             _log.warning("Status not written", policy=policy.name, status_code=response.status_code, error=message)
+        return False

@@ -1,0 +1,49 @@
+"""When the control loop has to look again although nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from respread.api.reasons import Reason
+from respread.eviction.pacing import HeldMove
+from respread.planning.plan import BlockedGroup, Plan
+
+WAITING_SECONDS: Final = 1.0
+"""While something waits for what no event tells."""
+IDLE_SECONDS: Final = 60.0
+"""Whatever happens: a window that opens, an hour that is over, a bug in what tells of changes."""
+SOON_SECONDS: Final = 10.0
+"""While moves are held by what only time ends, and that within minutes: `limits.perHour`, a window."""
+
+_WAITING: Final = frozenset({Reason.TOO_YOUNG, Reason.API_UNAVAILABLE})
+_SOON: Final = frozenset({Reason.LIMIT_REACHED, Reason.WINDOW_CLOSED})
+
+
+def next_look(
+    planned: Plan,
+    held: Iterable[HeldMove],
+    *,
+    now: float,
+    held_back: bool,
+    others: Iterable[float | None],
+    release: Callable[[BlockedGroup], float | None],
+) -> float:
+    """Return when to look again, on the clock.
+
+    Args:
+        planned: the plan.
+        held: its moves that are not made now.
+        now: the time on the clock.
+        held_back: whether a move was to be made and was not.
+        others: when other things are due.
+        release: tells when a group that is left alone is released; None where only a change does it, or nothing.
+    """
+    due = [now + IDLE_SECONDS, *(at for at in others if at is not None)]
+    reasons = {each.reason for each in planned.blocked} | {each.held.reason for each in held}
+    if held_back or reasons & _WAITING:
+        due.append(now + WAITING_SECONDS)
+    if reasons & _SOON:
+        due.append(now + SOON_SECONDS)
+    due.extend(at for each in planned.blocked if (at := release(each)) is not None)
+    return max(min(due), now)

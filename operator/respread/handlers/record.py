@@ -1,0 +1,118 @@
+"""What was done in the policies' names and came of it, as far as it decides what is done next, or is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+
+from respread.api.policy import Policy
+from respread.api.status import PolicyStatus, RecentEvictions, RememberedBackOff
+from respread.eviction.backoff import BackOffRules, BackOffs
+from respread.eviction.in_flight import Ended
+from respread.eviction.outcomes import Outcome
+from respread.eviction.pacing import EvictionHistory
+from respread.handlers.memory import (
+    back_offs_to_remember,
+    evictions_to_remember,
+    group_name,
+    recalled,
+    situation_of,
+    without_settled,
+)
+from respread.planning.held import Held
+from respread.spread.group import GroupKey, SpreadGroup
+
+
+class Record:
+    """The leader's memory. A new leader begins with what the statuses say."""
+
+    __slots__ = ("_evicted", "_last_eviction", "_wall_clock", "back_offs", "history")
+
+    def __init__(self, wall_clock: Callable[[], float], rules: BackOffRules | None = None) -> None:
+        """Remember nothing yet.
+
+        Args:
+            wall_clock: seconds since the epoch.
+            rules: how long groups are left alone.
+        """
+        self._wall_clock = wall_clock
+        self.back_offs = BackOffs(rules or BackOffRules())
+        self.history = EvictionHistory()
+        self._evicted: Counter[str] = Counter()
+        self._last_eviction: dict[str, datetime] = {}
+
+    def recall(self, statuses: Mapping[str, PolicyStatus]) -> None:
+        """Begin anew with what the policies' statuses say, by the policies' names."""
+        self.back_offs, self.history = recalled(statuses, self.back_offs.rules)
+        self._evicted = Counter({policy: status.summary.evicted for policy, status in statuses.items()})
+        self._last_eviction = {}
+
+    def forget_others(self, policies: Collection[str]) -> None:
+        """Forget what was done in the names of policies other than these."""
+        for names in (self._evicted, self._last_eviction):
+            for gone in names.keys() - set(policies):
+                del names[gone]
+        for gone in set(self.history.times) - set(policies):
+            self.history = EvictionHistory(self.history.times.delete(gone))
+
+    # Groups
+
+    def learn(self, ended: Ended, groups: Mapping[GroupKey, SpreadGroup]) -> None:
+        """Note what became of a move: its groups are left alone unless it improved them."""
+        for key in ended.move.groups:
+            if (group := groups.get(key)) is None:
+                continue
+            if ended.outcome is Outcome.IMPROVED:
+                self.back_offs = self.back_offs.improved(group_name(key))
+            else:
+                self.back_offs = self.back_offs.failed(group_name(key), situation_of(group), self._wall_clock())
+
+    def forget_settled(self, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey]) -> None:
+        """Forget what no longer matters of groups that are balanced or gone and have no move under way."""
+        self.back_offs = without_settled(self.back_offs, groups, busy, self._wall_clock())
+
+    def why_left_alone(self, group: SpreadGroup) -> Held | None:
+        """Return why a group is left alone, or None if it is not."""
+        name = group_name(group.key) if self.back_offs.groups else ""
+        if name not in self.back_offs.groups:
+            return None
+        return self.back_offs.held(name, situation_of(group), self._wall_clock())
+
+    # Evictions
+
+    def count(self, policy: str, bounded: Iterable[str], *, certain: bool) -> None:
+        """Count an eviction that was made, or may have been.
+
+        Args:
+            policy: in whose name.
+            bounded: names of the policies whose `limits.perHour` it counts for.
+            certain: whether the API server said that it was made.
+        """
+        now = self._wall_clock()
+        self.history = self.history.with_eviction(bounded, now)
+        if certain:
+            self._evicted[policy] += 1
+            self._last_eviction[policy] = datetime.fromtimestamp(now, UTC)
+
+    @property
+    def evicted(self) -> Mapping[str, int]:
+        """All evictions so far by policy, those of earlier leaders included."""
+        return self._evicted
+
+    @property
+    def last_eviction_time(self) -> Mapping[str, datetime]:
+        """When this process last evicted, by policy."""
+        return self._last_eviction
+
+    # Statuses
+
+    def remembered_back_offs(self, groups: Iterable[GroupKey]) -> tuple[RememberedBackOff, ...]:
+        """Return what a policy's status is to say of the groups that it restores."""
+        return back_offs_to_remember(self.back_offs, groups)
+
+    def recent_evictions(self, policy: Policy) -> tuple[RecentEvictions, ...]:
+        """Return what a policy's status is to say of the last hour; nothing where no limit asks for it."""
+        if not policy.spec.limits.per_hour:
+            return ()
+        return evictions_to_remember(self.history, policy.name, self._wall_clock())

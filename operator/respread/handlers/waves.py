@@ -1,0 +1,148 @@
+"""Making the moves of one wave: written down first where a limit needs it, carried out, told and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from respread.api.reasons import Reason
+from respread.api.status import PolicyStatus
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer
+from respread.eviction.carry_out import Carried, Carrier
+from respread.eviction.pacing import Limiter
+from respread.handlers.announcements import Announcements
+from respread.handlers.intake import Intake
+from respread.handlers.permission import Permission, Policies
+from respread.handlers.record import Record
+from respread.handlers.status_writer import StatusWriter, Wanted
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.telemetry.logs import get_logger
+from respread.telemetry.metrics import Metrics
+
+_log: Final = get_logger(__name__)
+
+STALE_SECONDS: Final = 180.0
+"""The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
+by it."""
+
+
+class Waves:
+    """Makes waves."""
+
+    __slots__ = (
+        "_announcements",
+        "_carrier",
+        "_intake",
+        "_metrics",
+        "_permission",
+        "_record",
+        "_statuses",
+    )
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        permission: Permission,
+        record: Record,
+        statuses: StatusWriter,
+        *,
+        announcements: Announcements,
+        metrics: Metrics,
+        intake: Intake,
+    ) -> None:
+        """Make waves.
+
+        Args:
+            carrier: carries out moves.
+            permission: what the carrier asks before every step; told here what the moves were planned for.
+            record: what was done so far.
+            statuses: writes down what is about to be done.
+            announcements: tell people.
+            metrics: count.
+            intake: how fresh what is known is, and the policies as they are.
+        """
+        self._carrier = carrier
+        self._permission = permission
+        self._record = record
+        self._statuses = statuses
+        self._announcements = announcements
+        self._metrics = metrics
+        self._intake = intake
+
+    async def make(
+        self, moves: Sequence[Move], snapshot: ClusterSnapshot, policies: Policies, *, planned_at: float
+    ) -> bool:
+        """Make moves, and return whether all of them were made.
+
+        Args:
+            moves: those that are to be made now.
+            snapshot: the cluster they were planned on.
+            policies: the policies they were planned for.
+            planned_at: when, in seconds on the permission's clock.
+        """
+        if (stale := self._stale()) is not None:
+            _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
+            return False
+        limiters = [Limiter.of(policy) for policy in policies.values() if not policy.problems]
+        bounded = {move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves}
+        unrecorded = await self._record_ahead(moves, bounded, policies)
+        self._permission.begin_wave(policies, planned_at)
+        carried = await self._carrier.carry_out(
+            [move for move in moves if unrecorded.isdisjoint(bounded[move.pod.uid])],
+            snapshot,
+            self._grace_period_seconds,
+        )
+        for each in carried:
+            self._account_for(each, bounded[each.move.pod.uid])
+        made = [each for each in carried if isinstance(each.result, Answer) and each.result.may_have_evicted]
+        return len(made) == len(moves)
+
+    async def _record_ahead(
+        self, moves: Sequence[Move], bounded: Mapping[str, list[str]], policies: Policies
+    ) -> set[str]:
+        """Write down evictions that count for `limits.perHour` before they are made, and return whose could not be.
+
+        Whoever leads after a crash right afterwards counts them all the same.
+        """
+        hourly = {name for names in bounded.values() for name in names if policies[name].spec.limits.per_hour}
+        if not hourly:
+            return set()
+        history = self._record.history
+        for move in moves:
+            self._record.count(move.policy, bounded[move.pod.uid], certain=False)
+        wanted = []
+        for name in sorted(hourly):
+            policy = policies[name]
+            seen = self._intake.policies.statuses.get(name, PolicyStatus())
+            known = self._statuses.known(policy, seen)
+            ahead = msgspec.structs.replace(known, recent_evictions=self._record.recent_evictions(policy))
+            wanted.append(Wanted(policy, ahead, seen))
+        written = await self._statuses.ensure(wanted)
+        self._record.history = history  # each is counted as it is made
+        return hourly - written
+
+    def _stale(self) -> Held | None:
+        """Return why what is known of the cluster is not to be acted by, or None if it is."""
+        kind, age = max(self._intake.health.ages_seconds().items(), key=lambda each: each[1])
+        if age <= STALE_SECONDS:
+            return None
+        return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for {age:.0f} s")
+
+    def _account_for(self, carried: Carried, bounded: Sequence[str]) -> None:
+        """Tell what came of a move, and count it."""
+        move, answer = carried.move, carried.result
+        if isinstance(answer, Held):
+            self._announcements.held_back(move, answer)
+            return
+        self._metrics.count_eviction(policy=move.policy, namespace=move.pod.namespace, result=answer.result)
+        self._announcements.eviction(move, answer)
+        if answer.may_have_evicted:
+            self._record.count(move.policy, bounded, certain=answer.evicted)
+
+    def _grace_period_seconds(self, move: Move) -> int | None:
+        policy = self._intake.policies.current(move.policy)
+        return None if policy is None else policy.spec.eviction.grace_period_seconds

@@ -1,0 +1,138 @@
+"""What the next leader knows: what a status holds is what was known, and never less."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.decoding import decode_status
+from respread.api.status import PolicyStatus, encode_status
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
+from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory
+from respread.handlers.memory import (
+    back_offs_to_remember,
+    evictions_to_remember,
+    group_name,
+    recalled,
+    situation_of,
+    without_settled,
+)
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import spread_of
+from tests.unit.worlds import HOSTNAME, cluster, constraint, node, pods, spec
+
+NOW = 1_800_000_000.0
+RULES = BackOffRules()
+
+_NAMES = """
+from immutables import Map
+from respread.handlers.memory import group_name
+from respread.spread.index import spread_of
+from tests.unit.worlds import *
+of = spec(constraint(), constraint(HOSTNAME), node_selector=Map({c: c for c in "abcdefgh"}))
+print(sorted(group_name(key) for key in spread_of(cluster([node("a1", "a")], pods({"a1": 2}, of))).groups))
+"""
+
+
+def world(*counts: int) -> ClusterSnapshot:
+    nodes = [node(f"{zone}1", zone) for zone, _ in zip("abc", counts, strict=False)]
+    return cluster(
+        nodes, pods({each.name: count for each, count in zip(nodes, counts, strict=True)}, spec(constraint()))
+    )
+
+
+def group(*counts: int) -> tuple[GroupKey, SpreadGroup]:
+    ((key, found),) = spread_of(world(*counts)).groups.items()
+    return key, found
+
+
+def through_the_api(status: PolicyStatus) -> PolicyStatus:
+    return decode_status(msgspec.json.decode(msgspec.json.encode({"status": encode_status(status)})))
+
+
+def test_names_are_the_same_in_every_process_and_differ_between_groups() -> None:
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", _NAMES],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+    of = [spec(constraint()), spec(constraint(HOSTNAME)), spec(constraint(), node_selector=Map(a="b"))]
+    keys = {key for each in of for key in spread_of(cluster([node("a1", "a")], pods({"a1": 2}, each))).groups}
+    assert len({group_name(key) for key in keys}) == 3
+    assert all(len(group_name(key)) <= 64 for key in keys)
+
+
+def test_a_situation_is_the_pods_and_nodes_of_each_domain() -> None:
+    _, before = group(3, 1)
+    assert situation_of(before) == situation_of(group(3, 1)[1])
+    assert situation_of(before) != situation_of(group(2, 2)[1])
+    more_nodes = cluster([*world(3, 1).nodes.values(), node("b2", "b")], world(3, 1).pods.values())
+    ((_, after),) = spread_of(more_nodes).groups.items()
+    assert situation_of(after) != situation_of(before)
+
+
+def test_a_back_off_outlives_the_process() -> None:
+    key, found = group(3, 1)
+    situation = situation_of(found)
+    before = BackOffs(RULES).failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
+    status = through_the_api(PolicyStatus(back_offs=back_offs_to_remember(before, [key])))
+    after, _ = recalled({"default": status}, RULES)
+    assert after.groups[group_name(key)].failures == 2
+    until = before.groups[group_name(key)].until
+    assert until <= after.groups[group_name(key)].until <= until + 1
+    assert after.held(group_name(key), situation, NOW + 1) is not None
+    assert after.held(group_name(key), situation_of(group(2, 1)[1]), NOW + 1) is None
+    assert after.held(group_name(key), situation, until + 1) is None
+
+
+def test_of_too_many_those_that_failed_most_are_remembered() -> None:
+    of = [spec(constraint(max_skew=skew)) for skew in range(1, 151)]
+    nodes = [node("a1", "a")]
+    many = cluster(nodes, [each for number, one in enumerate(of) for each in pods({"a1": 1}, one, prefix=f"p{number}")])
+    keys = sorted(spread_of(many).groups, key=lambda key: key.max_skew)
+    known = BackOffs(RULES, Map({group_name(key): BackOff(key.max_skew, NOW, "") for key in keys}))
+    remembered = back_offs_to_remember(known, keys)
+    assert [each.failures for each in remembered] == list(range(150, 50, -1))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 59.9, 600.0, HOUR_SECONDS - 1])
+def test_evictions_count_for_an_hour_whoever_made_them(seconds: float) -> None:
+    history = EvictionHistory().with_eviction(["default", "other"], NOW).with_eviction(["default"], NOW + 0.5)
+    status = through_the_api(PolicyStatus(recent_evictions=evictions_to_remember(history, "default", NOW + 1)))
+    _, after = recalled({"default": status}, RULES)
+    assert len(after.in_last_hour("default", NOW + seconds)) == 2
+    assert after.in_last_hour("default", NOW + HOUR_SECONDS + 120) == ()
+    assert evictions_to_remember(history, "nobody", NOW) == ()
+
+
+def test_a_clock_that_was_set_back_makes_no_status_that_the_api_refuses() -> None:
+    times = tuple(NOW + minute * 60 for minute in range(200))
+    remembered = evictions_to_remember(EvictionHistory(Map(default=times)), "default", NOW)
+    assert len(remembered) <= 64
+    assert sum(each.evictions for each in remembered) == 200
+    assert all(each.minute.tzinfo is UTC and each.minute > datetime(2026, 1, 1, tzinfo=UTC) for each in remembered)
+
+
+def test_what_is_settled_is_forgotten_once_its_time_is_over() -> None:
+    key, violated = group(3, 1)
+    _, balanced = group(2, 1)
+    failed = BackOffs(RULES).failed(group_name(key), "", NOW)
+    later = NOW + 1000
+    assert without_settled(failed, {key: balanced}, (), NOW + 1) is failed
+    assert without_settled(failed, {key: violated}, (), later) is failed
+    assert without_settled(failed, {key: balanced}, {key}, later) is failed
+    assert not without_settled(failed, {key: balanced}, (), later).groups
+    assert not without_settled(failed, {}, (), later).groups
