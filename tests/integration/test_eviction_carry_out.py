@@ -53,8 +53,10 @@ class Counted(Requests):
         return await self._inner.send(method, path, names, query=query, body=body, timeout_seconds=timeout_seconds)
 
 
-def carrier(requests: Requests, may_evict: MayEvict = lambda _: None) -> Carrier:
-    clock = asyncio.get_running_loop().time
+def carrier(
+    requests: Requests, may_evict: MayEvict = lambda _: None, clock: Callable[[], float] | None = None
+) -> Carrier:
+    clock = clock or asyncio.get_running_loop().time
     owners, flights, refusals = Owners(requests, clock), Flights(clock), Refusals(clock)
     return Carrier(EvictionApi(requests), owners, flights, refusals, may_evict=may_evict)
 
@@ -237,5 +239,39 @@ def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_b
             await asyncio.wait([making])
             (flight,) = carrying.flights.now.flights
             assert flight.stage is Stage.SENT
+
+    asyncio.run(scenario())
+
+
+def test_a_late_replacement_is_asked_after_until_it_comes_or_is_not_wanted() -> None:
+    a, b = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC)
+    before, after = cluster([], [a, b]), cluster([], [b])
+    stub = StubApiServer()
+    now = 0.0
+
+    def wanting(replicas: int) -> None:
+        found = {"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"replicas": replicas}}
+        stub.on("GET", "/replicasets/web", answering(found))
+
+    async def turn(carrying: Carrier, at: float) -> list[Outcome]:
+        nonlocal now
+        now = at
+        await carrying.look_after(after)
+        return [each.outcome for each in carrying.flights.update(after, lambda *_: Outcome.IMPROVED)]
+
+    async def scenario() -> None:
+        async with stub.running() as requests:
+            carrying = carrier(requests, clock=lambda: now)
+            carrying.flights.sent(move(a), before)
+            carrying.flights.answered(move(a), Answer(result=EvictionResult.EVICTED))
+            wanting(2)
+            for at in (1, 5.9, 6, 7, 10.9, 11):
+                assert await turn(carrying, at) == []
+            assert len(stub.requests) == 2  # after 5 s without it, and 5 s later
+            wanting(1)
+            assert await turn(carrying, 15.9) == []
+            assert await turn(carrying, 16) == [Outcome.UNKNOWN]
+            assert await turn(carrying, 30) == []
+            assert len(stub.requests) == 3
 
     asyncio.run(scenario())
