@@ -1,7 +1,7 @@
 """An order of deletion found step by step: each time the pod whose deletion violates least and levels most.
 
-For one constraint, and for constraints whose domains lie within each other (zone, rack, hostname), this order is as good
-as any at every number of pods left. Where domains cross it nearly always is; `search` looks at the rest.
+For one constraint, and for constraints whose domains lie within each other (zone, rack, hostname), this order is as
+good as any at every number of pods left. Where domains cross it nearly always is; `search` looks at the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.prevention.layout import HARD, OUTSIDE, Layout, Place, Tally, tallies_of
+from respread.prevention.layout import OUTSIDE, Layout, Place, Tally, tallies_of
 
 _LEVEL: Final = 1 << 20
 """More than any domain's pods, so that counts of hard and of soft constraints fit into one number side by side."""

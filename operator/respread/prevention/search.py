@@ -1,4 +1,4 @@
-"""The best order of deletion: the greedy one where that is provably as good as any, else the best of several at once."""
+"""The best order of deletion: the greedy one where that provably is, else the best of several followed at once."""
 
 from __future__ import annotations
 

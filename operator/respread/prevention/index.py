@@ -1,0 +1,189 @@
+"""Every ReplicaSet, kept up to date from one snapshot to the next: what has not changed stays the same object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.prevention.replica_set import ReplicaSetPods, counts, deletes_by_cost
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import Spread, group_keys_of
+
+
+class Changes(NamedTuple):
+    """What the last update brought."""
+
+    changed: Sequence[ReplicaSetPods]
+    """ReplicaSets that are new or not as they were."""
+    gone: Sequence[str]
+    """UIDs of those that have no pods any more."""
+
+
+class ReplicaSetIndex:
+    """The ReplicaSets that have pods, by UID."""
+
+    __slots__ = ("_by_uid", "_namespaces", "_strays")
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, ReplicaSetPods] = {}
+        self._namespaces: dict[str, _Namespace] = {}
+        self._strays: dict[str, tuple[Pod, ...]] = {}
+
+    @property
+    def by_uid(self) -> Mapping[str, ReplicaSetPods]:
+        """The ReplicaSets as of the last update."""
+        return self._by_uid
+
+    @property
+    def strays(self) -> tuple[Pod, ...]:
+        """Pods that have a cost of ours, though no controller of theirs looks at it."""
+        return tuple(pod for pods in self._strays.values() for pod in pods)
+
+    def update(self, snapshot: ClusterSnapshot, spread: Spread) -> Changes:
+        """Take over a snapshot and its spread groups, cheaply if they come from the ones before."""
+        changed: list[ReplicaSetPods] = []
+        gone: list[str] = []
+        for name in [name for name in self._namespaces if name not in snapshot.pods_by_labels]:
+            gone.extend(self._namespaces.pop(name).replica_sets)
+            self._strays.pop(name, None)
+        for name, pods in snapshot.pods_by_labels.items():
+            groups = spread.by_namespace.get(name, {})
+            before = self._namespaces.get(name)
+            if before is not None and before.pods is pods and before.groups is groups:
+                continue
+            now = self._namespaces[name] = _namespace(pods, groups, before)
+            old = {} if before is None else before.replica_sets
+            changed.extend(each for uid, each in now.replica_sets.items() if old.get(uid) is not each)
+            gone.extend(uid for uid in old if uid not in now.replica_sets)
+            self._keep_strays(name, now)
+        for uid in gone:
+            self._by_uid.pop(uid, None)
+        self._by_uid.update((each.controller.uid, each) for each in changed)
+        return Changes(changed, gone)
+
+    def _keep_strays(self, name: str, namespace: _Namespace) -> None:
+        strays = tuple(pod for bucket in namespace.buckets.values() for pod in bucket.strays)
+        if strays:
+            self._strays[name] = strays
+        else:
+            self._strays.pop(name, None)
+
+
+class _Part(msgspec.Struct, frozen=True, eq=False):
+    """The pods of one ReplicaSet that share one label set; nearly always all it has."""
+
+    controller: OwnerReference
+    workload: WorkloadName
+    pods: tuple[Pod, ...]
+    terminating: bool
+    keys: tuple[GroupKey, ...]
+
+
+class _Bucket(msgspec.Struct, frozen=True, eq=False):
+    """What is worked out from the pods that share one label set."""
+
+    pods: PodsByName
+    parts: tuple[_Part, ...]
+    strays: tuple[Pod, ...]
+
+
+class _Namespace(msgspec.Struct, frozen=True, eq=False):
+    pods: Map[Labels, PodsByName]
+    groups: Mapping[GroupKey, SpreadGroup]
+    buckets: Mapping[Labels, _Bucket]
+    parts: Mapping[str, tuple[tuple[_Part, ...], tuple[_Part, ...]]]
+    """By UID, the ReplicaSet's own parts and those of its siblings."""
+    replica_sets: Mapping[str, ReplicaSetPods]
+
+
+def _namespace(
+    pods: Map[Labels, PodsByName], groups: Mapping[GroupKey, SpreadGroup], before: _Namespace | None
+) -> _Namespace:
+    old_buckets: Mapping[Labels, _Bucket] = {} if before is None else before.buckets
+    buckets = {
+        labels: bucket if (bucket := old_buckets.get(labels)) is not None and bucket.pods is names else _bucket(names)
+        for labels, names in pods.items()
+    }
+    own: dict[str, tuple[_Part, ...]] = {}
+    of_workload: dict[WorkloadName, dict[str, None]] = {}
+    for bucket in buckets.values():
+        for part in bucket.parts:
+            uid = part.controller.uid
+            own[uid] = (*own.get(uid, ()), part)
+            of_workload.setdefault(part.workload, {})[uid] = None
+    parts = {
+        uid: (mine, tuple(part for other in of_workload[mine[0].workload] if other != uid for part in own[other]))
+        for uid, mine in own.items()
+    }
+    return _Namespace(
+        pods, groups, buckets, parts, {uid: _replica_set(uid, parts[uid], groups, before) for uid in parts}
+    )
+
+
+def _bucket(names: PodsByName) -> _Bucket:
+    by_controller: dict[str, tuple[OwnerReference, list[Pod]]] = {}
+    strays = []
+    for pod in names.values():
+        controller = pod.controller
+        if controller is not None and deletes_by_cost(controller):
+            by_controller.setdefault(controller.uid, (controller, []))[1].append(pod)
+        elif pod.deletion_cost_is_ours and not pod.terminating:
+            strays.append(pod)
+    return _Bucket(names, tuple(_part(*each) for each in by_controller.values()), tuple(strays))
+
+
+def _part(controller: OwnerReference, pods: list[Pod]) -> _Part:
+    active = tuple(pod for pod in pods if not pod.terminating and not pod.finished)
+    specs: dict[int, tuple[PodSpec, Pod]] = {id(pod.spec): (pod.spec, pod) for pod in active}
+    keys = tuple(dict.fromkeys(key for _, pod in specs.values() for key in group_keys_of(pod)))
+    return _Part(controller, workload_of(pods[0]), active, any(pod.terminating for pod in pods), keys)
+
+
+def _replica_set(
+    uid: str,
+    parts: tuple[tuple[_Part, ...], tuple[_Part, ...]],
+    groups: Mapping[GroupKey, SpreadGroup],
+    before: _Namespace | None,
+) -> ReplicaSetPods:
+    own, siblings = parts
+    counting = _groups_of(own, groups)
+    if before is not None and (known := before.replica_sets.get(uid)) is not None:
+        same_parts = all(
+            len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
+            for old, new in zip(before.parts[uid], parts, strict=True)
+        )
+        same_groups = len(known.groups) == len(counting) and all(
+            a is b for a, b in zip(known.groups, counting, strict=True)
+        )
+        if same_parts and same_groups:
+            return known
+    return ReplicaSetPods(
+        namespace=own[0].workload.namespace,
+        controller=own[0].controller,
+        workload=own[0].workload,
+        pods=_pods(own),
+        siblings=_pods(siblings),
+        groups=counting,
+        terminating=any(part.terminating for part in own),
+    )
+
+
+def _groups_of(parts: Iterable[_Part], groups: Mapping[GroupKey, SpreadGroup]) -> tuple[SpreadGroup, ...]:
+    found: dict[GroupKey, SpreadGroup] = {}
+    for part in parts:
+        for key in part.keys:
+            group = groups.get(key)
+            if group is not None and key not in found and any(counts(group, pod.labels) for pod in part.pods[:1]):
+                found[key] = group
+    return tuple(found.values())
+
+
+def _pods(parts: Iterable[_Part]) -> tuple[Pod, ...]:
+    return tuple(pod for part in parts for pod in part.pods)

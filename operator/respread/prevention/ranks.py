@@ -1,0 +1,159 @@
+"""Which pods of a ReplicaSet get which pod deletion cost: new ones find a rank, others keep theirs unless it helps.
+
+A cost that somebody else wrote says when its pod is to go: below 0 before all others, otherwise after them. Ours keep
+to that, and order the pods in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.pod import Pod
+from respread.planning.protection import deletion_cost
+from respread.prevention.costs import LEAST_COST, assign_costs
+from respread.prevention.insertion import insert
+from respread.prevention.layout import HARD, Layout, violation
+from respread.prevention.replica_set import ReplicaSetPods, layout_of
+from respread.prevention.search import best_order
+
+_MOST_INSERTED: Final = 20_000
+"""The product of pods and new ones up to which new ones are put among those ranked one by one."""
+
+
+class HeldCost(NamedTuple):
+    """The pod deletion cost that a pod has."""
+
+    value: int
+    ours: bool
+    """Whether Respread wrote it, and nobody else."""
+
+
+CostOf: TypeAlias = Callable[[Pod], HeldCost | None]
+"""Tells the cost of a pod; None if it has none."""
+
+Costs: TypeAlias = dict[str, int]
+"""Pod deletion costs by the pods' UIDs."""
+
+
+class Roles(NamedTuple):
+    """A ReplicaSet's bound pods, by what is to be done about their costs."""
+
+    ranked: tuple[Pod, ...]
+    """Those with a cost of ours, the first to be deleted first."""
+    new: tuple[Pod, ...]
+    """Those without a cost, the youngest first."""
+    first: tuple[Pod, ...]
+    """Those that somebody else wants deleted before the others."""
+    last: tuple[Pod, ...]
+    """Those that somebody else wants deleted after the others, or gave a cost of 0."""
+    above: int
+    """Ours are higher than this."""
+
+
+class Reranking(NamedTuple):
+    """Other costs for pods that have one."""
+
+    costs: Costs
+    before: int
+    """What the costs as they are violate in total (see `layout.violation`)."""
+    after: int
+
+    @property
+    def hard(self) -> bool:
+        """Whether a hard constraint gains by it."""
+        return self.after // HARD < self.before // HARD
+
+
+def cost_of(pod: Pod) -> HeldCost | None:
+    """Return a pod's cost as its annotation says."""
+    if POD_DELETION_COST not in pod.annotations:
+        return None
+    return HeldCost(deletion_cost(pod), pod.deletion_cost_is_ours)
+
+
+def roles_of(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Roles:
+    """Return what is to be done about each bound pod's cost."""
+    ranked: list[tuple[int, str, Pod]] = []
+    new, first, last = list[Pod](), list[Pod](), list[Pod]()
+    above = LEAST_COST - 1
+    for pod in replica_set.pods:
+        if not pod.node_name:
+            continue
+        cost = cost_of(pod)
+        if cost is None:
+            new.append(pod)
+        elif cost.ours:
+            ranked.append((cost.value, pod.name, pod))
+        elif cost.value < 0:
+            first.append(pod)
+            above = max(above, cost.value)
+        else:
+            last.append(pod)
+    ranked.sort(key=lambda each: each[:2])
+    new.sort(key=_youngest_first)
+    return Roles(tuple(pod for _, _, pod in ranked), tuple(new), tuple(first), tuple(last), above)
+
+
+def rank_new(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_of) -> Costs:
+    """Return costs for the pods that have none.
+
+    Where more are new than not, or nothing else leaves room, some of the others may be among them.
+
+    Raises:
+        NoRoomError: costs that somebody else wrote leave no room for ours.
+    """
+    if not roles.new:
+        return {}
+    pods = (*roles.new, *roles.ranked)
+    layout = layout_of(replica_set, pods, roles.last)
+    new = range(len(roles.new))
+    ranked = range(len(roles.new), len(pods))
+    few = len(new) <= len(ranked) and len(new) * len(pods) <= _MOST_INSERTED
+    order = insert(layout, ranked, new) if few else best_order(layout)
+    return _costs(pods, order.pods, roles.above, cost_of)
+
+
+def rerank(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_of) -> Reranking | None:
+    """Return costs under which scale-downs violate less, or None if there are no such.
+
+    Pods that are not Ready are deleted first whatever their cost, so that the others have to be in order without them.
+
+    Raises:
+        NoRoomError: costs that somebody else wrote leave no room for ours.
+    """
+    pods = tuple(sorted(roles.ranked, key=lambda pod: pod.ready))  # stable: by cost among those that are as ready
+    if not pods:
+        return None
+    layout = layout_of(replica_set, pods, roles.last)
+    before = violation(layout, range(len(pods)))
+    if not before:
+        return None
+    not_ready = sum(not pod.ready for pod in pods)
+    order = _best_order(layout, not_ready)
+    after = violation(layout, order)
+    if after >= before:
+        return None
+    return Reranking(_costs(pods, order, roles.above, cost_of), before, after)
+
+
+def _best_order(layout: Layout, first: int) -> list[int]:
+    """Return the best order in which the first so many pods go before the others."""
+    pods = len(layout.places)
+    if not first:
+        return best_order(layout).pods
+    going = best_order(layout.on_top_of(range(first, pods))).pods
+    if first == pods:
+        return going
+    return [*going, *(first + pod for pod in best_order(layout.without(range(first))).pods)]
+
+
+def _costs(pods: Sequence[Pod], order: Sequence[int], above: int, cost_of: CostOf) -> Costs:
+    held = {at: cost.value for at, pod in enumerate(pods) if (cost := cost_of(pod)) is not None}
+    return {pods[at].uid: cost for at, cost in assign_costs(order, held, above=above).items()}
+
+
+def _youngest_first(pod: Pod) -> tuple[float, str]:
+    created = pod.creation_timestamp
+    return 0.0 if created is None else -created.timestamp(), pod.name

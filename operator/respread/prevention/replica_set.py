@@ -1,0 +1,121 @@
+"""What ranking a ReplicaSet's pods depends on: the pods, their spread groups, and how both make a `Layout`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.workload import WorkloadName
+from respread.prevention.layout import OUTSIDE, Constraint, Layout, Place
+from respread.spread.group import SpreadGroup
+
+_BY_COST: Final = {"ReplicaSet": "apps", "ReplicationController": ""}
+"""The controllers that look at pod deletion costs, with their API group: ReplicationControllers are run by the
+ReplicaSet controller's own code (`replication.NewReplicationManager`)."""
+
+
+class ReplicaSetPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A ReplicaSet (or ReplicationController) as it stands. The same object for as long as nothing of it changes."""
+
+    namespace: str
+    controller: OwnerReference
+    workload: WorkloadName
+    pods: tuple[Pod, ...]
+    """Those that are neither being deleted nor finished, bound or not (`FilterActivePods`)."""
+    siblings: tuple[Pod, ...] = ()
+    """Such pods of other ReplicaSets of the same Deployment: a rollout is going on, or paused."""
+    groups: tuple[SpreadGroup, ...] = ()
+    """The spread groups that its pods carry and are counted in."""
+    terminating: bool = False
+    """Whether any of its pods is being deleted."""
+
+    @property
+    def in_motion(self) -> bool:
+        """Whether pods are coming or going."""
+        return self.terminating or bool(self.siblings) or not all(pod.node_name for pod in self.pods)
+
+    @property
+    def on_its_way_out(self) -> bool:
+        """Whether another ReplicaSet of the Deployment has the newest pod: a rollout takes this one's pods away."""
+        return bool(self.siblings) and _newest(self.siblings) > _newest(self.pods)
+
+
+def deletes_by_cost(controller: OwnerReference | None) -> bool:
+    """Tell whether a controller deletes the pods of the lowest pod deletion cost first when it is scaled down."""
+    return controller is not None and _BY_COST.get(controller.kind) == controller.api_version.rpartition("/")[0]
+
+
+def layout_of(replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Iterable[Pod] = ()) -> Layout:
+    """Return where pods of a ReplicaSet are.
+
+    Pods of sibling ReplicaSets are left out: a scale-down comes before or after a rollout, seldom within it.
+
+    Args:
+        replica_set: the ReplicaSet.
+        ranked: those of its pods that are to be ranked, which are the layout's pods in their order.
+        staying: those of its pods that any scale-down deletes after all that are ranked. All others are deleted before.
+    """
+    remaining = tuple(staying)
+    views = [_view(group, replica_set, ranked, remaining) for group in replica_set.groups]
+    return Layout(
+        tuple(constraint for constraint, _ in views),
+        tuple(zip(*(domains for _, domains in views), strict=True)) if views else ((),) * len(ranked),
+    )
+
+
+def counted_in(group: SpreadGroup, pods: Iterable[Pod]) -> Iterator[str | None]:
+    """Return each pod's domain in a group; None for one that is not counted there."""
+    of_node = group.domains.of_node
+    matching: dict[Labels, bool] = {}
+    for pod in pods:
+        if (matches := matching.get(pod.labels)) is None:
+            matches = matching[pod.labels] = counts(group, pod.labels)
+        yield of_node.get(pod.node_name) if matches else None
+
+
+def counts(group: SpreadGroup, labels: Labels) -> bool:
+    """Tell whether a group counts pods with such labels; an empty selector counts none (`countPodsMatchSelector`)."""
+    selector = group.key.selector
+    return not selector.matches_everything and selector.matches(labels)
+
+
+def _view(
+    group: SpreadGroup, replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Sequence[Pod]
+) -> tuple[Constraint, Place]:
+    """Return a group as ranking sees it, and each ranked pod's domain."""
+    domains = list(counted_in(group, ranked))
+    index: dict[str, int] = {}
+    for domain in domains:
+        if domain is not None:
+            index.setdefault(domain, len(index))
+    others = Counter(domain for domain in counted_in(group, staying) if domain is not None)
+    others.subtract(
+        domain for domain in counted_in(group, (*replica_set.pods, *replica_set.siblings)) if domain is not None
+    )
+    elsewhere = Counter(group.counts.values())
+    elsewhere[0] += len(group.domains.nodes) - len(group.counts)
+    for domain in {*others, *index}:
+        before = group.counts.get(domain, 0)
+        elsewhere[before] -= 1
+        if domain not in index:
+            elsewhere[before + others[domain]] += 1
+    constraint = Constraint(
+        hard=group.key.when_unsatisfiable == "DoNotSchedule",
+        max_skew=group.key.max_skew,
+        counts=tuple(group.counts.get(domain, 0) + others[domain] for domain in index),
+        elsewhere=tuple((count, number) for count, number in elsewhere.items() if number),
+        minimum_is_zero=len(group.domains.nodes) < group.key.min_domains,
+    )
+    return constraint, tuple(OUTSIDE if domain is None else index[domain] for domain in domains)
+
+
+def _newest(pods: Iterable[Pod]) -> float:
+    """Return when the newest pod was created, in seconds since the epoch."""
+    return max(
+        (0.0 if pod.creation_timestamp is None else pod.creation_timestamp.timestamp() for pod in pods), default=0.0
+    )
