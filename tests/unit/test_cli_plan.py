@@ -247,3 +247,19 @@ def test_yaml_says_what_json_says(tmp_path: Path) -> None:
     as_yaml = yaml.safe_load(run(tmp_path, items, "-o", "yaml").stdout)
     as_json = json.loads(run(tmp_path, items, "-o", "json").stdout)
     assert {**as_yaml, "time": ""} == {**as_json, "time": ""}
+
+
+def test_the_schedulers_configuration_can_be_given(tmp_path: Path) -> None:
+    items = [*zones("a", "b"), *web(3, 1)]
+    file = tmp_path / "scheduler.yaml"
+    affinity = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone-a"]}]}]}
+    arguments = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": affinity}}
+    profile = {"schedulerName": "default-scheduler", "pluginConfig": [{"name": "NodeAffinity", "args": arguments}]}
+    configuration = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    file.write_text(yaml.safe_dump({**configuration, "profiles": [profile]}))
+    (blocked,) = report(tmp_path, items, "--scheduler-configuration", str(file)).blocked
+    assert blocked.reason == "NoFeasibleNode"
+    file.write_text("kind: Pod")
+    refused = run(tmp_path, items, "--scheduler-configuration", str(file))
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"Error: --scheduler-configuration {file}: ")

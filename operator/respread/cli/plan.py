@@ -23,8 +23,12 @@ from respread.cli.plan_report import PolicyReport, plan_report, policy_report
 from respread.cli.plan_table import PlanView
 from respread.cli.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.reading import read_for_plan
+from respread.cli.scheduler_option import scheduler_option
 from respread.planning.assembly import plan_cluster
 from respread.planning.protection import threshold_value
+from respread.scheduling.cluster_view import ClusterView as SchedulerView
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.predictor import Predictor
 from respread.spread.index import spread_of
 
 
@@ -45,6 +49,7 @@ from respread.spread.index import spread_of
     show_default=True,
     help="As the operator is told.",
 )
+@scheduler_option
 @cluster_options
 @output_options
 @click.pass_context
@@ -54,6 +59,7 @@ def plan(
     filenames: tuple[str, ...],
     namespace: str | None,
     namespaced_policies: str,
+    scheduler_configuration: SchedulerConfiguration,
     cluster: ClusterOptions,
     output: OutputOptions,
 ) -> None:
@@ -79,6 +85,7 @@ def plan(
         policies,
         now=view.time,
         spread=spread,
+        predictor=Predictor(SchedulerView(), scheduler_configuration),
         priority_classes=view.priority_classes,
         namespaced_policies=namespaced_policies == "honor",
     )

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
-from pathlib import Path
 from typing import Final
 
 import click
 
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, connection_options, option
+from respread.cli.scheduler_option import scheduler_option
 from respread.eviction.leadership import LeaseTimes
 from respread.handlers.access import AccessError
 from respread.handlers.options import DEFAULT_LISTEN_ADDRESS, OperatorOptions
 from respread.handlers.run import run as run_operator
-from respread.scheduling.configuration import ConfigurationError, SchedulerConfiguration, read_configuration
+from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.listen_address import ListenAddress, parse_listen_address
 from respread.telemetry.logs import LogFormat, LogLevel, configure_logging
 
@@ -59,13 +59,7 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
     help="How long the others wait for a leader that is gone without a word.",
 )
 @option("--lease-namespace", metavar="NAME", help="Its namespace.  [default: the operator's own, or the context's]")
-@option(
-    "--scheduler-configuration",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The KubeSchedulerConfiguration that the cluster's scheduler is started with. No API tells it; without the "
-    "file the scheduler is taken to be as it comes.",
-)
+@scheduler_option
 @option(
     "--namespaced-policies",
     type=click.Choice(["honor", "ignore"]),
@@ -94,7 +88,7 @@ def run(
     lease_name: str,
     lease_namespace: str | None,
     lease_seconds: int,
-    scheduler_configuration: Path | None,
+    scheduler_configuration: SchedulerConfiguration,
     namespaced_policies: str,
     log_format: str | None,
     log_level: str,
@@ -115,7 +109,7 @@ def run(
         lease_name=lease_name,
         lease_times=LeaseTimes.of(lease_seconds),
         lease_namespace=lease_namespace,
-        scheduler_configuration=_read_configuration(scheduler_configuration),
+        scheduler_configuration=scheduler_configuration,
         namespaced_policies=namespaced_policies == "honor",
     )
     try:
@@ -129,12 +123,3 @@ def run(
         raise CommandError(
             f"nothing can be served at {listen_address}: {error.strerror}. Choose another --listen-address."
         ) from error
-
-
-def _read_configuration(file: Path | None) -> SchedulerConfiguration:
-    if file is None:
-        return SchedulerConfiguration()
-    try:
-        return read_configuration(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
-        raise CommandError(f"--scheduler-configuration {file}: {error}.") from error

@@ -1,0 +1,42 @@
+"""`--scheduler-configuration`: what the cluster's scheduler is told, and no API tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from respread.cli.errors import CommandError
+from respread.cli.options import option
+from respread.scheduling.configuration import ConfigurationError, SchedulerConfiguration, read_configuration
+
+R = TypeVar("R")
+
+
+def scheduler_option(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command `scheduler_configuration`, the SchedulerConfiguration."""
+
+    @option(
+        "--scheduler-configuration",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The KubeSchedulerConfiguration that the cluster's scheduler is started with. No API tells it; without "
+        "the file the scheduler is taken to be as it comes.",
+    )
+    @wraps(command)
+    def with_scheduler(*args: Any, scheduler_configuration: Path | None, **options: Any) -> R:
+        return command(*args, scheduler_configuration=_read(scheduler_configuration), **options)
+
+    return with_scheduler
+
+
+def _read(file: Path | None) -> SchedulerConfiguration:
+    if file is None:
+        return SchedulerConfiguration()
+    try:
+        return read_configuration(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+        raise CommandError(f"--scheduler-configuration {file}: {error}.") from error

@@ -1,0 +1,107 @@
+"""The demo itself, with fewer Deployments than `make demo` has."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import wait_until, wait_until_dead
+
+COMMAND = (sys.executable, "-m", "respread.cli.main", "demo", "--deployments", "8")
+
+
+class Demo:
+    """A running demo, and what it says."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self._log = log
+        environment = {**os.environ, "PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": "1"}
+        with log.open("wb") as output:
+            self.process = subprocess.Popen([*COMMAND, *arguments], stdout=output, stderr=output, env=environment)
+
+    @property
+    def text(self) -> str:
+        return self._log.read_text()
+
+    def find(self, pattern: str) -> list[str]:
+        """Return what a pattern finds at the beginnings of lines."""
+        return re.findall(f"^{pattern}", self.text, re.MULTILINE)
+
+
+@pytest.fixture
+def start(binaries: object, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    """Start demos; what is left of them after the test is stopped."""
+    del binaries  # it is enough that they are there, so that no time limit ends their build
+    started: list[Demo] = []
+
+    def start_one(*arguments: str) -> Demo:
+        started.append(Demo(tmp_path / f"demo-{len(started)}.log", *arguments))
+        return started[-1]
+
+    yield start_one
+    for demo in started:
+        if demo.process.poll() is None:
+            demo.process.terminate()
+            demo.process.wait(30)
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the processes that a process started, and those that they did."""
+    children: dict[int, set[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = file.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        children.setdefault(int(fields[1]), set()).add(int(file.parent.name))
+    found: set[int] = set()
+    left = [pid]
+    while left:
+        new = children.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
+
+
+def test_the_operator_restores_the_spread_with_the_fewest_evictions(start: Callable[..., Demo]) -> None:
+    demo = start()
+    assert demo.process.wait(180) == 0, demo.text
+    (made,) = demo.find(r"(\d+) evictions, by the pods and the API server's audit log; ")
+    (fewest,) = demo.find(r".*; fewest possible: (\d+)\.$")
+    assert int(made) == int(fewest) > 0
+    before, after = demo.find(r"(\d+) of 8 zone constraints violated")
+    assert int(before) > int(after) == 0
+    assert demo.find("Every constraint holds, ")
+
+
+def test_what_is_missing_in_the_end_is_said_and_the_exit_code_is_1(start: Callable[..., Demo]) -> None:
+    demo = start("--patience", "1")
+    assert demo.process.wait(180) == 1, demo.text
+    assert demo.find(r"Not as it should be: the zone constraint of app-\d.* would have done")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_however_it_is_ended_nothing_goes_on(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
+    demo = start()
+    wait_until(lambda: bool(demo.find("Now the operator starts")), lambda: demo.text, seconds=120)
+    started = descendants(demo.process.pid)
+    assert len(started) >= 6  # the supervisor and five components, if not the operator yet
+    demo.process.send_signal(number)
+    assert demo.process.wait(30) == code, demo.text
+    wait_until_dead(started)
+    assert "Traceback" not in demo.text
+
+
+def test_without_a_control_plane_or_go_it_says_what_to_do(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    done = subprocess.run(COMMAND, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
+    assert "Go was not found" in done.stderr
