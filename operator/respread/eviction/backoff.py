@@ -1,6 +1,6 @@
 """Leaving a spread group alone for longer and longer after moves that did not improve it.
 
-What is remembered survives a restart: it is plain data, in wall-clock seconds. A group is known by a string of the
+What is remembered can survive a restart: it is plain data, in wall-clock seconds. A group is known by a string of the
 caller's, and its situation by another one; once that has changed (nodes came, the workload was scaled) the group gets a
 new chance, since what failed then may work now.
 """
@@ -8,7 +8,7 @@ new chance, since what failed then may work now.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import msgspec
 from immutables import Map
@@ -36,7 +36,7 @@ class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
         return plain * (1 + self.jitter * int.from_bytes(digest) / (1 << 64))
 
 
-class BackOff(msgspec.Struct, frozen=True, rename="camel"):
+class BackOff(msgspec.Struct, frozen=True):
     """What is remembered of one group."""
 
     failures: int
@@ -92,19 +92,6 @@ class BackOffs(msgspec.Struct, frozen=True):
         """Forget all groups but these: those that are no longer there or no longer violated."""
         kept = Map({group: known for group, known in self.groups.items() if group in groups})
         return self if len(kept) == len(self.groups) else self._with(kept)
-
-    def to_builtins(self) -> dict[str, object]:
-        """Return what is remembered as JSON values, to be kept somewhere."""
-        remembered: dict[str, object] = msgspec.to_builtins(dict(sorted(self.groups.items())))
-        return remembered
-
-    def remembering(self, remembered: Mapping[str, object]) -> BackOffs:
-        """Return these rules with what `to_builtins` returned, as after a restart.
-
-        Raises:
-            msgspec.ValidationError: it is not what `to_builtins` returns.
-        """
-        return self._with(Map(msgspec.convert(remembered, type=dict[str, BackOff])))
 
     @property
     def _longest_seconds(self) -> float:
