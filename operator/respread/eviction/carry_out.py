@@ -147,11 +147,16 @@ class Carrier:
         now = self.flights.clock()
         late = self.flights.now.unreplaced_since(now - LATE_SECONDS)
         self._asked_at = {move.pod.uid: self._asked_at.get(move.pod.uid, -inf) for move in late}
-        for move in late:
-            if now - self._asked_at[move.pod.uid] >= LATE_SECONDS:
-                self._asked_at[move.pod.uid] = now
-                if not await self._owners.wants_replacement(move.pod, snapshot):
-                    self.flights.not_wanted(move)
+        async with asyncio.TaskGroup() as group:
+            for move in late:
+                if now - self._asked_at[move.pod.uid] >= LATE_SECONDS:
+                    self._asked_at[move.pod.uid] = now
+                    group.create_task(self._ask_after(move, snapshot))
+
+    async def _ask_after(self, move: Move, snapshot: ClusterSnapshot) -> None:
+        async with self._at_once:
+            if not await self._owners.wants_replacement(move.pod, snapshot):
+                self.flights.not_wanted(move)
 
     async def _within_budget(
         self, move: Move, snapshot: ClusterSnapshot, ledger: BudgetLedger, grace_period_seconds: int | None
