@@ -340,6 +340,41 @@ def test_times_that_could_make_two_leaders_are_refused(lease: int, renew: float,
         LeaseTimes(lease_seconds=lease, renew_deadline_seconds=renew, retry_seconds=retry)
 
 
+@pytest.mark.parametrize("seconds", [1, 3, 15, 60])
+def test_times_of_any_lease_keep_the_proportions_of_the_defaults(seconds: int) -> None:
+    times = LeaseTimes.of(seconds)
+    assert times.renew_deadline_seconds / seconds == pytest.approx(TIMES.renew_deadline_seconds / TIMES.lease_seconds)
+    assert times.retry_seconds / seconds == pytest.approx(TIMES.retry_seconds / TIMES.lease_seconds)
+
+
+def test_a_term_is_another_one_only_if_somebody_else_led_in_between() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        one = elector(line, "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        first = one.term
+        line.dead = True
+        await until(lambda: not one.holds(), seconds=11)
+        line.dead = False
+        await until(one.holds, seconds=3)
+        assert one.term == first
+        line.dead = True
+        two = elector(Line(server), "two")
+        other = asyncio.create_task(two.run())
+        await until(two.holds, seconds=20)
+        line.dead = False
+        other.cancel()
+        await asyncio.wait([other])
+        await until(one.holds, seconds=20)
+        assert one.term > first
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
 def test_the_clock_goes_on() -> None:
     before = seconds_since_boot()
     assert seconds_since_boot() >= before > 0
