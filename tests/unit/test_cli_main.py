@@ -134,6 +134,15 @@ def test_what_is_typed_counts_more_than_variables(tmp_path: Path) -> None:
     assert "leave out --context" in from_variables.stderr
 
 
+def test_options_of_the_sandbox_are_variables_too() -> None:
+    assert run("sandbox", "status", RESPREAD_SANDBOX_OUTPUT="xml").returncode == 2
+
+
+def test_a_variable_that_happens_to_name_the_version_changes_nothing() -> None:
+    assert "Usage:" in run("--help", RESPREAD_VERSION="0.1.0").stdout
+    assert run("skew", RESPREAD_VERSION="0.1.0").returncode == 2
+
+
 def test_a_bug_is_not_taken_for_a_violated_constraint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
