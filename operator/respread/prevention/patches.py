@@ -1,0 +1,142 @@
+"""The patches that are to be made, in their order, and what is taken for granted while they are under way."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from enum import Enum
+from math import inf
+
+import msgspec
+
+from respread.cluster.pod import Pod
+from respread.prevention.ranks import HeldCost, cost_of
+
+
+class Purpose(Enum):
+    """Why a pod's cost is patched."""
+
+    RANK = "Rank"
+    """It has none."""
+    RERANK = "Rerank"
+    """Another serves the spread better."""
+    REMOVE = "Remove"
+    """Nobody wants it any more."""
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a pod's deletion cost."""
+
+    pod: Pod
+    cost: int | None
+    """None: without."""
+    purpose: Purpose
+    policy: str
+    """The name of the policy that wants it; empty if the pod has lost its policy."""
+    replica_set: str
+    """The UID of the pod's controller; empty if it has none that looks at costs."""
+
+
+class PatchQueue:
+    """What is to be patched and has not been sent, one patch a pod, the oldest first; reranking after all else."""
+
+    __slots__ = ("_of_replica_set", "_reranks", "_urgent")
+
+    def __init__(self) -> None:
+        # Not plain dicts: to find the first entry they look at all that were ever deleted before it.
+        self._urgent: OrderedDict[str, Patch] = OrderedDict()
+        self._reranks: OrderedDict[str, Patch] = OrderedDict()
+        self._of_replica_set: dict[str, tuple[Patch, ...]] = {}
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._urgent) + len(self._reranks)
+
+    def of(self, replica_set: str) -> tuple[Patch, ...]:
+        """Return those of a ReplicaSet."""
+        return tuple(
+            patch
+            for patch in self._of_replica_set.get(replica_set, ())
+            if self._lane(patch).get(patch.pod.uid) is patch
+        )
+
+    def replace(self, replica_set: str, patches: Iterable[Patch]) -> None:
+        """Put patches in the place of a ReplicaSet's; those for the same pods keep their turn."""
+        wanted = tuple(patches)
+        pods = {patch.pod.uid: patch for patch in wanted}
+        for before in self._of_replica_set.pop(replica_set, ()):
+            lane = self._lane(before)
+            after = pods.get(before.pod.uid)
+            if after is None or self._lane(after) is not lane:
+                lane.pop(before.pod.uid, None)
+        for patch in wanted:
+            self._lane(patch)[patch.pod.uid] = patch
+        if wanted:
+            self._of_replica_set[replica_set] = wanted
+
+    def urgent(self) -> Patch | None:
+        """Return the oldest patch that is no reranking; it stays in the queue."""
+        return next(iter(self._urgent.values()), None)
+
+    def rerank(self) -> Patch | None:
+        """Return the oldest reranking; it stays in the queue."""
+        return next(iter(self._reranks.values()), None)
+
+    def drop(self, patch: Patch) -> None:
+        """Take a patch out."""
+        self._lane(patch).pop(patch.pod.uid, None)
+
+    def _lane(self, patch: Patch) -> OrderedDict[str, Patch]:
+        return self._reranks if patch.purpose is Purpose.RERANK else self._urgent
+
+
+class _Assumed(msgspec.Struct, frozen=True):
+    cost: HeldCost | None
+    until: float
+
+
+class Assumptions:
+    """Costs that pods are taken to have, though the watch does not show them (yet)."""
+
+    __slots__ = ("_costs",)
+
+    def __init__(self) -> None:
+        self._costs: dict[str, _Assumed] = {}
+
+    def cost_of(self, pod: Pod) -> HeldCost | None:
+        """Return the cost that a pod is taken to have."""
+        assumed = self._costs.get(pod.uid)
+        return cost_of(pod) if assumed is None else assumed.cost
+
+    def assume(self, pod: Pod, cost: HeldCost | None, until: float = inf) -> None:
+        """Take a pod to have a cost, until some time on the clock."""
+        self._costs[pod.uid] = _Assumed(cost, until)
+
+    def forget(self, pod: Pod) -> None:
+        """Believe what the watch shows."""
+        self._costs.pop(pod.uid, None)
+
+    def settle(self, pods: Iterable[Pod], now: float) -> None:
+        """Forget what the watch shows by now, and what has not come true for too long."""
+        if not self._costs:
+            return
+        for pod in pods:
+            assumed = self._costs.get(pod.uid)
+            if assumed is not None and (assumed.until <= now or (assumed.until < inf and assumed.cost == cost_of(pod))):
+                del self._costs[pod.uid]
+
+    def next_end(self, pods: Iterable[Pod]) -> float:
+        """Return when the first assumption about any of these pods ends; infinity if none does."""
+        if not self._costs:
+            return inf
+        return min((assumed.until for pod in pods if (assumed := self._costs.get(pod.uid)) is not None), default=inf)
+
+    def under_way(self, pods: Iterable[Pod]) -> bool:
+        """Tell whether the patch of any of these pods is not answered."""
+        return bool(self._costs) and any(
+            (assumed := self._costs.get(pod.uid)) is not None and assumed.until == inf for pod in pods
+        )
+
+    def expire(self, now: float) -> None:
+        """Forget what has not come true for too long, of pods that may be gone."""
+        self._costs = {uid: assumed for uid, assumed in self._costs.items() if assumed.until > now}

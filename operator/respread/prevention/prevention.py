@@ -1,0 +1,347 @@
+"""What is to be done about pod deletion costs, from one look at the cluster to the next. No I/O, no clock.
+
+Costs live on the pods, so a restart loses nothing: whatever stands there with our name on it is where ranking goes on
+from. Only what was sent a moment ago and is not seen yet has to be remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from math import inf
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.policies import PolicyIndex
+from respread.prevention.costs import NoRoomError
+from respread.prevention.index import ReplicaSetIndex
+from respread.prevention.pace import (
+    GATHER_SECONDS,
+    PATCHES_AT_ONCE,
+    PATCHES_PER_SECOND,
+    RERANK_INTERVAL_SECONDS,
+    RERANKED_PER_MINUTE,
+    REST_SECONDS,
+    UNREADY_REST_SECONDS,
+    Allowance,
+)
+from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
+from respread.prevention.ranks import Costs, HeldCost, Roles, rank_new, rerank, roles_of
+from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.scale_down import deletion_order, evictions_needed, groups_without, no_cost
+from respread.prevention.selection import Selection, Wish, select
+from respread.spread.index import Spread
+
+SEEN_WITHIN_SECONDS: Final = 60.0
+"""A patch that was made and that the watch does not show within this is taken not to have been."""
+_EXPIRY_SECONDS: Final = 10.0
+
+
+class View(NamedTuple):
+    """The cluster at one moment."""
+
+    snapshot: ClusterSnapshot
+    spread: Spread
+    policies: PolicyIndex
+    leaving: Collection[str]
+    """UIDs of pods that are being evicted."""
+    now: float
+    """Seconds on a clock that never goes back."""
+    time: datetime
+
+
+class Avoided(NamedTuple):
+    """A scale-down that went by our costs."""
+
+    replica_set: ReplicaSetPods
+    """As it was before."""
+    policy: str
+    deleted: int
+    evictions: int
+    """How many would have been needed after it without costs, beyond those that are, as far as can be told."""
+
+
+class Answered(NamedTuple):
+    """What came of a patch, as far as it matters here."""
+
+    cost: HeldCost | None
+    """What the pod is taken to have now."""
+    seconds: float
+    """For how long, unless the watch shows the same before."""
+
+
+_Signature: TypeAlias = tuple[object, ...]
+
+
+class _Course(msgspec.Struct):
+    """What has to be remembered of a ReplicaSet."""
+
+    signature: _Signature
+    since: float
+    """When it last changed in a way that matters."""
+    selection: Selection
+    new_since: float | None = None
+    """Since when it has pods without a cost."""
+    may_rerank: float = -inf
+    """When it may be reranked next."""
+    at_rest: ReplicaSetPods | None = None
+    """As it stood when it was last at rest."""
+
+
+class Prevention:
+    """Decides which costs are written."""
+
+    def __init__(self, now: float) -> None:
+        """Begin, at a moment on a clock that never goes back."""
+        self._index = ReplicaSetIndex()
+        self._courses: dict[str, _Course] = {}
+        self._due: dict[str, float] = {}
+        """When to look at a ReplicaSet again, even if nothing changes."""
+        self._unexamined: dict[str, None] = {}
+        self._queue = PatchQueue()
+        self._assumptions = Assumptions()
+        self._resting: dict[str, float] = {}
+        """Until when nothing is patched in a namespace."""
+        self._known: tuple[PolicyIndex | None, object] = (None, None)
+        self._allowance = Allowance.full(PATCHES_PER_SECOND, PATCHES_AT_ONCE, now)
+        self._rerank_allowance = Allowance.full(RERANKED_PER_MINUTE / 60, RERANKED_PER_MINUTE, now)
+        self._expire_at = now
+
+    @property
+    def waiting(self) -> int:
+        """How many patches are to be made."""
+        return len(self._queue)
+
+    def look(self, view: View, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
+        """Take over how the cluster stands, and decide what is to be patched.
+
+        Args:
+            view: the cluster.
+            has_time: asked after each ReplicaSet; what is left over is for the next look.
+
+        Returns:
+            The scale-downs that are over since the last look.
+        """
+        changes = self._index.update(view.snapshot, view.spread)
+        for uid in changes.gone:
+            self._forget(uid)
+        if self._known[0] is not view.policies or self._known[1] is not view.snapshot.namespaces:
+            self._known = view.policies, view.snapshot.namespaces
+            self._unexamined.update(dict.fromkeys(self._index.by_uid))
+        self._unexamined.update((each.controller.uid, None) for each in changes.changed)
+        self._unexamined.update((uid, None) for uid, due in self._due.items() if due <= view.now)
+        if view.now >= self._expire_at:
+            self._expire_at = view.now + _EXPIRY_SECONDS
+            self._assumptions.expire(view.now)
+        avoided = []
+        while self._unexamined:
+            uid = next(iter(self._unexamined))
+            del self._unexamined[uid]
+            found = self._examine(self._index.by_uid[uid], view)
+            if found is not None:
+                avoided.append(found)
+            if not has_time():
+                break
+        self._queue.replace("", self._strays(view))
+        return avoided
+
+    def next_look(self) -> float:
+        """Return when something becomes due by time alone, on the clock; infinity if nothing does."""
+        return -inf if self._unexamined else min(self._due.values(), default=inf)
+
+    def take(self, now: float) -> Patch | None:
+        """Return the patch to be sent next, if one may be sent now: from here on it is taken to have been made."""
+        if self._allowance.left(now) < 1:
+            return None
+        patch = self._queue.urgent()
+        if patch is None:
+            patch = self._queue.rerank()
+            if patch is None or self._rerank_allowance.left(now) < 1:
+                return None
+            self._rerank_allowance = self._rerank_allowance.used(1, now)
+        self._allowance = self._allowance.used(1, now)
+        self._queue.drop(patch)
+        self._assumptions.assume(patch.pod, None if patch.cost is None else HeldCost(patch.cost, ours=True))
+        return patch
+
+    def wait_seconds(self, now: float) -> float:
+        """Return how long until the next patch may be sent; infinity if there is none."""
+        wait = self._allowance.wait_seconds(1, now)
+        if self._queue.urgent() is not None:
+            return wait
+        if self._queue.rerank() is not None:
+            return max(wait, self._rerank_allowance.wait_seconds(1, now))
+        return inf
+
+    def answered(self, patch: Patch, answer: Answered | None, now: float) -> None:
+        """Note what came of a patch; None: it was not made, and is decided anew."""
+        if answer is None:
+            self._assumptions.forget(patch.pod)
+        else:
+            self._assumptions.assume(patch.pod, answer.cost, now + answer.seconds)
+        if patch.replica_set in self._index.by_uid:
+            self._unexamined[patch.replica_set] = None
+
+    def rest(self, namespace: str, until: float) -> None:
+        """Patch nothing in a namespace for a while."""
+        self._resting[namespace] = until
+
+    # One ReplicaSet
+
+    def _examine(self, replica_set: ReplicaSetPods, view: View) -> Avoided | None:
+        uid = replica_set.controller.uid
+        self._due.pop(uid, None)
+        self._assumptions.settle(replica_set.pods, view.now)
+        course = self._course(replica_set, view)
+        resting_until = self._resting.get(replica_set.namespace, -inf)
+        if resting_until > view.now:
+            self._queue.replace(uid, ())
+            self._look_again(uid, resting_until)
+            return None
+        self._look_again(uid, self._assumptions.next_end(replica_set.pods))
+        if view.leaving:
+            staying = tuple(pod for pod in replica_set.pods if pod.uid not in view.leaving)
+            if len(staying) < len(replica_set.pods):
+                replica_set = msgspec.structs.replace(replica_set, pods=staying, terminating=True)
+                self._look_again(uid, view.now + REST_SECONDS)
+        match course.selection.wish:
+            case Wish.PROTECT:
+                return self._protect(replica_set, course, view)
+            case Wish.REMOVE:
+                self._queue.replace(uid, self._removals(replica_set, course.selection.policy))
+            case Wish.LEAVE:
+                self._queue.replace(uid, ())
+        return None
+
+    def _course(self, replica_set: ReplicaSetPods, view: View) -> _Course:
+        signature: _Signature = (
+            replica_set.terminating,
+            len(replica_set.siblings),
+            *((pod.uid, pod.node_name, pod.ready) for pod in replica_set.pods),
+        )
+        selection = select(replica_set, view.policies, view.snapshot)
+        course = self._courses.get(replica_set.controller.uid)
+        if course is None:
+            course = self._courses[replica_set.controller.uid] = _Course(signature, view.now, selection)
+        elif course.signature != signature or course.selection != selection:
+            course.signature, course.since, course.selection = signature, view.now, selection
+            if any(patch.purpose is Purpose.RERANK for patch in self._queue.of(replica_set.controller.uid)):
+                self._queue.replace(replica_set.controller.uid, ())  # it was for how the ReplicaSet stood
+        return course
+
+    def _protect(self, replica_set: ReplicaSetPods, course: _Course, view: View) -> Avoided | None:
+        uid = replica_set.controller.uid
+        if len(replica_set.pods) == 1:
+            # Whatever is deleted of it, nothing is left to be spread.
+            self._queue.replace(uid, ())
+            return None
+        roles = roles_of(replica_set, self._assumptions.cost_of)
+        try:
+            if roles.new:
+                self._rank(replica_set, roles, course, view)
+                return None
+            course.new_since = None
+            return self._at_rest(replica_set, roles, course, view)
+        except NoRoomError:
+            self._queue.replace(uid, ())
+            return None
+
+    def _rank(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, view: View) -> None:
+        """Give new pods a cost, after a moment if others of theirs are about to come."""
+        uid = replica_set.controller.uid
+        if course.new_since is None:
+            course.new_since = view.now
+        wait_until = -inf
+        if not all(pod.node_name for pod in replica_set.pods):
+            wait_until = course.new_since + GATHER_SECONDS
+        if replica_set.on_its_way_out:
+            wait_until = course.since + UNREADY_REST_SECONDS
+        if wait_until > view.now:
+            self._look_again(uid, wait_until)
+            self._queue.replace(uid, ())
+            return
+        costs = rank_new(replica_set, roles, self._assumptions.cost_of)
+        self._queue.replace(uid, self._patches(replica_set, costs, Purpose.RANK, course.selection.policy))
+
+    def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, view: View) -> Avoided | None:
+        """Look whether the ranks are still as good as any, once all has been quiet for long enough."""
+        uid = replica_set.controller.uid
+        if self._queue.of(uid) or self._assumptions.under_way(replica_set.pods):
+            return None
+        if replica_set.in_motion:
+            return None
+        rest = REST_SECONDS if all(pod.ready for pod in replica_set.pods) else UNREADY_REST_SECONDS
+        if course.since + rest > view.now:
+            self._look_again(uid, course.since + rest)
+            return None
+        avoided = self._avoided(replica_set, course, view)
+        course.at_rest = replica_set
+        found = rerank(replica_set, roles, self._assumptions.cost_of)
+        if found is None:
+            return avoided
+        if course.may_rerank > view.now:
+            self._look_again(uid, course.may_rerank)
+            return avoided
+        course.may_rerank = view.now + RERANK_INTERVAL_SECONDS
+        patches = self._patches(replica_set, found.costs, Purpose.RERANK, course.selection.policy)
+        self._queue.replace(uid, patches)
+        return avoided
+
+    def _avoided(self, replica_set: ReplicaSetPods, course: _Course, view: View) -> Avoided | None:
+        """Return what a scale-down that lies between two rests was spared."""
+        before = course.at_rest
+        if before is None:
+            return None
+        left = {pod.uid for pod in replica_set.pods}
+        deleted = [pod for pod in before.pods if pod.uid not in left]
+        if not deleted or len(before.pods) - len(deleted) != len(left):
+            return None
+        in_order = deletion_order(before, view.time)
+        if {pod.uid for pod in deleted} != {pod.uid for pod in in_order[: len(deleted)]}:
+            return None  # something else than a scale-down took them
+        without_costs = deletion_order(before, view.time, no_cost)[: len(deleted)]
+        needed = [
+            evictions_needed(group for group in groups_without(before, gone) if group.key in course.selection.restored)
+            for gone in (without_costs, deleted)
+        ]
+        return Avoided(before, course.selection.policy, len(deleted), max(0, needed[0] - needed[1]))
+
+    def _removals(self, replica_set: ReplicaSetPods, policy: str) -> list[Patch]:
+        return [
+            self._removal(pod, policy, replica_set.controller.uid)
+            for pod in replica_set.pods
+            if (cost := self._assumptions.cost_of(pod)) is not None and cost.ours
+        ]
+
+    def _strays(self, view: View) -> list[Patch]:
+        """Remove costs from pods that no controller deletes by them, as those that were orphaned."""
+        strays = self._index.strays
+        self._assumptions.settle(strays, view.now)
+        return [
+            self._removal(pod, "", "")
+            for pod in strays
+            if self._assumptions.cost_of(pod) is not None and self._resting.get(pod.namespace, -inf) <= view.now
+        ]
+
+    def _patches(self, replica_set: ReplicaSetPods, costs: Costs, purpose: Purpose, policy: str) -> list[Patch]:
+        return [
+            Patch(pod=pod, cost=costs[pod.uid], purpose=purpose, policy=policy, replica_set=replica_set.controller.uid)
+            for pod in replica_set.pods
+            if pod.uid in costs
+        ]
+
+    @staticmethod
+    def _removal(pod: Pod, policy: str, replica_set: str) -> Patch:
+        return Patch(pod=pod, cost=None, purpose=Purpose.REMOVE, policy=policy, replica_set=replica_set)
+
+    def _look_again(self, uid: str, at: float) -> None:
+        if at < self._due.get(uid, inf):
+            self._due[uid] = at
+
+    def _forget(self, uid: str) -> None:
+        self._queue.replace(uid, ())
+        for kept in (self._courses, self._due, self._unexamined):
+            kept.pop(uid, None)

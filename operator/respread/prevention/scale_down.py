@@ -1,0 +1,89 @@
+"""What a scale-down would leave: the ReplicaSet controller's own order of deletion, and the spread after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from math import log2
+from typing import Final
+
+import msgspec
+
+from respread.cluster.pod import Pod
+from respread.planning.closed_form import Bounds, fewest_moves
+from respread.prevention.ranks import CostOf, cost_of
+from respread.prevention.replica_set import ReplicaSetPods, counted_in
+from respread.spread.group import SpreadGroup
+
+_PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf = cost_of) -> list[Pod]:
+    """Return a ReplicaSet's pods in the order that its controller deletes them in (`ActivePodsWithRanks`).
+
+    How long pods have been Ready and how often they were restarted is not known here; their age stands for both, so
+    that among pods of equal cost the order is what is most likely.
+
+    Args:
+        replica_set: the ReplicaSet.
+        now: the time, with a time zone.
+        cost_of: which costs the pods have; give `no_cost` to see what would be without.
+    """
+    on_node = Counter(pod.node_name for pod in (*replica_set.pods, *replica_set.siblings))
+
+    def key(pod: Pod) -> tuple[object, ...]:
+        cost = cost_of(pod)
+        return (
+            bool(pod.node_name),
+            _PHASES.get(pod.phase, 0),
+            pod.ready,
+            0 if cost is None else cost.value,
+            -on_node[pod.node_name],
+            _age_class(pod, now),
+            pod.uid,
+        )
+
+    return sorted(replica_set.pods, key=key)
+
+
+def no_cost(_pod: Pod) -> None:
+    """Say that no pod has a cost."""
+
+
+def groups_without(replica_set: ReplicaSetPods, deleted: Sequence[Pod]) -> tuple[SpreadGroup, ...]:
+    """Return a ReplicaSet's spread groups as they are once some of its pods are gone."""
+    groups = []
+    for group in replica_set.groups:
+        counts = Counter(group.counts)
+        bound = [pod for pod in deleted if pod.node_name]
+        counts.subtract(domain for domain in counted_in(group, bound) if domain is not None)
+        groups.append(msgspec.structs.replace(group, counts={domain: n for domain, n in counts.items() if n}))
+    return tuple(groups)
+
+
+def evictions_needed(groups: Iterable[SpreadGroup]) -> int:
+    """Return how many evictions at least would restore groups that share their pods.
+
+    A group that no number of evictions restores counts as its excess.
+    """
+    return max((_evictions_needed(group) for group in groups if group.violated), default=0)
+
+
+def _evictions_needed(group: SpreadGroup) -> int:
+    domains = len(group.domains.nodes)
+    histogram = Counter(group.counts.values())
+    histogram[0] += domains - len(group.counts)
+    bounds = Bounds(most=0 if domains < group.key.min_domains else None)
+    fewest = fewest_moves(
+        tuple(sorted((count, number) for count, number in histogram.items() if number)), group.key.max_skew, bounds
+    )
+    return group.excess if fewest == float("inf") else int(fewest)
+
+
+def _age_class(pod: Pod, now: datetime) -> int:
+    """Return the pod's age as controllers compare ages, by its logarithm (`logarithmicRankDiff`)."""
+    if pod.creation_timestamp is None:
+        return -1
+    nanoseconds = (now - pod.creation_timestamp).total_seconds() * 1e9
+    return int(log2(nanoseconds)) if nanoseconds > 0 else -1

@@ -1,0 +1,61 @@
+"""Whether a policy wants a ReplicaSet's scale-downs steered."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from respread.api.policy import Policy
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.policies import PolicyIndex
+from respread.prevention.replica_set import ReplicaSetPods
+from respread.spread.group import GroupKey
+
+
+class Wish(Enum):
+    """What is wanted of a ReplicaSet's costs."""
+
+    PROTECT = "protect"
+    REMOVE = "remove"
+    """Nobody wants costs of ours: those that are there are removed."""
+    LEAVE = "leave"
+    """The policy is wrong somewhere: nothing is done until it is right, nor undone."""
+
+
+class Selection(NamedTuple):
+    """What is wanted of a ReplicaSet's costs, and by which policy."""
+
+    wish: Wish
+    policy: str
+    """Its name; empty if no policy governs the pods."""
+    restored: tuple[GroupKey, ...] = ()
+    """The constraints that the policy is about."""
+
+
+def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> Selection:
+    """Return what is wanted of a ReplicaSet's costs.
+
+    `spec.prevention.podDeletionCost` alone decides, in either mode: DryRun is about evictions, and whoever enables
+    prevention has asked for it. As soon as a policy selects one of a workload's constraints all of them are served.
+    """
+    if not replica_set.pods:
+        return Selection(Wish.LEAVE, "")
+    namespace = snapshot.namespaces.get(replica_set.namespace)
+    governing = policies.in_namespace(replica_set.namespace, None if namespace is None else namespace.labels)
+    policy = governing.governance(replica_set.pods[0].labels).policy
+    if policy is None:
+        return Selection(Wish.REMOVE, "")
+    if policy.problems:
+        return Selection(Wish.LEAVE, policy.name)
+    if policy.spec.prevention.pod_deletion_cost != "Enabled":
+        return Selection(Wish.REMOVE, policy.name)
+    restored = tuple(group.key for group in replica_set.groups if restores(policy, group.key))
+    return Selection(Wish.PROTECT if restored else Wish.REMOVE, policy.name, restored)
+
+
+def restores(policy: Policy, key: GroupKey) -> bool:
+    """Tell whether a policy is about such constraints."""
+    rules = policy.spec.constraints
+    return key.when_unsatisfiable in rules.when_unsatisfiable and (
+        not rules.topology_keys or key.topology_key in rules.topology_keys
+    )
