@@ -10,6 +10,7 @@ from respread.cluster.pod import Pod
 from respread.planning.board import Board
 from respread.planning.held import Held
 from respread.planning.tally import Tally
+from respread.scheduling.node_sets import node_set
 
 _DOMAINS_SHOWN = 3
 
@@ -25,7 +26,7 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
     """
     group = tally.group
     overfull = sorted(domain for domain in group.domains.nodes if tally.overfull(domain))
-    candidates = board.pieces_in(tally, overfull)
+    candidates = _candidates(board, tally)
     if not candidates:
         return _all_protected(tally, overfull, protected)
     if not proven:
@@ -36,7 +37,7 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
             f"minDomains is {group.key.min_domains} and there are {len(group.domains.nodes)} domains, so the minimum "
             f"counts as 0 and no domain may hold more than maxSkew, {tally.max_skew}: add nodes in more domains",
         )
-    if not any(board.aims(piece, tally) for piece in candidates):
+    if not any(_aims(board, piece, tally) for piece in candidates):
         return Held(
             Reason.UNKNOWN_REPLACEMENT,
             "the pods that it counts don't carry it, so their replacements may land anywhere: give them the same "
@@ -45,8 +46,8 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
     minimum = tally.minimum()
     closed = sorted(
         domain
-        for domain, nodes in group.domains.nodes.items()
-        if tally.count(domain) == minimum and not any(board.opens(piece, nodes) for piece in candidates)
+        for domain in group.domains.nodes
+        if tally.count(domain) == minimum and not any(_opens(board, piece, tally, domain) for piece in candidates)
     )
     if closed:
         return Held(
@@ -62,11 +63,35 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
     )
 
 
+def _candidates(board: Board, tally: Tally) -> set[int]:
+    """Return the pieces with a pod in a domain that is too full, which may still be evicted."""
+    index = board.tallies.index(tally)
+    return {
+        spot.piece
+        for spot in board.movable_spots()
+        if index in board.pieces[spot.piece].counted_by and tally.overfull(tally.domain_of[spot.slot])
+    }
+
+
+def _aims(board: Board, piece: int, tally: Tally) -> bool:
+    """Whether the scheduler minds a tally's constraint when it places a replacement of the piece."""
+    index = board.tallies.index(tally)
+    return index in board.pieces[piece].hard or index in board.pieces[piece].soft
+
+
+def _opens(board: Board, piece: int, tally: Tally, domain: str) -> bool:
+    """Whether some node of a domain takes a replacement of the piece, as far as all other scheduling rules go."""
+    slots = board.placement.table.slot_of
+    nodes = node_set([slots[name] for name in tally.group.domains.nodes[domain]])
+    return bool(board.pieces[piece].replacement.admitted(spread=False) & nodes)
+
+
 def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tuple[Pod, Held]]) -> Held:
+    matched = frozenset(tally.group.matched)
     there = [
         held
         for pod, held in protected
-        if pod.labels in tally.matched and tally.domain_of.get(pod.node_name) in overfull
+        if pod.labels in matched and tally.group.domains.of_node.get(pod.node_name) in overfull
     ]
     if not there:
         return Held(Reason.IN_MOTION, f"the pods in {_listed(overfull)} that may be evicted are being replaced already")

@@ -1,55 +1,31 @@
-"""The game that planning plays: spread groups that share pods, the pods that may move, and the nodes they may land on.
+"""The game that planning plays: spread groups that share pods, the pods that may be evicted, and where they all are.
 
-A step evicts one pod; the scheduler then chooses a landing among the nodes that it finds feasible. What this module
-answers is which steps there are, which landings each has, and whether a step is safe: that whichever landing the
-scheduler chooses, some group that is to be cured gets better and none gets worse.
-
-Nodes are told apart only as far as it matters. A node without any pod that a group of the board counts is like every
-other such node of the same domains, so a cluster of thousands of nodes has a few dozen different landings.
+A step evicts pods; the scheduler then places their replacements on nodes that it finds feasible. The board holds one
+position of this game: it can be moved on, piece by piece, and taken back. Where replacements may land is asked of
+`landings`, which steps are safe of `safety`, and which of them to take of `search`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from math import floor, inf, log
-from sys import maxsize
-from typing import NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
 from respread.planning.tally import Tally
+from respread.scheduling.free_resources import POD_SLOTS
+from respread.scheduling.node_sets import NodeSet
+from respread.scheduling.prepared_pod import PreparedPod
 from respread.spread.group import Template
 
-_T = TypeVar("_T")
 
+class Spot(NamedTuple):
+    """Where pods of one piece are that may be evicted; of several there, the gentlest goes first."""
 
-class Step(NamedTuple):
-    """The eviction of one pod of a template from a node; which pod of several there, the gentlest."""
-
-    template: int
-    node: str
-
-
-class Landing(NamedTuple):
-    """A node on which the replacement may land, standing for all that differ in nothing that matters."""
-
-    node: str
-    nodes: tuple[str, ...]
-    """All that it stands for, itself included."""
-    likely: bool
-    """Whether the scheduler's score for soft constraints puts it among the best."""
-
-
-class Assessment(NamedTuple):
-    """A safe step: where its replacement may land, and whether that it helps is certain or only likely."""
-
-    landings: tuple[Landing, ...]
-    certain: bool
-
-    def nodes(self) -> frozenset[str]:
-        """Return all the nodes that the replacement may land on."""
-        return frozenset(node for landing in self.landings for node in landing.nodes)
+    piece: int
+    slot: int
+    """Of the node."""
 
 
 class Piece(NamedTuple):
@@ -57,71 +33,81 @@ class Piece(NamedTuple):
 
     template: Template
     sample: Pod
-    """Any of its pods: scheduling rules are asked about this one."""
+    """Any of its pods."""
+    replacement: PreparedPod
+    """What answers for where replacements of its pods may go."""
+    when_gone: bool
+    """Whether a pod is replaced only when it is gone."""
     counted_by: tuple[int, ...]
-    """The tallies that count pods of this template."""
+    """The tallies that count its pods."""
     hard: tuple[int, ...]
     """The tallies of its own DoNotSchedule constraints."""
     soft: tuple[int, ...]
     """The tallies of its own ScheduleAnyway constraints."""
 
 
-class _Effect(NamedTuple):
-    better: bool
-    """Some group to be cured has less excess."""
-    hard_better: bool
-    """As `better`, of a DoNotSchedule constraint."""
-    hard_worse: bool
-    """Some group of a DoNotSchedule constraint, to be cured or not, has more excess."""
-    soft_worse: bool
-    """As `hard_worse`, of a ScheduleAnyway constraint."""
+class Mark(NamedTuple):
+    """A position to go back to."""
+
+    moves: int
+    view: int
+    leaving: tuple[Pod, ...]
 
 
 class Board:
     """The groups and pods of one component, under change."""
 
     __slots__ = (
-        "_classes",
         "_evicted",
         "_history",
         "_landed",
+        "_leaving",
         "_movable",
-        "_occupied",
-        "_open",
-        "_placement",
+        "_needs",
+        "components",
+        "fine",
+        "occupied",
         "pieces",
+        "placement",
         "tallies",
+        "touched",
     )
 
     def __init__(
         self,
         tallies: Sequence[Tally],
         pieces: Sequence[Piece],
-        movable: Mapping[Step, Sequence[Pod]],
-        occupied: Iterable[str],
-        open_nodes: Sequence[frozenset[str]],
+        movable: Mapping[Spot, Sequence[Pod]],
+        occupied: NodeSet,
         placement: Placement,
+        components: Sequence[Sequence[int]] = (),
     ) -> None:
         """Set the board up.
 
         Args:
-            tallies: the component's groups.
+            tallies: the groups.
             pieces: the templates of the pods that some tally counts.
-            movable: the pods that may be evicted, by template and node, the gentlest victim first.
-            occupied: the nodes that hold any pod which a tally counts.
-            open_nodes: per piece, the nodes that all other scheduling rules let its pods onto as things stand.
+            movable: the pods that may be evicted, the gentlest first.
+            occupied: the nodes that hold any pod of the pieces.
             placement: the rest of the cluster.
+            components: the tallies by their index, those together that share pods; empty if all do.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)
-        self._movable = {step: tuple(pods) for step, pods in movable.items() if pods}
-        self._evicted: Counter[Step] = Counter()
-        self._landed: Counter[Step] = Counter()
-        self._occupied = Counter(dict.fromkeys(occupied, 1))
-        self._placement = placement
-        self._open = tuple(open_nodes)
-        self._classes = tuple(self._classes_of(nodes) for nodes in self._open)
-        self._history: list[tuple[Step, str]] = []
+        self.placement = placement
+        self.components = tuple(map(tuple, components)) or (tuple(range(len(self.tallies))),)
+        self.fine = False
+        """Whether nodes are told apart by everything that may ever matter, or only by what mostly does."""
+        self._movable = {spot: tuple(pods) for spot, pods in movable.items() if pods}
+        self._evicted: Counter[Spot] = Counter()
+        self._landed: Counter[Spot] = Counter()
+        self._leaving: tuple[Pod, ...] = ()
+        self._history: list[tuple[Spot, int]] = []
+        self._needs = _needs_of(pod for pods in movable.values() for pod in pods)
+        self.occupied = occupied
+        """The nodes that hold, or held in some position, any pod of the pieces: each is one of its kind."""
+        self.touched: NodeSet = 0
+        """The nodes that pods were evicted from or placed on in any position so far."""
 
     # The position
 
@@ -133,216 +119,142 @@ class Board:
         """Return the total excess of the groups to be cured."""
         return sum(tally.excess() for tally in self.tallies if tally.cure)
 
+    def excesses(self) -> list[int]:
+        """Return the excess of every group."""
+        return [tally.excess() for tally in self.tallies]
+
     def lower_bound(self) -> float:
-        """Return the moves that every plan which cures these groups needs at least; infinity where none can."""
-        return max((tally.fewest_moves() for tally in self.tallies if tally.cure), default=0)
+        """Return the moves that every plan which cures these groups needs at least; infinity where none can.
 
-    def potential(self) -> tuple[float, float, int]:
-        """Return how far from cured: the largest closed form of a group, the sum of them, the total excess."""
-        forms = [tally.fewest_moves() for tally in self.tallies if tally.cure]
-        return max(forms, default=0), sum(forms), self.excess()
-
-    # What can be done
-
-    def steps(self) -> Iterator[Step]:
-        """Yield the evictions that take a pod from an overfull domain, one of each kind that matters."""
-        overfull = [tally if tally.cure and tally.excess() else None for tally in self.tallies]
-        seen: set[tuple[object, ...]] = set()
-        for step, pods in self._movable.items():
-            if self._evicted[step] == len(pods):
-                continue
-            counting = (overfull[index] for index in self.pieces[step.template].counted_by)
-            if not any(tally is not None and tally.overfull(tally.domain_of.get(step.node)) for tally in counting):
-                continue
-            kind = (step.template, self._likeness(step.node), self._residents(step.node))
-            if kind not in seen:
-                seen.add(kind)
-                yield step
-
-    def victim(self, step: Step) -> Pod:
-        """Return the pod that a step would evict: the gentlest of those it could."""
-        return self._movable[step][self._evicted[step]]
-
-    def assess(self, step: Step) -> Assessment | None:
-        """Return where a step's replacement may land if the step is safe, and None if it is not.
-
-        Safe means: there is a landing; none makes the excess of a hard constraint larger, whosever it is; and every
-        likely one makes some group to be cured better and no group worse. Without ScheduleAnyway constraints every
-        landing is likely.
+        Groups that share pods may be cured by the same moves, those that don't can't.
         """
-        piece = self.pieces[step.template]
-        before = {index: self.tallies[index].excess() for index in piece.counted_by}
-        self._count(piece, step.node, -1)
-        try:
-            landings = self._landings(step.template)
-            certain = bool(landings)
-            for landing in landings:
-                effect = self._effect(piece, landing.node, before)
-                if effect.hard_worse or (landing.likely and (effect.soft_worse or not effect.better)):
-                    return None
-                certain = certain and effect.hard_better
-        finally:
-            self._count(piece, step.node, 1)
-        return Assessment(landings, certain) if landings else None
-
-    def pieces_in(self, tally: Tally, domains: Collection[str]) -> set[int]:
-        """Return the pieces with a pod that a tally counts in one of the domains and that may still be evicted."""
-        index = self.tallies.index(tally)
-        return {
-            step.template
-            for step, pods in self._movable.items()
-            if self._evicted[step] < len(pods)
-            and index in self.pieces[step.template].counted_by
-            and tally.domain_of.get(step.node) in domains
-        }
-
-    def aims(self, piece: int, tally: Tally) -> bool:
-        """Whether the scheduler minds a tally's constraint when it places a replacement of the piece."""
-        index = self.tallies.index(tally)
-        return index in self.pieces[piece].hard or index in self.pieces[piece].soft
-
-    def opens(self, piece: int, nodes: Iterable[str]) -> bool:
-        """Whether one of the nodes takes a replacement of the piece, as far as all other scheduling rules go."""
-        sample = self.pieces[piece].sample
-        return any(self._placement.is_open(sample, node) for node in nodes)
-
-    def move(self, step: Step, node: str) -> Pod:
-        """Carry out a step with the given landing, and return the pod evicted."""
-        pod = self.victim(step)
-        self._placement.move(pod, node)
-        self._history.append((step, node))
-        self._shift(step, node, 1)
-        return pod
-
-    def undo(self) -> None:
-        """Take the last move back."""
-        self._shift(*self._history.pop(), -1)
-        self._placement.undo()
-
-    # How
-
-    def _shift(self, step: Step, node: str, by: int) -> None:
-        piece = self.pieces[step.template]
-        self._count(piece, step.node, -by)
-        self._count(piece, node, by)
-        _add(self._occupied, node, by)
-        _add(self._evicted, step, by)
-        _add(self._landed, Step(step.template, node), by)
-
-    def _count(self, piece: Piece, node: str, by: int) -> None:
-        for index in piece.counted_by:
-            tally = self.tallies[index]
-            if (domain := tally.domain_of.get(node)) is not None:
-                tally.change(domain, by)
-
-    def _effect(self, piece: Piece, node: str, before: Mapping[int, int]) -> _Effect:
-        """Compare the excess of each group that counts the pod with what it was, with the replacement on a node."""
-        better = hard_better = hard_worse = soft_worse = False
-        self._count(piece, node, 1)
-        for index, excess_before in before.items():
-            tally = self.tallies[index]
-            change = tally.excess() - excess_before
-            if change > 0:
-                hard_worse, soft_worse = hard_worse or not tally.soft, soft_worse or tally.soft
-            elif change < 0 and tally.cure:
-                better, hard_better = True, hard_better or not tally.soft
-        self._count(piece, node, -1)
-        return _Effect(better, hard_better, hard_worse, soft_worse)
-
-    def _landings(self, template: int) -> tuple[Landing, ...]:
-        """Return the nodes that the scheduler may choose for a replacement, its evicted pod no longer counted."""
-        piece = self.pieces[template]
-        feasible = [(node, nodes) for node, nodes in self._open_nodes(template) if self._admitted(piece, node)]
-        if not feasible:
-            return ()
-        scores = self._soft_scores(piece, feasible)
-        best = min(scores)
-        merged: dict[tuple[object, ...], Landing] = {}
-        for (node, nodes), score in zip(feasible, scores, strict=True):
-            likely = score <= best
-            kind = (likely, self._likeness(node), self._residents(node))
-            same = merged.get(kind)
-            merged[kind] = Landing(node, nodes, likely) if same is None else same._replace(nodes=same.nodes + nodes)
-        return tuple(merged.values())
-
-    def _admitted(self, piece: Piece, node: str) -> bool:
-        """Whether PodTopologySpread lets a pod of this piece onto the node.
-
-        A node that does not count for one of the pod's hard constraints takes no such pod: it lacks a topology key, or
-        a policy honours an affinity or taint that another filter rejects it for.
-        """
-        for index in piece.hard:
-            tally = self.tallies[index]
-            domain = tally.domain_of.get(node)
-            if domain is None or not tally.admits(domain, self_match=index in piece.counted_by):
-                return False
-        return True
-
-    def _soft_scores(self, piece: Piece, feasible: Sequence[tuple[str, tuple[str, ...]]]) -> list[int]:
-        """Return PodTopologySpread's raw score of each node, lower being better; all 0 without soft constraints."""
-        scores = [0.0] * len(feasible)
-        for index in piece.soft:
-            tally = self.tallies[index]
-            domains = [tally.domain_of.get(node) for node, _ in feasible]
-            if tally.single:
-                size = sum(
-                    len(nodes) for (_, nodes), domain in zip(feasible, domains, strict=True) if domain is not None
-                )
-            else:
-                size = len({domain for domain in domains if domain is not None})
-            weight = log(size + 2)
-            for at, domain in enumerate(domains):
-                scores[at] += inf if domain is None else tally.count(domain) * weight + tally.max_skew - 1
-        return [maxsize if score == inf else floor(score + 0.5) for score in scores]
-
-    def _open_nodes(self, template: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield nodes that every other rule lets the template's pods onto, each with those that it stands for."""
-        sample = self.pieces[template].sample
-        if self._history and self._placement.depends_on_pods(sample):
-            opened = frozenset(self._placement.open_nodes(sample))
-            classes = self._classes_of(opened)
-            touched: set[str] = set()
-        else:
-            opened, classes = self._open[template], self._classes[template]
-            touched = {node for step, landed in self._history for node in (step.node, landed)}
-        for nodes in classes:
-            free = tuple(node for node in nodes if not self._occupied[node])
-            if free:
-                yield free[0], free
-        for node in sorted(self._occupied):
-            if self._placement.is_open(sample, node) if node in touched else node in opened:
-                yield node, (node,)
-
-    def _classes_of(self, nodes: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-        """Sort nodes into those that are alike as long as they are unoccupied."""
-        classes: dict[tuple[object, ...], list[str]] = {}
-        for node in sorted(nodes):
-            classes.setdefault((node,) if self._occupied[node] else self._likeness(node), []).append(node)
-        return tuple(map(tuple, classes.values()))
-
-    def _likeness(self, node: str) -> tuple[object, ...]:
-        """Return what tells nodes apart for the groups: the domain, or its count where the domain is the node alone."""
-        likeness: list[object] = []
-        for tally in self.tallies:
-            domain = tally.domain_of.get(node)
-            if domain is not None and len(tally.group.domains.nodes[domain]) == 1:
-                likeness.append(tally.count(domain))
-            else:
-                likeness.append(domain)
-        return tuple(likeness)
-
-    def _residents(self, node: str) -> tuple[object, ...]:
-        """Return what tells nodes apart by the board's pods on them."""
-        if not self._occupied[node]:
-            return ()
-        return tuple(
-            (template, len(pods) - self._evicted[at], self._landed[at])
-            for template in range(len(self.pieces))
-            if (pods := self._movable.get(at := Step(template, node), ())) or self._landed[at]
+        tallies = self.tallies
+        return sum(
+            max((tallies[index].fewest_moves() for index in component if tallies[index].cure), default=0)
+            for component in self.components
         )
 
+    def potential(self) -> tuple[float, float, int]:
+        """Return how far from cured: the lower bound, the sum of the groups' closed forms, the total excess."""
+        forms = sum(tally.fewest_moves() for tally in self.tallies if tally.cure)
+        return self.lower_bound(), forms, self.excess()
 
-def _add(counter: Counter[_T], key: _T, by: int) -> None:
-    counter[key] += by
-    if not counter[key]:
-        del counter[key]
+    # Who may go
+
+    def spots(self, *, overfull: bool) -> Iterator[Spot]:
+        """Yield where pods may be evicted, one of the spots that are alike.
+
+        Args:
+            overfull: whether only from domains that are too full in some group to be cured: nearly always that is
+                enough, since any other eviction helps only if its replacement can go nowhere but to the minimum.
+        """
+        violated = [tally if tally.cure and tally.excess() else None for tally in self.tallies]
+        seen: set[tuple[object, ...]] = set()
+        for spot, pods in self._movable.items():
+            if self._evicted[spot] == len(pods):
+                continue
+            piece, slot = spot
+            counting = [tally for index in self.pieces[piece].counted_by if (tally := violated[index]) is not None]
+            if overfull:
+                if not any(tally.overfull(tally.domain_of[slot]) for tally in counting):
+                    continue
+            elif not counting:
+                continue
+            kind = (piece, *self.kind(slot))
+            if kind not in seen:
+                seen.add(kind)
+                yield spot
+
+    def left(self, spot: Spot) -> int:
+        """Return how many pods of a spot may still be evicted."""
+        return len(self._movable.get(spot, ())) - self._evicted[spot]
+
+    def victim(self, spot: Spot, after: int = 0) -> Pod:
+        """Return the pod that is evicted next from a spot, or after so many others."""
+        return self._movable[spot][self._evicted[spot] + after]
+
+    def movable_spots(self) -> Iterator[Spot]:
+        """Yield every spot with a pod that may still be evicted."""
+        return (spot for spot, pods in self._movable.items() if self._evicted[spot] < len(pods))
+
+    # What tells nodes apart
+
+    def kind(self, slot: int) -> tuple[object, ...]:
+        """Return what tells a node from others: nodes of one kind are as good as each other.
+
+        For the groups that is the domain, or the domain's count where it is the node alone. Where it has to be exact,
+        the board's pods on the node count too, whom it lets on, and its room up to what all that may move request.
+        """
+        kind: list[object] = []
+        for tally in self.tallies:
+            domain = tally.domain_of[slot]
+            kind.append(tally.count(domain) if tally.single and domain is not None else domain)
+        if self.fine:
+            for number, piece in enumerate(self.pieces):
+                spot = Spot(number, slot)
+                kind.append((self.left(spot), self._landed[spot], piece.replacement.settled >> slot & 1))
+            free = self.placement.view.free
+            kind.extend([min(free.of(name).free[slot], most) for name, most in self._needs.items()])
+        return tuple(kind)
+
+    # Moves
+
+    def mark(self) -> Mark:
+        """Return the position, to `revert` to."""
+        return Mark(len(self._history), self.placement.view.mark(), self._leaving)
+
+    def evict(self, spot: Spot) -> Pod:
+        """Let the next pod of a spot begin to terminate, and return it."""
+        pod = self.victim(spot)
+        self.touched |= 1 << spot.slot
+        self.placement.view.evict(pod)
+        self._leaving = (*self._leaving, pod)
+        self._evicted[spot] += 1
+        self.count(spot, -1)
+        self._history.append((spot, -1))
+        return pod
+
+    def settle(self) -> None:
+        """Let all pods that are terminating be gone."""
+        for pod in self._leaving:
+            self.placement.view.remove(pod)
+        self._leaving = ()
+
+    def place(self, spot: Spot) -> None:
+        """Place a replacement of a piece on a node."""
+        piece, slot = spot
+        self.touched |= 1 << slot
+        self.placement.view.place(self.pieces[piece].sample, self.placement.table.names[slot])
+        self._landed[spot] += 1
+        self.occupied |= 1 << slot
+        self.count(spot, 1)
+        self._history.append((spot, 1))
+
+    def revert(self, mark: Mark) -> None:
+        """Take back every move since a mark, the last one first."""
+        self.placement.view.revert(mark.view)
+        self._leaving = mark.leaving
+        while len(self._history) > mark.moves:
+            spot, by = self._history.pop()
+            counter = self._evicted if by < 0 else self._landed
+            counter[spot] -= 1
+            if not counter[spot]:
+                del counter[spot]
+            self.count(spot, -by)
+
+    def count(self, spot: Spot, by: int) -> None:
+        """Count a pod more or less, in the tallies alone."""
+        piece, slot = spot
+        for index in self.pieces[piece].counted_by:
+            tally = self.tallies[index]
+            if (domain := tally.domain_of[slot]) is not None:
+                tally.change(domain, by)
+
+
+def _needs_of(movable: Iterable[Pod]) -> dict[str, int]:
+    """Return what all pods that may be evicted request together."""
+    needs: Counter[str] = Counter()
+    for pod in movable:
+        needs.update(pod.spec.requests)
+        needs[POD_SLOTS] += 1
+    return {name: amount for name, amount in sorted(needs.items()) if amount}

@@ -4,43 +4,55 @@ With counts c over the eligible domains and s = maxSkew, a final state is within
 some `lo` and `lo + s` pods. Reaching it takes at least as many moves as there are pods above, and as many as there
 are places below; the larger of the two suffices, since every pod taken from above can fill a place below and the rest
 fits between. So the fewest moves are the least of that over `lo`. It is a lower bound for any plan that cures the
-group among others, because one eviction takes one pod from one domain.
+group among others, because one eviction takes one pod from one domain and brings one into another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import lru_cache
 from math import inf
+from typing import NamedTuple, TypeAlias
+
+Histogram: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs of a count and how many eligible domains hold that many matching pods, domains with 0 included; sorted."""
 
 
-def fewest_moves(
-    histogram: Iterable[tuple[int, int]], max_skew: int, *, least: int | None = None, most: int | None = None
-) -> float:
+class Bounds(NamedTuple):
+    """What keeps a group's counts from being just any."""
+
+    least: int = 0
+    """No domain can be brought below this count, whichever it is: the most immovable pods that one domain holds."""
+    most: int | None = None
+    """The global minimum cannot rise above this: the fewest pods of a domain that takes no more, or 0 where there are
+    fewer domains than minDomains."""
+    incoming: int = 0
+    """How many pods that are in no domain may come into one."""
+    leaving: bool = False
+    """Whether pods may go where there is no domain."""
+
+
+@lru_cache(maxsize=65536)
+def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
     """Return the fewest evictions after which the skew is within maxSkew, or infinity where none suffice.
 
     Args:
-        histogram: pairs of a count and how many eligible domains hold that many matching pods, domains with 0 included.
+        histogram: the group's counts.
         max_skew: the constraint's maxSkew.
-        least: no domain can be brought below this count: the most immovable pods that one domain holds.
-        most: the global minimum cannot rise above this: the fewest pods of a domain that takes no more, or 0 where
-        there
-            are fewer domains than minDomains.
+        bounds: what the counts can't become.
     """
-    levels = [(count, domains) for count, domains in histogram if domains]
-    pods = sum(count * domains for count, domains in levels)
-    domains_in_all = sum(domains for _, domains in levels)
+    domains_in_all = sum(domains for _, domains in histogram)
     if not domains_in_all:
         return 0
-    highest = pods // domains_in_all
-    if most is not None:
-        highest = min(highest, most)
-    lowest = max(0, (least or 0) - max_skew)
+    pods = sum(count * domains for count, domains in histogram)
+    highest = (pods + bounds.incoming) // domains_in_all
+    if bounds.most is not None:
+        highest = min(highest, bounds.most)
     fewest: float = inf
-    for lo in range(lowest, highest + 1):
+    for lo in range(max(0, bounds.least - max_skew), highest + 1):
         hi = lo + max_skew
-        above = sum((count - hi) * domains for count, domains in levels if count > hi)
-        below = sum((lo - count) * domains for count, domains in levels if count < lo)
-        room = sum((hi - count) * domains for count, domains in levels if count < hi)
-        if above <= room:
+        above = sum((count - hi) * domains for count, domains in histogram if count > hi)
+        below = sum((lo - count) * domains for count, domains in histogram if count < lo)
+        room = sum((hi - count) * domains for count, domains in histogram if count < hi)
+        if above <= room or bounds.leaving:
             fewest = min(fewest, max(above, below))
     return fewest

@@ -1,43 +1,60 @@
-"""Where the replacement of an evicted pod may be placed, as planning asks for it."""
+"""Where the replacement of an evicted pod may be placed: the scheduler's rules, as planning asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+import msgspec
 
 from respread.cluster.pod import Pod
+from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.node_sets import NodeSet, members
+from respread.scheduling.node_table import NodeTable
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.prepared_pod import PreparedPod
 
 
-class Placement(Protocol):
-    """The cluster under change, seen through every scheduling rule but PodTopologySpread.
+class Placement:
+    """The cluster under change, and what the scheduler would say of it."""
 
-    Moves are made and taken back in the order of a stack.
+    __slots__ = ("_predictor",)
+
+    def __init__(self, predictor: Predictor) -> None:
+        """Ask a predictor; plans change its view, and take their changes back."""
+        self._predictor = predictor
+
+    @property
+    def view(self) -> ClusterView:
+        """The cluster as it is, with the steps that were tried on it."""
+        return self._predictor.view
+
+    @property
+    def table(self) -> NodeTable:
+        """The nodes in their slots."""
+        return self._predictor.view.table
+
+    def prepare(self, pod: Pod) -> PreparedPod:
+        """Return what answers for the replacement of a pod, whatever the view shows."""
+        return self._predictor.prepare(replacement_of(pod))
+
+    def names(self, nodes: NodeSet) -> list[str]:
+        """Return the names of nodes."""
+        return members(nodes, self.table.names)
+
+
+def replacement_of(pod: Pod) -> Pod:
+    """Return the pod that its controller creates in a pod's place.
+
+    A StatefulSet gives it the name of the old one, and so the same claims; from all others it has a name that nobody
+    knows yet.
     """
+    name = pod.name if is_replaced_when_gone(pod) else ""
+    return msgspec.structs.replace(
+        pod, name=name, uid="", node_name="", nominated_node_name="", phase="Pending", ready=False, held_requests=None
+    )
 
-    def open_nodes(self, pod: Pod) -> Collection[str]:
-        """Return the nodes that a replacement of the pod fits, the pod itself still holding what it holds."""
-        ...
 
-    def is_open(self, pod: Pod, node: str) -> bool:
-        """Whether a replacement of the pod fits a node now."""
-        ...
+def is_replaced_when_gone(pod: Pod) -> bool:
+    """Whether the controller creates the replacement only when the pod is gone, rather than as it begins to terminate.
 
-    def depends_on_pods(self, pod: Pod) -> bool:
-        """Whether other pods' moves can open or close nodes for this one otherwise than by what they take of a node."""
-        ...
-
-    def fits_beside(self, pod: Pod, node: str, others: Sequence[Pod]) -> bool:
-        """Whether a replacement of the pod fits a node even after replacements of all the others were placed there."""
-        ...
-
-    def move(self, pod: Pod, node: str) -> None:
-        """Evict a pod, place its replacement on a node, and let the evicted pod be gone."""
-        ...
-
-    def undo(self) -> None:
-        """Take the last move back."""
-        ...
-
-    def reserve(self, pod: Pod, node: str) -> None:
-        """Place a replacement of the pod on a node for good, the pod itself staying."""
-        ...
+    A StatefulSet does, because of the name.
+    """
+    return pod.controller is not None and pod.controller.kind == "StatefulSet"

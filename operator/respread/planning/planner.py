@@ -1,12 +1,11 @@
 """From a snapshot and policies to a plan: one component of spread groups after the other, on one view of the cluster.
 
-The groups that share pods are solved together (`board`, `search`); what the moves of one component take of the nodes is
-there for the next to see.
+The groups that share pods are solved together (`board`, `safety`, `search`); what the moves of one component take of
+the nodes is there for the next to see.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
@@ -21,20 +20,21 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import workload_of
 from respread.planning.blocked import why_blocked
-from respread.planning.board import Board, Piece, Step
-from respread.planning.budgets import BudgetLedger
+from respread.planning.board import Board
+from respread.planning.budgets import BudgetHoldsError, BudgetLedger
 from respread.planning.components import components_of
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.policies import PolicyIndex
 from respread.planning.protection import Protection, victim_order
-from respread.planning.search import Choice, best_way
+from respread.planning.search import Choice, Rules, best_way
+from respread.planning.setting_up import set_up
 from respread.planning.tally import Tally
-from respread.planning.wave import Wave
-from respread.spread.group import GroupKey, SpreadGroup, Template
-from respread.spread.index import Spread, group_keys_of
-
+from respread.planning.wave import Member, Wave
+from respread.scheduling.node_sets import NodeSet, slots_of
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import Spread
 
 OnHold: TypeAlias = Callable[[GroupKey, str], Held | None]
 """Given a violated group and the name of the policy that selects it, why it is left alone for now, such as that it
@@ -57,10 +57,10 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     budgets: BudgetLedger
     now: datetime
     on_hold: OnHold = never_on_hold
-    wave_size: int = 10
-    """How many moves to make at once at the most."""
-    search_limit: int = 2_000
-    """How many positions to look at for one component before the best way found so far is taken."""
+    wave_sizes: dict[str, int] = {}
+    """By policy name, for how many moves there is room in the first turn."""
+    search_limit: int = 20_000
+    """How many steps to assess for one component before the best way found so far is taken."""
 
 
 def plan(given: PlanInput) -> Plan:
@@ -135,7 +135,7 @@ class _Planner:
     def __init__(self, given: PlanInput, selected: Mapping[GroupKey, str]) -> None:
         self._given = given
         self._selected = selected
-        self._wave = Wave(given.placement, given.wave_size)
+        self._wave = Wave(given.placement, given.wave_sizes)
 
     def solve(self, number: int, component: Sequence[SpreadGroup]) -> _Solved:
         cure = {group.key for group in component if group.violated and group.key in self._selected}
@@ -148,56 +148,76 @@ class _Planner:
     def _solve(
         self, number: int, component: Sequence[SpreadGroup], cure: frozenset[GroupKey], pods: Sequence[Pod]
     ) -> _Solved:
-        victims, protected = self._victims(component, cure, pods)
-        pieces = _pieces(component, pods)
-        placement = self._given.placement
-        open_nodes = tuple(frozenset(placement.open_nodes(piece.sample)) for piece in pieces)
-        reachable = frozenset(node for nodes in open_nodes for node in nodes)
-        tallies = tuple(_tally(group, victims, reachable, cure=group.key in cure) for group in component)
-        board = Board(tallies, pieces, _movable(pieces, victims), _occupied(pods), open_nodes, placement)
+        victims, protected = self._victims(pods)
+        board = set_up([component], pods, victims, cure, self._given.placement)
         lower_bound = board.lower_bound()
-        way = best_way(board, victim_order, self._given.search_limit)
+        way = best_way(board, Rules(victim_order, self._may_go_together, self._given.search_limit))
         first_turn = 0
         moves: list[Move] = []
-        for choice in way.choices:
-            if not moves and not self._wave.join(choice.victim, choice.assessment.nodes()):
+        start = board.mark()
+        for index, choice in enumerate(way.choices):
+            if not moves and not self._join_wave(board, choice):
                 first_turn = 1
-            moves.append(self._move(number, first_turn + len(moves), board, choice))
-            board.move(choice.step, choice.landing.node)
-        stuck = [tally for tally in tallies if tally.cure and tally.excess()]
+            moves.extend(self._moves(number, first_turn + index, board, choice))
+            for spot in choice.step:
+                board.evict(spot)
+            for spot in choice.outcome.placed:
+                board.place(spot)
+            board.settle()
+        stuck = [tally for tally in board.tallies if tally.cure and tally.excess()]
         blocked = tuple(
             self._blocked(tally.group.key, why_blocked(tally, board, protected, proven=way.proven)) for tally in stuck
         )
-        counts_after = {tally.group.key: tally.counts for tally in tallies} if moves else {}
-        for _ in moves:
-            board.undo()
+        counts_after = {tally.group.key: tally.counts for tally in board.tallies} if moves else {}
+        board.revert(start)
+        names = self._given.placement.table.names
         for choice in way.choices:
-            placement.reserve(choice.victim, choice.landing.node)
+            for spot in choice.outcome.placed:
+                self._given.placement.view.place(board.pieces[spot.piece].sample, names[spot.slot])
         known = len(moves) if way.proven else 0 if stuck else int(lower_bound)
         return _Solved(moves=tuple(moves), blocked=blocked, counts_after=counts_after, lower_bound=known)
 
-    def _move(self, component: int, turn: int, board: Board, choice: Choice) -> Move:
-        """Describe a choice as a move; the board is as it is just before."""
-        step, pod, assessment, _ = choice
-        helped = [
-            tally
-            for tally in (board.tallies[index] for index in board.pieces[step.template].counted_by)
-            if tally.cure and tally.overfull(tally.domain_of.get(step.node))
+    def _join_wave(self, board: Board, choice: Choice) -> bool:
+        pods = choice.victims
+        pieces = [spot.piece for spot in choice.step]
+        policy = _policy_of(self._given, pods[0].namespace, pods[0].labels)
+        members = [
+            Member(pod, board.pieces[piece].replacement, choice.assessment.nodes(piece))
+            for pod, piece in zip(pods, pieces, strict=True)
         ]
-        landing_nodes = assessment.nodes()
-        policy = _policy_of(self._given, pod.namespace, pod.labels)
-        return Move(
-            pod=pod,
-            policy=policy.name if policy is not None else "",
-            workload=workload_of(pod),
-            turn=turn,
-            component=component,
-            groups=tuple(tally.group.key for tally in helped),
-            from_domains=tuple(tally.domain_of[step.node] for tally in helped),
-            to_domains=tuple(_domains(tally, landing_nodes) for tally in helped),
-            nodes=len(landing_nodes),
-            certain=assessment.certain,
-        )
+        return policy is not None and self._wave.join(policy.name, members)
+
+    def _moves(self, component: int, turn: int, board: Board, choice: Choice) -> Iterable[Move]:
+        """Describe a choice as moves; the board is as it is just before."""
+        helped = [
+            index
+            for index, tally in enumerate(board.tallies)
+            if tally.cure
+            and tally.excess()
+            and any(index in board.pieces[spot.piece].counted_by for spot in choice.step)
+        ]
+        for spot, pod in zip(choice.step, choice.victims, strict=True):
+            landing_nodes = choice.assessment.nodes(spot.piece)
+            policy = _policy_of(self._given, pod.namespace, pod.labels)
+            tallies = [
+                tally
+                for tally in (board.tallies[index] for index in helped if index in board.pieces[spot.piece].counted_by)
+                if tally.domain_of[spot.slot] is not None
+            ]
+            overfull = [tally for tally in tallies if tally.overfull(tally.domain_of[spot.slot])]
+            tallies = overfull or tallies
+            yield Move(
+                pod=pod,
+                policy=policy.name if policy is not None else "",
+                workload=workload_of(pod),
+                turn=turn,
+                component=component,
+                groups=tuple(tally.group.key for tally in tallies),
+                from_domains=tuple(tally.domain_of[spot.slot] or "" for tally in tallies),
+                to_domains=tuple(_domains(tally, landing_nodes) for tally in tallies),
+                nodes=landing_nodes.bit_count(),
+                certain=choice.assessment.certain,
+            )
 
     def _pods_of(self, component: Sequence[SpreadGroup]) -> list[Pod]:
         """Return the unfinished pods that a group of the component counts, or that carry one of its constraints."""
@@ -210,15 +230,12 @@ class _Planner:
         reasons = (self._given.on_hold(key, self._selected[key]) for key in sorted(cure, key=str))
         return next((held for held in reasons if held is not None), None)
 
-    def _victims(
-        self, component: Sequence[SpreadGroup], cure: frozenset[GroupKey], pods: Sequence[Pod]
-    ) -> tuple[list[Pod], list[tuple[Pod, Held]]]:
-        """Sort the pods that the groups to be cured count into those that may be evicted and why the others may not."""
-        counting = {labels for group in component if group.key in cure for labels in group.matched}
+    def _victims(self, pods: Sequence[Pod]) -> tuple[list[Pod], list[tuple[Pod, Held]]]:
+        """Sort pods into those that may be evicted and why the others may not."""
         victims: list[Pod] = []
         protected: list[tuple[Pod, Held]] = []
         for pod in pods:
-            if pod.labels not in counting or not pod.node_name:
+            if not pod.node_name:
                 continue
             held = self._held(pod)
             if held is None:
@@ -240,6 +257,16 @@ class _Planner:
         verdict = self._given.budgets.verdict(pod)
         return verdict if isinstance(verdict, Held) else None
 
+    def _may_go_together(self, pods: Sequence[Pod]) -> bool:
+        """Whether the budgets allow the eviction of all these pods at once."""
+        budgets = self._given.budgets.fork()
+        try:
+            for pod in pods:
+                budgets.take(pod)
+        except BudgetHoldsError:
+            return False
+        return True
+
     def _blocked(self, key: GroupKey, held: Held) -> BlockedGroup:
         return BlockedGroup(group=key, policy=self._selected[key], reason=held.reason, message=held.message)
 
@@ -259,49 +286,8 @@ def _in_motion(pods: Sequence[Pod]) -> Held | None:
     )
 
 
-def _pieces(component: Sequence[SpreadGroup], pods: Sequence[Pod]) -> tuple[Piece, ...]:
-    at = {group.key: index for index, group in enumerate(component)}
-    samples = {(pod.labels, id(pod.spec)): pod for pod in pods}
-    matched = [frozenset(group.matched) for group in component]
-    pieces = []
-    for pod in samples.values():
-        own = group_keys_of(pod)
-        pieces.append(
-            Piece(
-                template=Template(pod.labels, pod.spec),
-                sample=pod,
-                counted_by=tuple(index for index, labels in enumerate(matched) if pod.labels in labels),
-                hard=tuple(at[key] for key in own if key.when_unsatisfiable == "DoNotSchedule"),
-                soft=tuple(at[key] for key in own if key.when_unsatisfiable == "ScheduleAnyway"),
-            )
-        )
-    return tuple(pieces)
-
-
-def _tally(group: SpreadGroup, victims: Sequence[Pod], reachable: frozenset[str], *, cure: bool) -> Tally:
-    """Make a group's tally, with what its pods that stay and the domains that take no replacement mean for it."""
-    if not cure:
-        return Tally(group, cure=False)
-    matched = frozenset(group.matched)
-    staying = Counter(group.counts)
-    for pod in victims:
-        if pod.labels in matched and (domain := group.domains.of_node.get(pod.node_name)) is not None:
-            staying[domain] -= 1
-    closed = [group.count(domain) for domain, nodes in group.domains.nodes.items() if reachable.isdisjoint(nodes)]
-    return Tally(group, cure=True, least=max(staying.values(), default=0), most=min(closed, default=None))
-
-
-def _movable(pieces: Sequence[Piece], victims: Iterable[Pod]) -> dict[Step, list[Pod]]:
-    numbers = {(piece.template.labels, id(piece.template.spec)): number for number, piece in enumerate(pieces)}
-    movable: dict[Step, list[Pod]] = {}
-    for pod in sorted(victims, key=victim_order):
-        movable.setdefault(Step(numbers[pod.labels, id(pod.spec)], pod.node_name), []).append(pod)
-    return movable
-
-
-def _occupied(pods: Iterable[Pod]) -> set[str]:
-    return {pod.node_name for pod in pods if pod.node_name}
-
-
-def _domains(tally: Tally, nodes: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({domain for node in nodes if (domain := tally.domain_of.get(node)) is not None}))
+def _domains(tally: Tally, nodes: NodeSet) -> tuple[str, ...]:
+    of_slot = tally.domain_of
+    if not tally.single:
+        return tuple(sorted(domain for domain, members in tally.domains.nodes.items() if members & nodes))
+    return tuple(sorted(domain for slot in slots_of(nodes) if (domain := of_slot[slot]) is not None))

@@ -2,12 +2,53 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from math import inf
 
-from respread.cluster.meta import Labels
-from respread.planning.closed_form import fewest_moves
+import msgspec
+
+from respread.planning.closed_form import Bounds, Histogram, fewest_moves
+from respread.scheduling.node_sets import NodeSet
+from respread.scheduling.node_table import NodeTable
+from respread.spread.domains import Domains
 from respread.spread.group import SpreadGroup
+
+_NO_BOUNDS = Bounds()
+
+
+class DomainMap(msgspec.Struct, frozen=True):
+    """A group's eligible domains by the slots of nodes."""
+
+    of_slot: Sequence[str | None]
+    """None for nodes that don't count."""
+    nodes: dict[str, NodeSet]
+    """By domain; empty where every domain is a single node."""
+    single: bool
+    """Whether every domain is a single node."""
+    eligible: NodeSet
+    size: int
+    """How many domains there are."""
+
+
+def domain_map(table: NodeTable, group: SpreadGroup) -> DomainMap:
+    """Return a group's domains by slots; groups of equal eligibility share one."""
+    key = ("spread domains", group.key.eligibility, group.key.topology_key)
+    return table.derived(key, lambda: _domain_map(table, group.domains))
+
+
+def _domain_map(table: NodeTable, domains: Domains) -> DomainMap:
+    of_slot: list[str | None] = [domains.of_node.get(name) if name else None for name in table.names]
+    single = len(domains.of_node) == len(domains.nodes)
+    eligible = 0
+    nodes: dict[str, NodeSet] = {}
+    for domain, names in domains.nodes.items():
+        together = 0
+        for name in names:
+            together |= 1 << table.slot_of[name]
+        eligible |= together
+        if not single:
+            nodes[domain] = together
+    return DomainMap(of_slot, nodes, single, eligible, len(domains.nodes))
 
 
 class Tally:
@@ -17,43 +58,62 @@ class Tally:
     there are few distinct numbers even where there are thousands of domains.
     """
 
-    __slots__ = ("_counts", "_histogram", "cure", "domain_of", "group", "least", "matched", "most", "single")
+    __slots__ = (
+        "_bounds",
+        "_counts",
+        "_excess",
+        "_fewest",
+        "_forced_zero",
+        "_histogram",
+        "_minimum",
+        "cure",
+        "domain_of",
+        "domains",
+        "group",
+        "max_skew",
+        "single",
+        "soft",
+    )
 
-    def __init__(self, group: SpreadGroup, *, cure: bool, least: int = 0, most: int | None = None) -> None:
+    def __init__(self, group: SpreadGroup, domains: DomainMap, *, cure: bool, bounds: Bounds = _NO_BOUNDS) -> None:
         """Start from the counts as they are.
 
         Args:
             group: the group.
+            domains: its domains.
             cure: whether the plan is to bring it within maxSkew; if not, it must only not get worse.
-            least: the most immovable pods that one domain holds.
-            most: the fewest pods of a domain that takes no replacement; None if every domain does.
+            bounds: what its counts can't become.
         """
         self.group = group
+        self.domains = domains
         self.cure = cure
-        self.domain_of = group.domains.of_node
-        self.matched: frozenset[Labels] = frozenset(group.matched)
-        self.single = len(group.domains.of_node) == len(group.domains.nodes)
+        self.domain_of = domains.of_slot
+        """By slot."""
+        self.single = domains.single
         """Whether every domain is a single node."""
-        self.least = least
-        self.most = 0 if len(group.domains.nodes) < group.key.min_domains else most
-        self._counts = dict(group.counts)
-        self._histogram = Counter(group.counts.values())
-        self._histogram[0] += len(group.domains.nodes) - len(group.counts)
-
-    @property
-    def max_skew(self) -> int:
-        """The constraint's maxSkew."""
-        return self.group.key.max_skew
-
-    @property
-    def soft(self) -> bool:
+        self.max_skew = group.key.max_skew
+        self.soft = group.key.when_unsatisfiable == "ScheduleAnyway"
         """Whether the scheduler only prefers to keep the constraint."""
-        return self.group.key.when_unsatisfiable == "ScheduleAnyway"
+        self._forced_zero = domains.size < group.key.min_domains
+        self._bounds = bounds._replace(most=0) if self._forced_zero else bounds
+        self._counts = dict(group.counts)
+        histogram: dict[int, int] = {0: domains.size - len(group.counts)}
+        for count in group.counts.values():
+            histogram[count] = histogram.get(count, 0) + 1
+        self._histogram = histogram
+        self._minimum: int | None = None
+        self._excess: int | None = None
+        self._fewest: float | None = None
 
     @property
     def counts(self) -> dict[str, int]:
         """The matching pods of each domain, those without any left out."""
         return {domain: count for domain, count in self._counts.items() if count}
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the counts can't become."""
+        return self._bounds
 
     def count(self, domain: str) -> int:
         """Return the matching pods of a domain."""
@@ -61,33 +121,37 @@ class Tally:
 
     def minimum(self) -> int:
         """Return the global minimum as the scheduler uses it."""
-        if len(self.group.domains.nodes) < self.group.key.min_domains:
-            return 0
-        return min((count for count, domains in self._histogram.items() if domains), default=0)
+        if self._minimum is None:
+            least = min((count for count, domains in self._histogram.items() if domains), default=0)
+            self._minimum = 0 if self._forced_zero else least
+        return self._minimum
 
     def excess(self) -> int:
         """Return how many pods are above the minimum plus maxSkew, summed over the domains."""
-        limit = self.minimum() + self.max_skew
-        return sum((count - limit) * domains for count, domains in self._histogram.items() if count > limit)
+        if self._excess is None:
+            limit = self.minimum() + self.max_skew
+            self._excess = sum((count - limit) * domains for count, domains in self._histogram.items() if count > limit)
+        return self._excess
 
     def fewest_moves(self) -> float:
         """Return the fewest moves that cure this group alone, or infinity."""
-        return fewest_moves(self._histogram.items(), self.max_skew, least=self.least, most=self.most)
+        if self._fewest is None:
+            histogram: Histogram = tuple(sorted(pair for pair in self._histogram.items() if pair[1]))
+            self._fewest = fewest_moves(histogram, self.max_skew, self._bounds)
+        return self._fewest
 
     def overfull(self, domain: str | None) -> bool:
         """Whether the domain holds more than the minimum plus maxSkew; None is no domain."""
         return domain is not None and self.count(domain) > self.minimum() + self.max_skew
 
-    def admits(self, domain: str, *, self_match: bool) -> bool:
-        """Whether PodTopologySpread lets a pod into the domain: `count + selfMatch - minimum <= maxSkew`."""
-        return self.count(domain) + self_match - self.minimum() <= self.max_skew
-
     def change(self, domain: str, by: int) -> None:
         """Add to a domain's count."""
-        before = self._counts.get(domain, 0)
-        self._counts[domain] = before + by
-        self._histogram[before] -= 1
-        self._histogram[before + by] += 1
+        counts, histogram = self._counts, self._histogram
+        before = counts.get(domain, 0)
+        after = counts[domain] = before + by
+        histogram[before] -= 1
+        histogram[after] = histogram.get(after, 0) + 1
+        self._minimum = self._excess = self._fewest = None
 
     def curable(self) -> bool:
         """Whether some number of moves cures the group, as far as its own counts tell."""

@@ -1,76 +1,91 @@
 """Which moves may be made at the same time.
 
-A plan places each replacement on one node; the scheduler may pick another. So two moves go together only if each has a
-node that it fits whatever nodes the others' replacements take, with every evicted pod still holding what it holds.
+A plan places each replacement on one node; the scheduler may pick another. So moves go together only if each has a node
+that it fits whatever nodes the others' replacements take, with every evicted pod still holding what it holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
+from respread.scheduling.node_sets import NodeSet, slots_of
+from respread.scheduling.prepared_pod import PreparedPod
 
 
-class _Member:
-    __slots__ = ("nodes", "place", "pod")
+class Member(NamedTuple):
+    """One move of a wave."""
 
-    def __init__(self, pod: Pod, nodes: frozenset[str], place: str) -> None:
-        self.pod = pod
-        self.nodes = nodes
-        self.place = place
-        """A node that the replacement fits even if everyone else who may takes it."""
+    pod: Pod
+    replacement: PreparedPod
+    nodes: NodeSet
+    """All nodes that its replacement may land on."""
 
 
 class Wave:
     """Moves that are safe together, whichever of their nodes the scheduler picks for each."""
 
-    __slots__ = ("_claims", "_members", "_placement", "_size")
+    __slots__ = ("_members", "_most", "_of_policy", "_placement", "_places")
 
-    def __init__(self, placement: Placement, size: int) -> None:
-        """Start an empty wave of at most `size` moves."""
-        self._placement = placement
-        self._size = size
-        self._claims: dict[str, list[Pod]] = {}
-        """By node, the pods whose replacements may land there."""
-        self._members: list[_Member] = []
-
-    def join(self, pod: Pod, nodes: Iterable[str]) -> bool:
-        """Add a move if it is safe beside those in the wave, and return whether it was.
+    def __init__(self, placement: Placement, most: dict[str, int]) -> None:
+        """Start an empty wave.
 
         Args:
-            pod: the pod to be evicted.
-            nodes: all nodes that its replacement may land on.
+            placement: the cluster, with all pods that are to be evicted still there.
+            most: by policy, how many moves it has room for: more than its limits allow at once would be in vain.
         """
-        if len(self._members) >= self._size or (self._members and self._depends_on_others(pod)):
+        self._placement = placement
+        self._most = most
+        self._of_policy: Counter[str] = Counter()
+        self._members: list[Member] = []
+        self._places: dict[int, int] = {}
+        """By member, for those that may be left without a node: one that it fits even if all others take it who may."""
+
+    def join(self, policy: str, joining: Sequence[Member]) -> bool:
+        """Add the moves of a step if they are safe beside those in the wave, and return whether they were."""
+        if self._of_policy[policy] + len(joining) > self._most.get(policy, 0):
             return False
-        may_take = frozenset(nodes)
-        place = self._place_for(pod, may_take)
-        if place is None:
+        if self._members and any(member.replacement.depends_on_pods for member in (*joining, self._members[0])):
             return False
-        for node in may_take:
-            self._claims.setdefault(node, []).append(pod)
-        moved: list[tuple[_Member, str]] = []
-        for member in self._members:
-            if member.place in may_take:
-                other_place = self._place_for(member.pod, member.nodes)
-                if other_place is None:
-                    for node in may_take:
-                        self._claims[node].remove(pod)
-                    return False
-                moved.append((member, other_place))
-        for member, other_place in moved:
-            member.place = other_place
-        self._members.append(_Member(pod, may_take, place))
+        before = len(self._members)
+        self._members.extend(joining)
+        new_nodes = 0
+        for member in joining:
+            new_nodes |= member.nodes
+        found: dict[int, int] = {}
+        for number, member in enumerate(self._members):
+            if member.nodes.bit_count() >= len(self._members):
+                continue  # the others are too few to take them all
+            if number < before and (place := self._places.get(number)) is not None and not new_nodes >> place & 1:
+                continue
+            place = self._place_for(number)
+            if place is None:
+                del self._members[before:]
+                return False
+            found[number] = place
+        self._places.update(found)
+        self._of_policy[policy] += len(joining)
         return True
 
-    def _depends_on_others(self, pod: Pod) -> bool:
-        return self._placement.depends_on_pods(pod) or self._placement.depends_on_pods(self._members[0].pod)
-
-    def _place_for(self, pod: Pod, nodes: frozenset[str]) -> str | None:
-        """Return a node that the pod fits even if all others who may land there do; the least contested come first."""
-        for node in sorted(nodes, key=lambda node: (len(self._claims.get(node, ())), node)):
-            others = [each for each in self._claims.get(node, ()) if each is not pod]
-            if self._placement.fits_beside(pod, node, others):
-                return node
+    def _place_for(self, number: int) -> int | None:
+        """Return a node that a member fits even if all others who may land there do; the least contested come first."""
+        member = self._members[number]
+        others = [each for at, each in enumerate(self._members) if at != number and each.nodes & member.nodes]
+        contenders = {slot: [each.pod for each in others if each.nodes >> slot & 1] for slot in slots_of(member.nodes)}
+        for slot in sorted(contenders, key=lambda slot: (len(contenders[slot]), slot)):
+            if self._fits_beside(member, slot, contenders[slot]):
+                return slot
         return None
+
+    def _fits_beside(self, member: Member, slot: int, others: Sequence[Pod]) -> bool:
+        view = self._placement.view
+        mark = view.mark()
+        name = self._placement.table.names[slot]
+        for pod in others:
+            view.place(pod, name)
+        fits = member.replacement.admitted(spread=False) >> slot & 1
+        view.revert(mark)
+        return bool(fits)

@@ -1,0 +1,113 @@
+"""Where a replacement may land: the nodes that the scheduler finds feasible, those together that are alike.
+
+A cluster of thousands of nodes has a few dozen different landings: a node without any pod of the board is like every
+other such node of the same domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, inf, log
+from typing import Final, NamedTuple
+
+from respread.planning.board import Board, Piece
+from respread.planning.tally import Tally
+from respread.scheduling.node_sets import NodeSet, slots_of
+
+_HALF: Final = 0.5
+_MOST_LOOKED_AT: Final = 64
+"""As many feasible nodes are looked at one by one where a search has to be exact."""
+
+
+class Landing(NamedTuple):
+    """A node on which a replacement may land, standing for all that differ in nothing that matters."""
+
+    slot: int
+    nodes: NodeSet
+    """All that it stands for, itself included."""
+    likely: bool
+    """Whether the scheduler's score for soft constraints puts it among the best."""
+
+
+def feasible_nodes(board: Board, piece: int) -> NodeSet:
+    """Return the nodes that the scheduler finds feasible now for a piece's replacement: none if that is not known."""
+    replacement = board.pieces[piece].replacement
+    return 0 if replacement.unknown is not None else replacement.admitted()
+
+
+def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]:
+    """Sort the feasible nodes of a piece's replacement into those that are alike.
+
+    Args:
+        board: as it is when the scheduler decides.
+        piece: the piece.
+        nodes: all its feasible nodes.
+    """
+    alike: dict[tuple[object, ...], NodeSet] = {}
+    looked_at = nodes if board.fine and nodes.bit_count() <= _MOST_LOOKED_AT else nodes & board.occupied
+    for part in _by_domains(nodes & ~looked_at, board.tallies):
+        kind = board.kind(_lowest(part))
+        alike[kind] = alike.get(kind, 0) | part
+    for slot in slots_of(looked_at):
+        kind = board.kind(slot)
+        alike[kind] = alike.get(kind, 0) | 1 << slot
+    parts = list(alike.values())
+    return tuple(
+        Landing(_lowest(part), part, likely)
+        for part, likely in zip(parts, _likely(board, board.pieces[piece], nodes, parts), strict=True)
+    )
+
+
+def _by_domains(nodes: NodeSet, tallies: Sequence[Tally]) -> list[NodeSet]:
+    """Split nodes by the domains they are in, as far as those have several nodes."""
+    parts = [nodes] if nodes else []
+    for tally in tallies:
+        if tally.single:
+            eligible = tally.domains.eligible
+            parts = [part for each in parts for part in (each & eligible, each & ~eligible) if part]
+            continue
+        split: list[NodeSet] = []
+        for part in parts:
+            rest = part & tally.domains.eligible
+            if outside := part & ~rest:
+                split.append(outside)
+            while rest:
+                domain = tally.domain_of[_lowest(rest)]
+                together = rest & tally.domains.nodes[domain or ""]
+                split.append(together)
+                rest &= ~together
+        parts = split
+    return parts
+
+
+def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]) -> list[bool]:
+    """Return for each part of the feasible nodes whether PodTopologySpread gives it the most points."""
+    if not piece.soft:
+        if piece.template.spec.topology_spread_constraints:
+            return [True] * len(parts)
+        best = piece.replacement.best_nodes(nodes)  # by default constraints, which are no spread groups
+        return [bool(part & best) for part in parts]
+    scores = _soft_scores(board, piece, parts)
+    best_score = min(scores)
+    return [score <= best_score for score in scores]
+
+
+def _soft_scores(board: Board, piece: Piece, parts: Sequence[NodeSet]) -> list[float]:
+    """Return PodTopologySpread's raw score of each part's nodes, lower being better (`topology_spread_score`)."""
+    tallies = [board.tallies[index] for index in piece.soft]
+    slots = [_lowest(part) for part in parts]
+    ignored = [any(tally.domain_of[slot] is None for tally in tallies) for slot in slots]
+    scored = [at for at, without in enumerate(ignored) if not without]
+    scores = [0.0] * len(parts)
+    for tally in tallies:
+        domains = [tally.domain_of[slot] for slot in slots]
+        size = sum(parts[at].bit_count() for at in scored) if tally.single else len({domains[at] for at in scored})
+        weight = log(size + 2)
+        for at in scored:
+            scores[at] += tally.count(domains[at] or "") * weight + tally.max_skew - 1
+    return [inf if without else floor(score + _HALF) for without, score in zip(ignored, scores, strict=True)]
+
+
+def _lowest(nodes: NodeSet) -> int:
+    """Return the first slot of nodes of which there are some."""
+    return (nodes & -nodes).bit_length() - 1

@@ -1,0 +1,175 @@
+"""From spread groups and their pods to a board: which pods are alike, which may go, and what bounds the counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod
+from respread.planning.board import Board, Piece, Spot
+from respread.planning.closed_form import Bounds
+from respread.planning.placement import Placement, is_replaced_when_gone
+from respread.planning.protection import victim_order
+from respread.planning.tally import DomainMap, Tally, domain_map
+from respread.scheduling.node_sets import NodeSet
+from respread.scheduling.topology_spread import counts_as_pod
+from respread.spread.group import GroupKey, SpreadGroup, Template
+from respread.spread.index import group_keys_of
+
+
+def set_up(
+    components: Sequence[Sequence[SpreadGroup]],
+    pods: Iterable[Pod],
+    victims: Iterable[Pod],
+    cure: Collection[GroupKey],
+    placement: Placement,
+) -> Board:
+    """Return the board of some components, which mostly is one.
+
+    Args:
+        components: groups, those together that share pods.
+        pods: all that these groups count or whose constraints they are, each with a node.
+        victims: those of them that may be evicted.
+        cure: the groups that are to be cured.
+        placement: the cluster.
+    """
+    groups = [group for component in components for group in component]
+    pieces, piece_of = _pieces(groups, pods, placement)
+    movable: dict[Spot, list[Pod]] = {}
+    slot_of = placement.table.slot_of
+    for pod in sorted(victims, key=victim_order):
+        if (slot := slot_of.get(pod.node_name)) is not None:
+            movable.setdefault(Spot(piece_of[_identity(pod)], slot), []).append(pod)
+    occupied = 0
+    for pod in pods:
+        if (slot := slot_of.get(pod.node_name)) is not None:
+            occupied |= 1 << slot
+    return Board(
+        [
+            _tally(group, at, pieces, movable, pods, placement, cure=group.key in cure)
+            for at, group in enumerate(groups)
+        ],
+        pieces,
+        movable,
+        occupied,
+        placement,
+        _numbered(components),
+    )
+
+
+def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:
+    numbered = []
+    first = 0
+    for component in components:
+        numbered.append(range(first, first + len(component)))
+        first += len(component)
+    return numbered
+
+
+def _identity(pod: Pod) -> tuple[Labels, int, str]:
+    """Return what is equal for pods whose replacements are alike: of one template, with the same claims."""
+    own_claims = pod.spec.stateful_claims or pod.spec.ephemeral_volumes
+    return pod.labels, id(pod.spec), pod.name if own_claims and is_replaced_when_gone(pod) else ""
+
+
+def _pieces(
+    groups: Sequence[SpreadGroup], pods: Iterable[Pod], placement: Placement
+) -> tuple[list[Piece], dict[tuple[Labels, int, str], int]]:
+    at = {group.key: index for index, group in enumerate(groups)}
+    matched = [(group.key.namespace, frozenset(group.matched)) for group in groups]
+    samples: dict[tuple[Labels, int, str], Pod] = {}
+    for pod in pods:
+        samples.setdefault(_identity(pod), pod)
+    pieces = []
+    for pod in samples.values():
+        own = group_keys_of(pod)
+        pieces.append(
+            Piece(
+                template=Template(pod.labels, pod.spec),
+                sample=pod,
+                replacement=placement.prepare(pod),
+                when_gone=is_replaced_when_gone(pod),
+                counted_by=tuple(
+                    index
+                    for index, (namespace, labels) in enumerate(matched)
+                    if namespace == pod.namespace and pod.labels in labels
+                ),
+                hard=tuple(at[key] for key in own if key.when_unsatisfiable == "DoNotSchedule"),
+                soft=tuple(at[key] for key in own if key.when_unsatisfiable == "ScheduleAnyway"),
+            )
+        )
+    return pieces, {identity: number for number, identity in enumerate(samples)}
+
+
+def _tally(
+    group: SpreadGroup,
+    at: int,
+    pieces: Sequence[Piece],
+    movable: dict[Spot, list[Pod]],
+    pods: Iterable[Pod],
+    placement: Placement,
+    *,
+    cure: bool,
+) -> Tally:
+    """Make a group's tally, with what its pods that stay and the domains that take no replacement mean for it."""
+    domains = domain_map(placement.table, group)
+    if not cure:
+        return Tally(group, domains, cure=False)
+    counted = [piece for piece in pieces if at in piece.counted_by]
+    staying = Counter(group.counts)
+    reachable: NodeSet = 0
+    for (number, slot), victims in movable.items():
+        if at in pieces[number].counted_by and (domain := domains.of_slot[slot]) is not None:
+            staying[domain] -= len(victims)
+        reachable |= 1 << slot  # whoever is evicted leaves room
+    settled: NodeSet = 0
+    for piece in counted:
+        if piece.replacement.unknown is None:
+            reachable |= piece.replacement.admitted(spread=False)
+            settled |= piece.replacement.settled
+    bounds = Bounds(
+        least=max(staying.values(), default=0),
+        most=min(_closed(group, domains, reachable & settled), default=None),
+        incoming=_outside(group, domains, pods, placement),
+        leaving=any(_may_leave(piece, at, domains.eligible) for piece in counted if piece.replacement.unknown is None),
+    )
+    return Tally(group, domains, cure=True, bounds=bounds)
+
+
+def _closed(group: SpreadGroup, domains: DomainMap, reachable: NodeSet) -> Iterable[int]:
+    """Yield the counts of the domains without a reachable node."""
+    if domains.single:
+        closed = domains.eligible & ~reachable
+        if closed:
+            yield from (
+                group.count(domain)
+                for slot, domain in enumerate(domains.of_slot)
+                if domain is not None and closed >> slot & 1
+            )
+        return
+    for domain, nodes in domains.nodes.items():
+        if not nodes & reachable:
+            yield group.count(domain)
+
+
+def _outside(group: SpreadGroup, domains: DomainMap, pods: Iterable[Pod], placement: Placement) -> int:
+    """Return how many pods that the group's selector matches are in none of its domains."""
+    matched = frozenset(group.matched)
+    if domains.eligible == placement.table.every:
+        return 0
+    slot_of = placement.table.slot_of
+    return sum(
+        1
+        for pod in pods
+        if counts_as_pod(pod)
+        and pod.labels in matched
+        and pod.namespace == group.key.namespace
+        and (slot := slot_of.get(pod.node_name)) is not None
+        and domains.of_slot[slot] is None
+    )
+
+
+def _may_leave(piece: Piece, at: int, eligible: NodeSet) -> bool:
+    """Whether a replacement may land where there is no domain: not if it has the constraint itself."""
+    return at not in piece.hard and bool(piece.replacement.settled & ~eligible)
