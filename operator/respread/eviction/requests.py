@@ -67,6 +67,7 @@ class Requests:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
         timeout_seconds: float,
     ) -> Response:
         """Send one request and return what came back, whatever the status code.
@@ -77,19 +78,21 @@ class Requests:
             names: what to put into the template; it is quoted.
             query: parameters of the query.
             body: an object to send as JSON.
+            content_type: of the body; None: JSON, and for a PATCH a merge patch.
             timeout_seconds: for all of it, from the connection to the last byte of the answer.
 
         Raises:
             NoResponseError: no answer came, or not all of it.
         """
         client: Any = self._client  # its methods have no annotations
+        type_header = _CONTENT_TYPES.get(method, {}) if content_type is None else {"Content-Type": content_type}
         try:  # credentials are renewed in here: files are read, plugins run
             method_, url, headers, body_, _ = await client.param_serialize(
                 method,
                 path,
                 path_params=dict(names),
                 query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json", **_CONTENT_TYPES.get(method, {})},
+                header_params={"Accept": "application/json", **type_header},
                 body=None if body is None else dict(body),
                 auth_settings=["BearerToken"],
             )

@@ -187,12 +187,17 @@ def victim_order(pod: Pod) -> VictimOrder:
 
 
 def deletion_cost(pod: Pod) -> int:
-    """Return a pod's deletion cost, 0 where it has none or one that Kubernetes would not read.
+    """Return a pod's deletion cost, 0 where it has none or one that Kubernetes would not read."""
+    text = pod.annotations.get(POD_DELETION_COST)
+    return 0 if text is None else read_deletion_cost(text)
+
+
+def read_deletion_cost(text: str) -> int:
+    """Return a deletion cost as it stands in an annotation, 0 where Kubernetes would not read it.
 
     Mirrors `GetDeletionCostFromPodAnnotations`: a 32-bit integer without plus sign or leading zeros.
     """
-    text = pod.annotations.get(POD_DELETION_COST)
-    if text is None or _DELETION_COST.fullmatch(text) is None:
+    if _DELETION_COST.fullmatch(text) is None:
         return 0
     cost = int(text)
     return cost if -(1 << _DELETION_COST_BITS) <= cost < 1 << _DELETION_COST_BITS else 0
