@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from respread.scheduling.node_sets import NodeSet
 from respread.scheduling.verdict import Plugin, Rejection
@@ -26,15 +26,6 @@ class Filter(Protocol):
 
     def reject(self, slot: int) -> Rejection | None:
         """Return why the filter keeps the pod off the node in a slot, or None if it doesn't."""
-        ...
-
-
-@runtime_checkable
-class FallibleFilter(Filter, Protocol):
-    """A filter on some nodes of which the scheduler fails, instead of saying yes or no: it then gives the pod up."""
-
-    def failing(self) -> NodeSet:
-        """Return the nodes on which it fails."""
         ...
 
 

@@ -80,10 +80,13 @@ class InterPodAffinity:
                     f"the pod's anti-affinity keeps it from {term.topology_key} {domain}, which has pods that match "
                     f"{term.selector}",
                 )
-        for key, tally in self._repelling.terms():
-            if self._domains(tally, key).occupied_nodes() >> slot & 1:
-                domain = self._table.column(key).values[slot]
-                return Rejection(self.plugin, f"the anti-affinity of pods in {key} {domain} keeps the pod from it")
+        repelling = [
+            key for key, tally in self._repelling.terms() if self._domains(tally, key).occupied_nodes() >> slot & 1
+        ]
+        if repelling:
+            key = min(repelling)
+            domain = self._table.column(key).values[slot]
+            return Rejection(self.plugin, f"the anti-affinity of pods in {key} {domain} keeps the pod from it")
         return None
 
     def _domains(self, tally: Tally, key: str) -> DomainCounts:

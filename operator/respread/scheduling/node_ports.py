@@ -71,7 +71,7 @@ class NodePorts:
         if not taken:
             return None
         named = ", ".join(f"{each.host_ip}:{each.port}/{each.protocol}" for each in taken)
-        return Rejection(self.plugin, f"the host port{'s' * (len(taken) > 1)} {named} are in use by another pod")
+        return Rejection(self.plugin, f"other pods of the node use {named}")
 
 
 def prepare(used: UsedPorts, ports: tuple[HostPort, ...]) -> NodePorts | None:

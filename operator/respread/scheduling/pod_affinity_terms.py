@@ -50,13 +50,12 @@ def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
 class ExistingTerms:
     """The anti-affinity terms of all pods that have a node, and how many pods of each node carry each."""
 
-    __slots__ = ("_tallies", "_tallies_of", "choosing", "naming")
+    __slots__ = ("_tallies", "_tallies_of", "by_label")
 
     def __init__(self) -> None:
-        self.naming: dict[str, list[tuple[ExistingTerm, Tally]]] = {}
-        """By namespace, the terms that name it and choose none by selector, in the order in which they came."""
-        self.choosing: list[tuple[ExistingTerm, Tally]] = []
-        """The terms that choose namespaces by selector, in the order in which they came."""
+        self.by_label: dict[tuple[str | None, str, str], list[tuple[ExistingTerm, Tally]]] = {}
+        """By a namespace that the term names (None where it chooses some by selector) and a label that the pods it
+        speaks of have (two empty strings where none is known); in the order in which they came."""
         self._tallies: dict[ExistingTerm, Tally] = {}
         self._tallies_of: dict[tuple[int, str], tuple[object, tuple[Tally, ...]]] = {}
 
@@ -82,18 +81,17 @@ class ExistingTerms:
     def _tally(self, term: ExistingTerm) -> Tally:
         if (tally := self._tallies.get(term)) is None:
             tally = self._tallies[term] = Tally()
-            if term.namespace_selector.matches_nothing:
-                for namespace in term.namespaces:
-                    self.naming.setdefault(namespace, []).append((term, tally))
-            else:
-                self.choosing.append((term, tally))
+            label = next(iter(term.selector.required), ("", ""))
+            named = term.namespaces if term.namespace_selector.matches_nothing else (None,)
+            for namespace in named:
+                self.by_label.setdefault((namespace, *label), []).append((term, tally))
         return tally
 
 
 class Repelling:
     """The terms among them that want to keep one pod away."""
 
-    __slots__ = ("_existing", "_found", "_pod", "_seen_choosing", "_seen_naming")
+    __slots__ = ("_existing", "_found", "_pod", "_seen")
 
     def __init__(
         self, existing: ExistingTerms, namespace: str, namespace_labels: Mapping[str, str], labels: Labels
@@ -101,23 +99,19 @@ class Repelling:
         self._existing = existing
         self._pod = (namespace, namespace_labels, labels)
         self._found: list[tuple[str, Tally]] = []
-        self._seen_naming = 0
-        self._seen_choosing = 0
+        self._seen = {(where, *label): 0 for label in (*labels.items(), ("", "")) for where in (namespace, None)}
 
     def terms(self) -> list[tuple[str, Tally]]:
         """Return the topology key of each, and how many pods of each node carry it."""
-        naming = self._existing.naming.get(self._pod[0], [])
-        choosing = self._existing.choosing
-        if self._seen_naming < len(naming):
-            self._add(naming[self._seen_naming :])
-            self._seen_naming = len(naming)
-        if self._seen_choosing < len(choosing):
-            self._add(choosing[self._seen_choosing :])
-            self._seen_choosing = len(choosing)
+        by_label = self._existing.by_label
+        for at, seen in self._seen.items():
+            terms = by_label.get(at)
+            if terms is not None and seen < len(terms):
+                self._seen[at] = len(terms)
+                self._found.extend(
+                    (term.topology_key, tally) for term, tally in terms[seen:] if term.matches(*self._pod)
+                )
         return self._found
-
-    def _add(self, terms: Iterable[tuple[ExistingTerm, Tally]]) -> None:
-        self._found.extend((term.topology_key, tally) for term, tally in terms if term.matches(*self._pod))
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):

@@ -17,6 +17,9 @@ Namespaces: TypeAlias = frozenset[str] | None
 """Names of namespaces; None for all there are."""
 
 
+_TallyKey: TypeAlias = tuple[Namespaces, tuple[Selector, ...], bool]
+
+
 class _Bucket:
     """The pods of one namespace that have the same labels, by slot."""
 
@@ -52,13 +55,15 @@ class PodIndex:
     Only pods on nodes of the view are in it, and no finished ones.
     """
 
-    __slots__ = ("_buckets", "_by_label", "_by_namespace", "_tallies")
+    __slots__ = ("_buckets", "_by_label", "_by_namespace", "_tallies", "_tallies_by_label")
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, Labels], _Bucket] = {}
         self._by_namespace: dict[str, dict[_Bucket, None]] = {}
         self._by_label: dict[tuple[str, str, str], dict[_Bucket, None]] = {}
-        self._tallies: dict[tuple[Namespaces, tuple[Selector, ...], bool], Tally] = {}
+        self._tallies: dict[_TallyKey, Tally] = {}
+        self._tallies_by_label: dict[tuple[str | None, str, str], list[_TallyKey]] = {}
+        """By namespace (None for all) and a label that the pods must have, or two empty strings where none is known."""
 
     @property
     def tallies(self) -> int:
@@ -106,6 +111,9 @@ class PodIndex:
         at = (namespaces, selectors, living)
         if (tally := self._tallies.get(at)) is None:
             tally = self._tallies[at] = Tally()
+            label = next((pair for selector in selectors for pair in selector.required), ("", ""))
+            for namespace in (None,) if namespaces is None else namespaces:
+                self._tallies_by_label.setdefault((namespace, *label), []).append(at)
             counts = tally.counts
             for bucket in self._matching(namespaces, selectors):
                 bucket.watch(tally, living=living)
@@ -132,9 +140,12 @@ class PodIndex:
         self._by_namespace.setdefault(namespace, {})[bucket] = None
         for key, value in labels.items():
             self._by_label.setdefault((namespace, key, value), {})[bucket] = None
-        for (namespaces, selectors, living), tally in self._tallies.items():
-            if (namespaces is None or namespace in namespaces) and all(each.matches(labels) for each in selectors):
-                bucket.watch(tally, living=living)
+        for pair in (*labels.items(), ("", "")):
+            for where in (namespace, None):
+                for at in self._tallies_by_label.get((where, *pair), ()):
+                    _, selectors, living = at
+                    if all(selector.matches(labels) for selector in selectors):
+                        bucket.watch(self._tallies[at], living=living)
         return bucket
 
 

@@ -7,13 +7,15 @@ from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.scheduling.cluster_view import ClusterView
-from respread.scheduling.filters import FallibleFilter, Filter
+from respread.scheduling.filters import Filter
 from respread.scheduling.inter_pod_affinity import InterPodAffinity
 from respread.scheduling.node_sets import NodeSet, members, slots_of
+from respread.scheduling.node_volume_limits import NodeVolumeLimits
 from respread.scheduling.pod_topology_spread import HardConstraint, PodTopologySpread
 from respread.scheduling.topology_spread_constraints import ConstraintsInForce
 from respread.scheduling.topology_spread_score import SpreadScores, spread_scores
 from respread.scheduling.verdict import PLUGINS, Plugin, Rejection, Unknown
+from respread.scheduling.volume_binding import VolumeBinding
 
 _SETTLED: Final[frozenset[Plugin]] = frozenset(
     {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "VolumeZone"}
@@ -52,7 +54,7 @@ class PreparedPod:
         """Why it can't be said where the pod may go; None if it can."""
         self._filters = tuple(filters)
         self._constraints = constraints
-        self._fallible = [each for each in self._filters if isinstance(each, FallibleFilter)]
+        self._fallible = [each for each in self._filters if isinstance(each, (NodeVolumeLimits, VolumeBinding))]
         self._settled = view.table.every
         for each in self._filters:
             if each.plugin in _SETTLED:
@@ -133,7 +135,7 @@ class PreparedPod:
             return False
         nodes = self._view.table.every
         for each in self._filters:
-            if isinstance(each, FallibleFilter) and each.failing() & nodes:
+            if isinstance(each, (NodeVolumeLimits, VolumeBinding)) and each.failing() & nodes:
                 return True
             nodes = each.admit(nodes)
         return False

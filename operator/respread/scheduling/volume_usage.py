@@ -42,8 +42,8 @@ class VolumeUsage:
                 del self.claims[key]
 
     def pods(self, slot: int) -> Iterator[Pod]:
-        """Yield the pods of a node that have such volumes."""
-        yield from self._pods.get(slot, {}).values()
+        """Yield the pods of a node that have such volumes, by name."""
+        yield from sorted(self._pods.get(slot, {}).values(), key=lambda pod: pod.key)
 
     def slots(self) -> Iterator[int]:
         """Yield the slots of the nodes that have such pods."""
