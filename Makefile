@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup lock demo test check check-static crds format conformance properties bench bench-feasibility bench-ingest clean
+.PHONY: help setup lock demo test check check-static crds format conformance properties bench bench-feasibility bench-ingest soak clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -52,6 +52,9 @@ bench-feasibility: setup ## What it costs to know where pods may go, against the
 
 bench-ingest: setup ## What it costs to know 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
 	@$(BIN)/python -m bench.ingest $(ARGS)
+
+soak: setup ## Random faults for SECONDS (600), from a SEED; ends with 1 unless no pod was evicted, lost or held back too many.
+	@$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
 format: setup ## Format the code.
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -1,0 +1,152 @@
+"""Small worlds with skew in them, of which the fewest evictions are known without any planner.
+
+Nodes of two of three zones are tainted, and the constraints honor taints: so all pods go to the third. Once the taints
+are taken off, every Deployment stands at [n, 0, 0].
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import requests
+
+from respread.sandbox import ApiError, Sandbox
+from tests.faults.watcher import PodWatcher
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, is_ready, pods
+
+CLOSED = {"key": "faults.test/closed", "effect": "NoSchedule"}
+OPEN_ZONE = "zone-a"
+T = TypeVar("T")
+
+
+class Workload(NamedTuple):
+    """A Deployment of a round."""
+
+    namespace: str
+    name: str
+    replicas: int
+    max_skew: int
+
+    @property
+    def fewest_evictions(self) -> int:
+        """From [n, 0, 0] as many stay as the other two zones, with what is left, allow."""
+        stay = min(self.replicas, (self.replicas + 2 * self.max_skew) // 3)
+        return self.replicas - stay
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask the API server again until it is there."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return ask()
+        except (ApiError, OSError, requests.RequestException) as error:
+            refused = isinstance(error, ApiError) and error.status < 500 and error.status != 429
+            if refused or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
+    """Taint or untaint all nodes outside the open zone."""
+    for node in patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]:
+        if node["metadata"]["labels"][ZONE] != OPEN_ZONE:
+            body = {"spec": {"taints": [CLOSED] if closed else None}}
+            path = f"/api/v1/nodes/{node['metadata']['name']}"
+            patiently(lambda path=path, body=body: sandbox.api.request("PATCH", path, body))  # type: ignore[misc]
+
+
+def random_workloads(namespace: str, chance: random.Random) -> list[Workload]:
+    """Return a few workloads of different sizes."""
+    return [
+        Workload(namespace, f"web-{number}", chance.randint(3, 8), chance.choice((1, 1, 1, 2)))
+        for number in range(chance.randint(2, 4))
+    ]
+
+
+def create(sandbox: Sandbox, watcher: PodWatcher, workloads: Iterable[Workload], chance: random.Random) -> None:
+    """Make the workloads, each with a budget of one, all in the open zone; the watcher guards their budgets."""
+    namespaces = sorted({each.namespace for each in workloads})
+    for namespace in namespaces:
+        patiently(lambda namespace=namespace: sandbox.create_namespace(namespace))  # type: ignore[misc]
+    for each in workloads:
+        zone = constraint(ZONE, each.name, max_skew=each.max_skew, nodeTaintsPolicy="Honor")
+        host = constraint(HOSTNAME, each.name, when_unsatisfiable="ScheduleAnyway")
+        seconds = str(chance.choice((0, 0, 1, 2)))
+        manifest = deployment(
+            each.name,
+            replicas=each.replicas,
+            constraints=[zone, host],
+            annotations={"sandbox.respread.dev/ready-after-seconds": seconds},
+        )
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": each.name},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": each.name}}},
+        }
+        base = f"namespaces/{each.namespace}"
+        for path, body in (
+            (f"/apis/policy/v1/{base}/poddisruptionbudgets", budget),
+            (f"/apis/apps/v1/{base}/deployments", manifest),
+        ):
+            patiently(lambda path=path, body=body: sandbox.api.request("POST", path, body))  # type: ignore[misc]
+    for each in workloads:
+        wait_for(lambda each=each: lost(sandbox, each) == 0, f"{each} to be Ready")  # type: ignore[misc]
+        watcher.guard((each.namespace, each.name), each.replicas - 1)
+
+
+def remove(sandbox: Sandbox, watcher: PodWatcher, workloads: Iterable[Workload]) -> None:
+    """Delete the workloads' namespaces without waiting for it."""
+    for each in workloads:
+        watcher.release((each.namespace, each.name))
+    for namespace in {each.namespace for each in workloads}:
+        path = f"/api/v1/namespaces/{namespace}"
+        patiently(lambda path=path: sandbox.api.request("DELETE", path))  # type: ignore[misc]
+
+
+def lost(sandbox: Sandbox, workload: Workload) -> int:
+    """Return how many Ready pods a workload lacks."""
+    found = patiently(lambda: pods(sandbox, workload.namespace, workload.name))
+    return workload.replicas - sum(is_ready(pod) for pod in found)
+
+
+def unmet(sandbox: Sandbox, workload: Workload) -> bool:
+    """Whether a workload's zone constraint is violated."""
+    nodes = patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]
+    zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
+    counts = dict.fromkeys(zones.values(), 0)
+    for pod in patiently(lambda: pods(sandbox, workload.namespace, workload.name)):
+        if "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
+            counts[zones[pod["spec"]["nodeName"]]] += 1
+    return max(counts.values()) - min(counts.values()) > workload.max_skew
+
+
+def balanced(sandbox: Sandbox, workloads: Iterable[Workload]) -> bool:
+    """Whether every workload has all its pods Ready and its constraint met."""
+    return all(not lost(sandbox, each) and not unmet(sandbox, each) for each in workloads)
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s for {what}")
+        time.sleep(0.2)
+
+
+def enforce(sandbox: Sandbox, **spec: Any) -> None:
+    """Apply a policy that waits for nothing."""
+    hurried = {"mode": "Enforce", "priority": 1, "quietPeriod": "1ms", "victims": {"minAge": "0s"}}
+    policy = {
+        "apiVersion": "respread.dev/v1alpha1",
+        "kind": "ClusterRebalancePolicy",
+        "metadata": {"name": "faults"},
+        "spec": {**hurried, **spec},
+    }
+    sandbox.apply(json.dumps(policy))

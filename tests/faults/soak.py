@@ -1,0 +1,226 @@
+"""Random faults over random worlds for a given time, from a seed: `python -m tests.faults.soak --seconds 600 --seed 1`.
+
+Two replicas work through proxies that delay, lose, cut, spoil and invent answers; meanwhile they are killed and frozen,
+their tokens change, and API server and etcd crash. What counts is seen by others: a watcher of Ready pods of its own,
+and arithmetic that needs no planner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import Dice, FaultProxy, no_fault
+from tests.faults.rounds import (
+    Workload,
+    balanced,
+    close_zones,
+    create,
+    enforce,
+    lost,
+    patiently,
+    random_workloads,
+    remove,
+    unmet,
+    wait_for,
+)
+from tests.faults.watcher import PodWatcher
+from tests.integration.operator_process import install
+
+ROUND_SECONDS = 45.0
+"""How long a world is left to the faults at most, before it is given peace."""
+PEACE_SECONDS = 240.0
+"""How long a world may take from then on: an eviction without an answer is waited for, and backed off from."""
+
+
+class Findings(NamedTuple):
+    """What a soak came to."""
+
+    faults: Counter[str]
+    rounds: int
+    evictions: int
+    fewest: int
+    too_many: int
+    """Evictions beyond the fewest that restore the spread, summed over the workloads."""
+    breaches: int
+    """Moments at which a budget was broken."""
+    lost: int
+    """Pods missing or not Ready in the end."""
+    unmet: int
+    """Constraints violated in the end."""
+
+    def __str__(self) -> str:
+        faults = "\n".join(f"  {kind:<16}{number:>6}" for kind, number in sorted(self.faults.items()))
+        return (
+            f"faults injected: {self.faults.total()}\n{faults}\n"
+            f"worlds restored: {self.rounds}, with {self.evictions} evictions of at least {self.fewest}\n"
+            f"evictions beyond those needed: {self.too_many}\n"
+            f"budget violations: {self.breaches}\n"
+            f"pods lost: {self.lost}\n"
+            f"constraints unmet: {self.unmet}"
+        )
+
+    @property
+    def clean(self) -> bool:
+        return not (self.too_many or self.breaches or self.lost or self.unmet)
+
+
+class Soak:
+    """One soak, on a sandbox that is there."""
+
+    def __init__(self, sandbox: Sandbox, directory: Path, seed: int, say: Callable[[str], None]) -> None:
+        self._sandbox = sandbox
+        self._directory = directory
+        self._chance = random.Random(seed)
+        self._dice = Dice(seed)
+        self._say = say
+        self._crashes: Counter[str] = Counter()
+        self._findings = Counter[str]()
+
+    def run(self, seconds: float) -> Findings:
+        """Go on for so long, and until the world of that moment is restored."""
+        deadline = time.monotonic() + seconds
+        rounds = 0
+        with ExitStack() as stack:
+            proxies = [stack.enter_context(FaultProxy(self._sandbox)) for _ in range(2)]
+            watcher = stack.enter_context(PodWatcher(self._sandbox))
+            replicas = [
+                Replica(self._sandbox, proxy, self._directory, name, "--leader-election", "--lease-seconds", "4")
+                for proxy, name in zip(proxies, ("one", "two"), strict=True)
+            ]
+            for replica in replicas:
+                stack.enter_context(replica)
+            while time.monotonic() < deadline:
+                rounds += 1
+                self._round(rounds, proxies, replicas, watcher, deadline)
+            evicted = watcher.evicted().total()
+            faults = sum((proxy.counts for proxy in proxies), self._crashes.copy())
+        found = self._findings
+        return Findings(
+            faults,
+            rounds,
+            evicted,
+            found["fewest"],
+            found["too many"],
+            len(watcher.breaches),
+            found["lost"],
+            found["unmet"],
+        )
+
+    def _round(
+        self, number: int, proxies: list[FaultProxy], replicas: list[Replica], watcher: PodWatcher, deadline: float
+    ) -> None:
+        workloads = random_workloads(f"soak-{number}", self._chance)
+        close_zones(self._sandbox, closed=True)
+        create(self._sandbox, watcher, workloads, self._chance)
+        for proxy in proxies:
+            proxy.choose = self._dice
+        close_zones(self._sandbox, closed=False)
+        until = min(deadline, time.monotonic() + ROUND_SECONDS)
+        at_least = time.monotonic() + 8
+        while time.monotonic() < until:
+            self._strike(proxies, replicas)
+            if time.monotonic() > at_least and balanced(self._sandbox, workloads):
+                break
+        for proxy in proxies:
+            proxy.choose = no_fault
+        self._judge(number, workloads, watcher, replicas)
+        remove(self._sandbox, watcher, workloads)
+
+    def _judge(self, number: int, workloads: list[Workload], watcher: PodWatcher, replicas: list[Replica]) -> None:
+        started = time.monotonic()
+
+        def restored() -> bool:
+            self._start(replicas)
+            return balanced(self._sandbox, workloads)
+
+        try:
+            wait_for(restored, "the spread to be restored", PEACE_SECONDS)
+        except AssertionError as error:
+            self._say(f"round {number}: {error}")
+        time.sleep(1.5)  # for what comes late
+        evicted = watcher.evicted()
+        for each in workloads:
+            made = evicted[each.namespace, each.name]
+            self._findings["fewest"] += each.fewest_evictions
+            self._findings["too many"] += max(0, made - each.fewest_evictions)
+            self._findings["lost"] += lost(self._sandbox, each)
+            self._findings["unmet"] += unmet(self._sandbox, each)
+            if made != each.fewest_evictions:
+                self._say(f"round {number}: {each} took {made} evictions")
+        sizes = ", ".join(str(each.replicas) for each in workloads)
+        self._say(f"round {number}: Deployments of {sizes}; in order after {time.monotonic() - started:.0f} s of peace")
+
+    def _strike(self, proxies: list[FaultProxy], replicas: list[Replica]) -> None:
+        """Do something to a process, or let a while pass."""
+        replica = self._chance.choice(replicas)
+        what = self._chance.choices(
+            ("nothing", "kill -9", "freeze", "stop", "token", "kube-apiserver", "etcd"), (8, 3, 2, 1, 1, 1, 1)
+        )[0]
+        if what != "nothing":
+            self._crashes[what] += 1
+        match what:
+            case "kill -9":
+                replica.kill()
+            case "stop" if replica.runs:
+                replica.stop()
+            case "freeze" if replica.runs:
+                replica.freeze()
+                time.sleep(self._chance.uniform(0.1, 7))
+                replica.thaw()
+            case "token":
+                for proxy, each in zip(proxies, replicas, strict=True):
+                    proxy.valid_token = patiently(each.rotate_token)
+            case "kube-apiserver" | "etcd":
+                self._sandbox.stop_component(what)
+                time.sleep(self._chance.uniform(0.1, 2))
+                self._sandbox.start_component(what)
+        time.sleep(self._chance.uniform(0.1, 1.5))
+        self._start(replicas)
+
+    def _start(self, replicas: list[Replica]) -> None:
+        """Start whichever does not run, as Kubernetes would."""
+        for each in replicas:
+            if not each.runs:
+                if each.ended_by_itself:
+                    self._crashes["(ended by itself)"] += 1
+                each.start()
+
+
+def soak(seconds: float, seed: int, say: Callable[[str], None] = print, keep: str = "") -> Findings:
+    """Run a soak in a sandbox of its own; the operators' logs are kept in a directory, where one is given."""
+    with (
+        contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory() as directory,
+        Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3))) as sandbox,
+    ):
+        install(sandbox)
+        enforce(sandbox)
+        return Soak(sandbox, Path(directory), seed, say).run(seconds)
+
+
+def main() -> int:
+    """Run from the command line; exit code 1 if any of the four counts is not 0."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--logs", default="", help="a directory to keep the operators' logs in")
+    options = parser.parse_args()
+    print(f"seed {options.seed}, {options.seconds:g} s", flush=True)
+    findings = soak(options.seconds, options.seed, lambda line: print(line, flush=True), options.logs)
+    print(findings)
+    return 0 if findings.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The proxy does what it says, or nothing that passes through it would show anything."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from http.client import HTTPException, IncompleteRead
+from typing import Any
+
+import pytest
+import yaml
+
+from respread.sandbox import Sandbox
+from tests.faults.proxy import FAULTS, STATUS_FAULTS, Asked, Dice, Fault, FaultProxy
+
+
+def token(sandbox: Sandbox) -> str:
+    (user,) = yaml.safe_load(sandbox.kubeconfig.read_text())["users"]
+    found: str = user["user"]["token"]
+    return found
+
+
+def ask(sandbox: Sandbox, proxy: FaultProxy, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {token(sandbox)}", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(proxy.address + path, data=data, headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=3) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def config_map(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def test_what_has_no_fault_passes(api_sandbox: Sandbox) -> None:
+    with FaultProxy(api_sandbox) as proxy:
+        assert ask(api_sandbox, proxy, MAPS, "POST", config_map("passes"))[0] == 201
+        assert ask(api_sandbox, proxy, f"{MAPS}/passes")[1]["metadata"]["name"] == "passes"
+        assert ask(api_sandbox, proxy, f"{MAPS}/absent")[0] == 404
+        proxy.valid_token = "another"  # noqa: S105  # no secret
+        assert ask(api_sandbox, proxy, MAPS)[0] == 401
+        assert proxy.counts == {"401": 1}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_is_what_it_says(api_sandbox: Sandbox, kind: str) -> None:
+    name = f"fault-{kind.replace(' ', '-')}"
+    carried_out = kind in {"delay", "lose", "truncate", "late 504"}
+    with FaultProxy(
+        api_sandbox, lambda asked: Fault(kind, 60 if kind == "hang" else 0.2) if asked.method == "POST" else None
+    ) as proxy:
+        if kind in STATUS_FAULTS or kind == "late 504":
+            assert ask(api_sandbox, proxy, MAPS, "POST", config_map(name))[0] == int(kind.removeprefix("late "))
+        elif kind == "delay":
+            assert ask(api_sandbox, proxy, MAPS, "POST", config_map(name))[0] == 201
+        else:
+            with pytest.raises((OSError, HTTPException, IncompleteRead)):
+                ask(api_sandbox, proxy, MAPS, "POST", config_map(name))
+        assert proxy.counts == {kind: 1}
+    assert api_sandbox.api.exists(f"{MAPS}/{name}") == carried_out
+
+
+def watched(sandbox: Sandbox, fault: Fault) -> list[str]:
+    """Return what a watch brings while three ConfigMaps are made, by type and name."""
+    version = sandbox.api.get(MAPS)["metadata"]["resourceVersion"]
+    for number in range(3):
+        sandbox.api.request("POST", MAPS, config_map(f"watched-{number}"))
+    seen = []
+    with FaultProxy(sandbox, lambda asked: fault if asked.is_watch else None) as proxy:
+        path = f"{MAPS}?watch=true&resourceVersion={version}&timeoutSeconds=1"
+        request = urllib.request.Request(proxy.address + path, headers={"Authorization": f"Bearer {token(sandbox)}"})
+        try:
+            with urllib.request.urlopen(request, timeout=3) as answer:
+                for line in answer:
+                    event = json.loads(line)
+                    seen.append(f"{event['type']} {event['object'].get('metadata', {}).get('name', '')}")
+        except (OSError, HTTPException, json.JSONDecodeError) as error:
+            seen.append(type(error).__name__)
+    for number in range(3):
+        sandbox.api.request("DELETE", f"{MAPS}/watched-{number}")
+    return seen
+
+
+def test_faults_of_watches_are_what_they_say(api_sandbox: Sandbox) -> None:
+    first, second, third = (f"ADDED watched-{number}" for number in range(3))
+    assert watched(api_sandbox, Fault("replay", after_lines=2)) == [first, second, first, second, third]
+    assert watched(api_sandbox, Fault("error 410", after_lines=1))[:2] == [first, "ERROR "]
+    assert watched(api_sandbox, Fault("cut", after_lines=1)) in (
+        [first, "IncompleteRead"],
+        [first, "JSONDecodeError"],
+        [first, "ConnectionResetError"],
+    )
+    assert watched(api_sandbox, Fault("stall", 0.5, after_lines=2))[:2] == [first, second]
+
+
+def test_dice_fall_the_same_for_the_same_seed() -> None:
+    asked = [Asked("GET", "/api/v1/pods", {"watch": "true"} if number % 2 else {}, number) for number in range(1000)]
+    one, again, other = Dice(1), Dice(1), Dice(2)
+    fell = [one(each) for each in asked]
+    assert fell == [again(each) for each in asked]
+    assert fell != [other(each) for each in asked]
+    assert 30 <= sum(each is not None for each in fell[::2]) <= 80

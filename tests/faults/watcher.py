@@ -1,0 +1,124 @@
+"""An independent look at the pods: what was evicted, and whether a budget was ever broken, from one watch of its own.
+
+It goes straight to the API server, knows nothing of the operator, and counts at every single event.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
+
+import requests
+
+from respread.sandbox import ApiError, Sandbox
+
+App = tuple[str, str]
+"""A namespace, and the value of the label `app`."""
+
+
+class Breach(NamedTuple):
+    """A moment at which an app had fewer Ready pods than its budget asks for."""
+
+    app: App
+    ready: int
+    least: int
+
+
+class PodWatcher:
+    """Watches all pods from the moment it is entered."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._ready: dict[App, set[str]] = {}
+        self._evicted: dict[str, App] = {}
+        self._least: dict[App, int] = {}
+        self._version = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pod-watcher")
+        self.breaches: list[Breach] = []
+
+    def __enter__(self) -> Self:
+        self._list()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def guard(self, app: App, least: int) -> None:
+        """Expect so many Ready pods of an app from now on, at every moment."""
+        self._least[app] = least
+
+    def release(self, app: App) -> None:
+        """Expect nothing of an app any more."""
+        self._least.pop(app, None)
+
+    def evicted(self) -> Counter[App]:
+        """Return how many pods of each app were evicted."""
+        return Counter(self._evicted.values())
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                for event in self._events():
+                    self._see(event["type"], event["object"])
+            except (requests.RequestException, ValueError):
+                time.sleep(0.1)  # the API server is not there; what happens meanwhile is still in its history
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        client = self._sandbox.api.client
+        url = (
+            f"{client.url}/api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=2"
+            f"&resourceVersion={self._version}"
+        )
+        with client.session.get(url, stream=True, timeout=5) as answer:
+            if answer.status_code != requests.codes.ok:
+                time.sleep(0.1)
+                return
+            for line in answer.iter_lines():
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    # An API server that was restarted has forgotten; while it was away nothing happened.
+                    self._list()
+                    return
+                self._version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    yield event
+
+    def _list(self) -> None:
+        while True:
+            try:
+                found = self._sandbox.api.get("/api/v1/pods")
+                break
+            except (ApiError, OSError):
+                time.sleep(0.1)
+        self._version = found["metadata"]["resourceVersion"]
+        there = {pod["metadata"]["uid"] for pod in found["items"]}
+        for ready in self._ready.values():
+            ready.intersection_update(there)
+        for pod in found["items"]:
+            self._see("ADDED", pod)
+
+    def _see(self, kind: str, pod: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        app = (metadata["namespace"], metadata.get("labels", {}).get("app", ""))
+        conditions = {each["type"]: each for each in pod["status"].get("conditions", ())}
+        target = conditions.get("DisruptionTarget", {})
+        if target.get("reason") == "EvictionByEvictionAPI" and target.get("status") == "True":
+            self._evicted[metadata["uid"]] = app
+        ready = (
+            kind != "DELETED"
+            and "deletionTimestamp" not in metadata
+            and conditions.get("Ready", {}).get("status") == "True"
+        )
+        pods = self._ready.setdefault(app, set())
+        before = len(pods)
+        (pods.add if ready else pods.discard)(metadata["uid"])
+        least = self._least.get(app)
+        if least is not None and len(pods) < least and len(pods) < before:
+            self.breaches.append(Breach(app, len(pods), least))
