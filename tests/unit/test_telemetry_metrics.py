@@ -110,7 +110,8 @@ def test_the_documentation_lists_exactly_the_metrics_there_are(registry: Collect
     metrics.show_leadership("respread-0", leading=True)
     metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
     metrics.count_outcome(policy="default", outcome="Improved")
-    metrics.count_prevention_patch(policy="default", result="Patched")
+    metrics.count_prevention_patch(policy="default", result="Applied")
+    metrics.count_evictions_avoided(policy="default", evictions=2)
     metrics.observe_rebalance(policy="default", seconds=12)
     metrics.observe_plan(0.002)
     metrics.observe_event_apply(0.00001)
@@ -210,12 +211,14 @@ def test_counters_of_what_was_deleted_are_dropped(registry: CollectorRegistry, m
     for policy, namespace in (("a", "one"), ("a", "two"), ("b", "one")):
         metrics.count_eviction(policy=policy, namespace=namespace, result="Evicted")
         metrics.count_outcome(policy=policy, outcome="Improved")
-        metrics.count_prevention_patch(policy=policy, result="Patched")
+        metrics.count_prevention_patch(policy=policy, result="Applied")
+        metrics.count_evictions_avoided(policy=policy, evictions=2)
         metrics.observe_rebalance(policy=policy, seconds=1)
     metrics.forget_policy("a")
     assert samples(registry, "respread_evictions_total") == {("b", "one", "Evicted"): 1}
     assert samples(registry, "respread_eviction_outcomes_total") == {("b", "Improved"): 1}
-    assert samples(registry, "respread_prevention_patches_total") == {("b", "Patched"): 1}
+    assert samples(registry, "respread_prevention_patches_total") == {("b", "Applied"): 1}
+    assert samples(registry, "respread_prevention_evictions_avoided_total") == {("b",): 2}
     assert samples(registry, "respread_rebalance_duration_seconds_count") == {("b",): 1}
     metrics.forget_namespace("one")
     assert samples(registry, "respread_evictions_total") == {}

@@ -29,6 +29,7 @@ from respread.handlers.due import next_look
 from respread.handlers.inherited import Inherited
 from respread.handlers.intake import Intake
 from respread.handlers.permission import Permission, Policies
+from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.record import Record
 from respread.handlers.report import Turn, figures_of, outcomes_of
 from respread.handlers.settling import Settling
@@ -84,6 +85,7 @@ class ControlLoop:
         *,
         leading: Leading,
         permission: Permission,
+        prevention: PreventionLoop,
         statuses: StatusWriter,
         announcements: Announcements,
         metrics: Metrics,
@@ -101,6 +103,7 @@ class ControlLoop:
             carrier: carries out moves, and knows which are under way.
             leading: whether this replica acts.
             permission: what the carrier asks before every step; told here what the moves were planned for.
+            prevention: writes pod deletion costs, beside this loop.
             statuses: reads and writes the policies' statuses.
             announcements: tell people.
             metrics: told of every plan.
@@ -115,6 +118,7 @@ class ControlLoop:
         self._carrier = carrier
         self._leading = leading
         self._permission = permission
+        self._prevention = prevention
         self._statuses = statuses
         self._announcements = announcements
         self._metrics = metrics
@@ -179,6 +183,7 @@ class ControlLoop:
         policies = self._intake.policies.policies
         spread = await asyncio.to_thread(self._index.update, snapshot)
         leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies)
+        self._prevent(snapshot, spread, policies, leads=leads)
         await self._carrier.look_after(snapshot)
         now = self._clock()
         self._follow(snapshot, spread, now)
@@ -228,6 +233,11 @@ class ControlLoop:
         self._inherited.begin(snapshot, spread, index, ours=ours, now=self._now(), seconds=self._clock())
         self._term = term
         return True
+
+    def _prevent(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
+        """Hand over what pod deletion costs follow from; they are written meanwhile."""
+        leaving = frozenset(move.pod.uid for move in self._carrier.flights.now.moves)
+        self._prevention.observe(snapshot, spread, policies, leaving, self._term if leads else None)
 
     def _follow(self, snapshot: ClusterSnapshot, spread: Spread, now: float) -> None:
         """Take over what became of the moves under way."""

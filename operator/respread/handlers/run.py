@@ -27,11 +27,13 @@ from respread.eviction.requests import Requests
 from respread.handlers.access import ClusterAccess, load_access
 from respread.handlers.announcements import Announcements
 from respread.handlers.control_loop import BEAT_SECONDS, LONGEST_PAUSE_SECONDS, ControlLoop, Leading
+from respread.handlers.deletion_costs import DeletionCosts
 from respread.handlers.health import WatchHealth
 from respread.handlers.intake import Intake
 from respread.handlers.operator import run_operator
 from respread.handlers.options import OperatorOptions
 from respread.handlers.permission import Permission
+from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.resources import POLICY_KINDS, watched_kinds
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.writing import api_client
@@ -116,11 +118,20 @@ async def run(options: OperatorOptions) -> None:
                 may_evict=permission,
                 exclusive_seconds=leadership.exclusive_seconds,
             )
+            prevention = PreventionLoop(
+                DeletionCosts(requests),
+                leads=leadership.leading.leads,
+                exclusive_seconds=leadership.exclusive_seconds,
+                metrics=metrics,
+                namespaced_policies=options.namespaced_policies,
+                clock=seconds_since_boot,
+            )
             loop = ControlLoop(
                 intake,
                 carrier,
                 leading=leadership.leading,
                 permission=permission,
+                prevention=prevention,
                 statuses=StatusWriter(
                     requests,
                     seconds_since_boot,
@@ -136,13 +147,15 @@ async def run(options: OperatorOptions) -> None:
                 clock=seconds_since_boot,
             )
             looping = asyncio.create_task(loop.run(), name="control-loop")
+            preventing = asyncio.create_task(prevention.run(), name="prevention")
             try:
-                await _until_first(signalled.wait(), feeding, looping, *leadership.tasks)
+                await _until_first(signalled.wait(), feeding, looping, preventing, *leadership.tasks)
             finally:
                 _log.info("Stopping")
                 # What acts ends first, with what it has sent answered, and then the Lease; last what feeds it.
                 loop.stop()
-                await _ended(looping, STOP_SECONDS)
+                prevention.stop()
+                await asyncio.gather(_ended(looping, STOP_SECONDS), _ended(preventing, STOP_SECONDS))
                 await acting.aclose()
         finally:
             stop.set()

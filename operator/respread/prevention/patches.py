@@ -30,6 +30,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     pod: Pod
     cost: int | None
     """None: without."""
+    before: HeldCost | None
+    """What it is taken to have."""
     purpose: Purpose
     policy: str
     """The name of the policy that wants it; empty if the pod has lost its policy."""

@@ -46,11 +46,18 @@ class View(NamedTuple):
     snapshot: ClusterSnapshot
     spread: Spread
     policies: PolicyIndex
-    leaving: Collection[str]
+    """The same object for as long as no policy changes."""
+    leaving: Collection[str] = frozenset()
     """UIDs of pods that are being evicted."""
+
+
+class Moment(NamedTuple):
+    """A time on two clocks."""
+
     now: float
     """Seconds on a clock that never goes back."""
     time: datetime
+    """With a time zone."""
 
 
 class Avoided(NamedTuple):
@@ -105,7 +112,7 @@ class Prevention:
         self._assumptions = Assumptions()
         self._resting: dict[str, float] = {}
         """Until when nothing is patched in a namespace."""
-        self._known: tuple[PolicyIndex | None, object] = (None, None)
+        self._view: View | None = None
         self._allowance = Allowance.full(PATCHES_PER_SECOND, PATCHES_AT_ONCE, now)
         self._rerank_allowance = Allowance.full(RERANKED_PER_MINUTE / 60, RERANKED_PER_MINUTE, now)
         self._expire_at = now
@@ -115,40 +122,50 @@ class Prevention:
         """How many patches are to be made."""
         return len(self._queue)
 
-    def look(self, view: View, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
-        """Take over how the cluster stands, and decide what is to be patched.
-
-        Args:
-            view: the cluster.
-            has_time: asked after each ReplicaSet; what is left over is for the next look.
-
-        Returns:
-            The scale-downs that are over since the last look.
-        """
+    def observe(self, view: View) -> None:
+        """Take over how the cluster stands. What follows from it is found by `examine`."""
+        before, self._view = self._view, view
         changes = self._index.update(view.snapshot, view.spread)
         for uid in changes.gone:
             self._forget(uid)
-        if self._known[0] is not view.policies or self._known[1] is not view.snapshot.namespaces:
-            self._known = view.policies, view.snapshot.namespaces
+        if (
+            before is None
+            or before.policies is not view.policies
+            or before.snapshot.namespaces is not view.snapshot.namespaces
+        ):
             self._unexamined.update(dict.fromkeys(self._index.by_uid))
         self._unexamined.update((each.controller.uid, None) for each in changes.changed)
-        self._unexamined.update((uid, None) for uid, due in self._due.items() if due <= view.now)
-        if view.now >= self._expire_at:
-            self._expire_at = view.now + _EXPIRY_SECONDS
-            self._assumptions.expire(view.now)
+
+    def examine(self, moment: Moment, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
+        """Decide what is to be patched, for what has changed and what has become due.
+
+        Args:
+            moment: the time.
+            has_time: asked after each ReplicaSet; what is left over is for the next time.
+
+        Returns:
+            The scale-downs that turned out to be over.
+        """
+        if (view := self._view) is None:
+            return []
+        now = moment.now
+        self._unexamined.update((uid, None) for uid, due in self._due.items() if due <= now)
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRY_SECONDS
+            self._assumptions.expire(now)
         avoided = []
         while self._unexamined:
             uid = next(iter(self._unexamined))
             del self._unexamined[uid]
-            found = self._examine(self._index.by_uid[uid], view)
+            found = self._examine(self._index.by_uid[uid], view, moment)
             if found is not None:
                 avoided.append(found)
             if not has_time():
                 break
-        self._queue.replace("", self._strays(view))
+        self._queue.replace("", self._strays(now))
         return avoided
 
-    def next_look(self) -> float:
+    def next_examination(self) -> float:
         """Return when something becomes due by time alone, on the clock; infinity if nothing does."""
         return -inf if self._unexamined else min(self._due.values(), default=inf)
 
@@ -191,13 +208,13 @@ class Prevention:
 
     # One ReplicaSet
 
-    def _examine(self, replica_set: ReplicaSetPods, view: View) -> Avoided | None:
-        uid = replica_set.controller.uid
+    def _examine(self, replica_set: ReplicaSetPods, view: View, moment: Moment) -> Avoided | None:
+        uid, now = replica_set.controller.uid, moment.now
         self._due.pop(uid, None)
-        self._assumptions.settle(replica_set.pods, view.now)
-        course = self._course(replica_set, view)
+        self._assumptions.settle(replica_set.pods, now)
+        course = self._course(replica_set, view, now)
         resting_until = self._resting.get(replica_set.namespace, -inf)
-        if resting_until > view.now:
+        if resting_until > now:
             self._queue.replace(uid, ())
             self._look_again(uid, resting_until)
             return None
@@ -206,17 +223,17 @@ class Prevention:
             staying = tuple(pod for pod in replica_set.pods if pod.uid not in view.leaving)
             if len(staying) < len(replica_set.pods):
                 replica_set = msgspec.structs.replace(replica_set, pods=staying, terminating=True)
-                self._look_again(uid, view.now + REST_SECONDS)
+                self._look_again(uid, now + REST_SECONDS)
         match course.selection.wish:
             case Wish.PROTECT:
-                return self._protect(replica_set, course, view)
+                return self._protect(replica_set, course, moment)
             case Wish.REMOVE:
                 self._queue.replace(uid, self._removals(replica_set, course.selection.policy))
             case Wish.LEAVE:
                 self._queue.replace(uid, ())
         return None
 
-    def _course(self, replica_set: ReplicaSetPods, view: View) -> _Course:
+    def _course(self, replica_set: ReplicaSetPods, view: View, now: float) -> _Course:
         signature: _Signature = (
             replica_set.terminating,
             len(replica_set.siblings),
@@ -225,14 +242,14 @@ class Prevention:
         selection = select(replica_set, view.policies, view.snapshot)
         course = self._courses.get(replica_set.controller.uid)
         if course is None:
-            course = self._courses[replica_set.controller.uid] = _Course(signature, view.now, selection)
+            course = self._courses[replica_set.controller.uid] = _Course(signature, now, selection)
         elif course.signature != signature or course.selection != selection:
-            course.signature, course.since, course.selection = signature, view.now, selection
+            course.signature, course.since, course.selection = signature, now, selection
             if any(patch.purpose is Purpose.RERANK for patch in self._queue.of(replica_set.controller.uid)):
                 self._queue.replace(replica_set.controller.uid, ())  # it was for how the ReplicaSet stood
         return course
 
-    def _protect(self, replica_set: ReplicaSetPods, course: _Course, view: View) -> Avoided | None:
+    def _protect(self, replica_set: ReplicaSetPods, course: _Course, moment: Moment) -> Avoided | None:
         uid = replica_set.controller.uid
         if len(replica_set.pods) == 1:
             # Whatever is deleted of it, nothing is left to be spread.
@@ -241,56 +258,56 @@ class Prevention:
         roles = roles_of(replica_set, self._assumptions.cost_of)
         try:
             if roles.new:
-                self._rank(replica_set, roles, course, view)
+                self._rank(replica_set, roles, course, moment.now)
                 return None
             course.new_since = None
-            return self._at_rest(replica_set, roles, course, view)
+            return self._at_rest(replica_set, roles, course, moment)
         except NoRoomError:
             self._queue.replace(uid, ())
             return None
 
-    def _rank(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, view: View) -> None:
+    def _rank(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, now: float) -> None:
         """Give new pods a cost, after a moment if others of theirs are about to come."""
         uid = replica_set.controller.uid
         if course.new_since is None:
-            course.new_since = view.now
+            course.new_since = now
         wait_until = -inf
         if not all(pod.node_name for pod in replica_set.pods):
             wait_until = course.new_since + GATHER_SECONDS
         if replica_set.on_its_way_out:
             wait_until = course.since + UNREADY_REST_SECONDS
-        if wait_until > view.now:
+        if wait_until > now:
             self._look_again(uid, wait_until)
             self._queue.replace(uid, ())
             return
         costs = rank_new(replica_set, roles, self._assumptions.cost_of)
         self._queue.replace(uid, self._patches(replica_set, costs, Purpose.RANK, course.selection.policy))
 
-    def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, view: View) -> Avoided | None:
+    def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, moment: Moment) -> Avoided | None:
         """Look whether the ranks are still as good as any, once all has been quiet for long enough."""
-        uid = replica_set.controller.uid
+        uid, now = replica_set.controller.uid, moment.now
         if self._queue.of(uid) or self._assumptions.under_way(replica_set.pods):
             return None
         if replica_set.in_motion:
             return None
         rest = REST_SECONDS if all(pod.ready for pod in replica_set.pods) else UNREADY_REST_SECONDS
-        if course.since + rest > view.now:
+        if course.since + rest > now:
             self._look_again(uid, course.since + rest)
             return None
-        avoided = self._avoided(replica_set, course, view)
+        avoided = self._avoided(replica_set, course, moment.time)
         course.at_rest = replica_set
         found = rerank(replica_set, roles, self._assumptions.cost_of)
         if found is None:
             return avoided
-        if course.may_rerank > view.now:
+        if course.may_rerank > now:
             self._look_again(uid, course.may_rerank)
             return avoided
-        course.may_rerank = view.now + RERANK_INTERVAL_SECONDS
+        course.may_rerank = now + RERANK_INTERVAL_SECONDS
         patches = self._patches(replica_set, found.costs, Purpose.RERANK, course.selection.policy)
         self._queue.replace(uid, patches)
         return avoided
 
-    def _avoided(self, replica_set: ReplicaSetPods, course: _Course, view: View) -> Avoided | None:
+    def _avoided(self, replica_set: ReplicaSetPods, course: _Course, time: datetime) -> Avoided | None:
         """Return what a scale-down that lies between two rests was spared."""
         before = course.at_rest
         if before is None:
@@ -299,10 +316,10 @@ class Prevention:
         deleted = [pod for pod in before.pods if pod.uid not in left]
         if not deleted or len(before.pods) - len(deleted) != len(left):
             return None
-        in_order = deletion_order(before, view.time)
+        in_order = deletion_order(before, time)
         if {pod.uid for pod in deleted} != {pod.uid for pod in in_order[: len(deleted)]}:
             return None  # something else than a scale-down took them
-        without_costs = deletion_order(before, view.time, no_cost)[: len(deleted)]
+        without_costs = deletion_order(before, time, no_cost)[: len(deleted)]
         needed = [
             evictions_needed(group for group in groups_without(before, gone) if group.key in course.selection.restored)
             for gone in (without_costs, deleted)
@@ -311,31 +328,34 @@ class Prevention:
 
     def _removals(self, replica_set: ReplicaSetPods, policy: str) -> list[Patch]:
         return [
-            self._removal(pod, policy, replica_set.controller.uid)
+            self._patch(pod, None, Purpose.REMOVE, policy, replica_set.controller.uid)
             for pod in replica_set.pods
             if (cost := self._assumptions.cost_of(pod)) is not None and cost.ours
         ]
 
-    def _strays(self, view: View) -> list[Patch]:
+    def _strays(self, now: float) -> list[Patch]:
         """Remove costs from pods that no controller deletes by them, as those that were orphaned."""
         strays = self._index.strays
-        self._assumptions.settle(strays, view.now)
+        self._assumptions.settle(strays, now)
         return [
-            self._removal(pod, "", "")
+            self._patch(pod, None, Purpose.REMOVE, "", "")
             for pod in strays
-            if self._assumptions.cost_of(pod) is not None and self._resting.get(pod.namespace, -inf) <= view.now
+            if self._assumptions.cost_of(pod) is not None and self._resting.get(pod.namespace, -inf) <= now
         ]
 
     def _patches(self, replica_set: ReplicaSetPods, costs: Costs, purpose: Purpose, policy: str) -> list[Patch]:
-        return [
-            Patch(pod=pod, cost=costs[pod.uid], purpose=purpose, policy=policy, replica_set=replica_set.controller.uid)
-            for pod in replica_set.pods
-            if pod.uid in costs
-        ]
+        uid = replica_set.controller.uid
+        return [self._patch(pod, costs[pod.uid], purpose, policy, uid) for pod in replica_set.pods if pod.uid in costs]
 
-    @staticmethod
-    def _removal(pod: Pod, policy: str, replica_set: str) -> Patch:
-        return Patch(pod=pod, cost=None, purpose=Purpose.REMOVE, policy=policy, replica_set=replica_set)
+    def _patch(self, pod: Pod, cost: int | None, purpose: Purpose, policy: str, replica_set: str) -> Patch:
+        return Patch(
+            pod=pod,
+            cost=cost,
+            before=self._assumptions.cost_of(pod),
+            purpose=purpose,
+            policy=policy,
+            replica_set=replica_set,
+        )
 
     def _look_again(self, uid: str, at: float) -> None:
         if at < self._due.get(uid, inf):

@@ -60,6 +60,7 @@ class Metrics:
     _plan_seconds: Histogram
     _event_apply_seconds: Histogram
     _prevention_patches: Counter
+    _evictions_avoided: Counter
     _relists: Counter
     _decode_errors: Counter
     _leader: Gauge
@@ -163,6 +164,12 @@ class Metrics:
                 ("policy", "result"),
                 registry=registry,
             ),
+            _evictions_avoided=Counter(
+                "respread_prevention_evictions_avoided_total",
+                "Evictions that scale-downs would have needed without pod deletion costs, as far as can be told.",
+                ("policy",),
+                registry=registry,
+            ),
             _relists=Counter(
                 "respread_watch_relists_total",
                 "Times that the kind was listed anew after its first list.",
@@ -223,6 +230,10 @@ class Metrics:
         """Count one patch of a pod deletion cost."""
         self._prevention_patches.labels(policy, result).inc()
 
+    def count_evictions_avoided(self, *, policy: str, evictions: int) -> None:
+        """Count what one scale-down was spared."""
+        self._evictions_avoided.labels(policy).inc(evictions)
+
     def count_relist(self, kind: str) -> None:
         """Count one list of a kind after its first."""
         self._relists.labels(kind).inc()
@@ -245,7 +256,13 @@ class Metrics:
 
     def forget_policy(self, policy: str) -> None:
         """Drop the counters of a policy that was deleted."""
-        for metric in (self._evictions, self._outcomes, self._rebalance_seconds, self._prevention_patches):
+        for metric in (
+            self._evictions,
+            self._outcomes,
+            self._rebalance_seconds,
+            self._prevention_patches,
+            self._evictions_avoided,
+        ):
             metric.remove_by_labels({"policy": policy})
 
     def forget_namespace(self, namespace: str) -> None:
