@@ -135,6 +135,8 @@ class _Translator:
 
     async def _identify(self, request: aiohttp.ClientRequest) -> None:
         authorization = await self._access.authorization()
+        if request.session.closed:  # meanwhile, by Kopf, to log in anew: of this error it knows what to do
+            raise RuntimeError("Session is closed")
         if authorization is not None:
             request.headers["Authorization"] = authorization
         if self._access.server_name is not None:

@@ -43,7 +43,8 @@ def make_settings() -> kopf.OperatorSettings:
     settings.persistence.finalizer = "respread.dev/never-set"
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = _NoProgress()
-    settings.process.ultimate_exiting_timeout = 30
+    # Kopf would kill the whole process some time after its own end.
+    settings.process.ultimate_exiting_timeout = None
     return settings
 
 

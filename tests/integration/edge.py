@@ -1,0 +1,101 @@
+"""The operator's edge, running in the test's own event loop against a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+
+from respread.handlers.access import load_access
+from respread.handlers.health import WatchHealth
+from respread.handlers.intake import Intake
+from respread.handlers.operator import run_operator
+from respread.handlers.resources import watched_kinds
+from respread.sandbox import Sandbox
+from respread.telemetry.metrics import Metrics
+
+PATIENCE_SECONDS = 30
+
+
+class Edge:
+    """What is known of the cluster, as it comes in."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        kinds = watched_kinds()
+        self.registry = prometheus_client.CollectorRegistry()
+        self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
+        self.health = WatchHealth([kind.resource for kind in kinds])
+        self.intake = Intake(health=self.health, metrics=self.metrics)
+        self.stop, self.signalled = asyncio.Event(), asyncio.Event()
+        self.load = functools.partial(load_access, kubeconfig=str(kubeconfig))
+
+    async def run(self) -> None:
+        """Run until `stop` is set."""
+        await run_operator(
+            self.intake,
+            self.metrics,
+            access=self.load(),
+            load_access=self.load,
+            stop=self.stop,
+            signalled=self.signalled,
+        )
+
+    def pods(self, namespace: str) -> set[str]:
+        """The names of a namespace's pods."""
+        return {key.name for key in self.intake.state.snapshot.pods if key.namespace == namespace}
+
+    def problems(self) -> dict[str, str]:
+        """What keeps it from being ready, by kind."""
+        return {each.name.removeprefix("sync-"): each.message for each in self.health.sync_checks() if not each.passed}
+
+    def relists(self, resource: str) -> float:
+        """How often a kind has been listed after its first time."""
+        return self.registry.get_sample_value("respread_watch_relists_total", {"kind": resource}) or 0
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not condition():  # noqa: ASYNC110 - what is waited for may be anything
+                await asyncio.sleep(0.02)
+
+    async def synced(self) -> None:
+        """Wait until every kind is known."""
+        await self.until(lambda: self.health.synced)
+
+
+@contextlib.asynccontextmanager
+async def running_edge(kubeconfig: Path, *, synced: bool = True) -> AsyncIterator[Edge]:
+    """Run an edge, and stop it in the end; what it fails with is raised."""
+    edge = Edge(kubeconfig)
+    running = asyncio.create_task(edge.run())
+    try:
+        if synced:
+            waiting = asyncio.create_task(edge.synced())
+            await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await waiting
+        yield edge
+    finally:
+        edge.stop.set()
+        await running
+
+
+async def request(sandbox: Sandbox, method: str, path: str, body: Any = None) -> Any:
+    """Ask the API server as the administrator, without holding up the loop."""
+    return await asyncio.to_thread(sandbox.api.request, method, path, body)
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    """A pod that is bound to a node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"nodeName": "node-1", "containers": [{"name": "web", "image": "web"}], **spec},
+    }
