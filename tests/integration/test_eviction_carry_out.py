@@ -12,13 +12,13 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.carry_out import Carried, Carrier, Flights, MayEvict
+from respread.eviction.carry_out import UNANSWERED_SECONDS, Carried, Carrier, Flights, MayEvict
 from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.in_flight import Stage
 from respread.eviction.outcomes import Outcome
 from respread.eviction.owners import Owners
 from respread.eviction.refusals import Refusals
-from respread.eviction.requests import Requests, Response
+from respread.eviction.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.sandbox import Sandbox
@@ -46,11 +46,14 @@ class Counted(Requests):
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
         timeout_seconds: float,
     ) -> Response:
         if path.endswith("/eviction"):
             self.evictions.append(names["name"])
-        return await self._inner.send(method, path, names, query=query, body=body, timeout_seconds=timeout_seconds)
+        return await self._inner.send(
+            method, path, names, query=query, body=body, content_type=content_type, timeout_seconds=timeout_seconds
+        )
 
 
 def carrier(
@@ -275,3 +278,85 @@ def test_a_late_replacement_is_asked_after_until_it_comes_or_is_not_wanted() -> 
             assert len(stub.requests) == 3
 
     asyncio.run(scenario())
+
+
+class Losing(Counted):
+    """Requests of which the first eviction is not answered, whether or not it arrives."""
+
+    def __init__(self, requests: Requests, *, arrives: bool) -> None:
+        super().__init__(requests)
+        self._arrives = arrives
+
+    async def send(
+        self,
+        method: Any,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+        timeout_seconds: float,
+    ) -> Response:
+        lost = path.endswith("/eviction") and not self.evictions
+        if lost and not self._arrives:
+            self.evictions.append(names["name"])
+            raise NoResponseError("lost", sent=True)
+        response = await super().send(
+            method, path, names, query=query, body=body, content_type=content_type, timeout_seconds=timeout_seconds
+        )
+        if lost:
+            raise NoResponseError("lost", sent=True)
+        return response
+
+
+class Later:
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def ask_again(carrying: Carrier, snapshot: ClusterSnapshot, *, wanted: bool = True) -> Awaitable[tuple[Carried, ...]]:
+    return carrying.ask_again(snapshot, lambda _: wanted, own_grace_period)
+
+
+def test_an_eviction_that_got_lost_is_asked_for_again_and_made_once(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Requests) -> None:
+        snapshot, pods = web()
+        losing, clock = Losing(requests, arrives=False), Later()
+        carrying = carrier(losing, clock=clock)
+        assert results(await carrying.carry_out([move(pods[0])], snapshot, own_grace_period)) == [
+            EvictionResult.UNKNOWN
+        ]
+        assert await ask_again(carrying, snapshot) == ()  # too soon
+        clock.seconds = UNANSWERED_SECONDS
+        assert await ask_again(carrying, snapshot, wanted=False) == ()
+        assert results(await ask_again(carrying, snapshot)) == [EvictionResult.EVICTED]
+        assert losing.evictions == [pods[0].name] * 2
+        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED]
+        clock.seconds *= 3
+        assert await ask_again(carrying, snapshot) == ()
+        after = {each.uid for each in web()[1] if not each.terminating}
+        assert {each.uid for each in pods} - after == {pods[0].uid}
+
+    with_requests(sandbox.kubeconfig, scenario)
+
+
+def test_one_that_arrived_after_all_is_not_made_twice(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Requests) -> None:
+        snapshot, pods = web()
+        losing, clock = Losing(requests, arrives=True), Later()
+        carrying = carrier(losing, clock=clock)
+        await carrying.carry_out([move(pods[0])], snapshot, own_grace_period)
+        clock.seconds = UNANSWERED_SECONDS
+        # what is watched is behind: there the pod is still as it was
+        (again,) = results(await ask_again(carrying, snapshot))
+        assert again in {Reason.IN_MOTION, EvictionResult.GONE, EvictionResult.CHANGED}
+        assert losing.evictions == [pods[0].name]
+        assert len(carrying.flights.now) == 1
+
+    with_requests(sandbox.kubeconfig, scenario)

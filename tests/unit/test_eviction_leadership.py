@@ -84,10 +84,11 @@ class Line(Requests):
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
         timeout_seconds: float,
     ) -> Response:
         assert path.format(**names).startswith("/apis/coordination.k8s.io/v1/namespaces/respread/leases")
-        assert query is None
+        assert query is content_type is None
         if self.hangs:
             await asyncio.sleep(timeout_seconds)
         if self.dead or self.hangs:

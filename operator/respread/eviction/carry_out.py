@@ -25,6 +25,8 @@ from respread.planning.plan import Move
 
 AT_ONCE: Final = 16
 """Requests that are made at the same time: an API server serves a few hundred, and others want some too."""
+UNANSWERED_SECONDS: Final = 5.0
+"""How long after an eviction without an answer it is asked for again, if its pod is still there."""
 LATE_SECONDS: Final = 5.0
 """How long a replacement may be missing before its controller is asked
 whether it wants one."""
@@ -71,7 +73,17 @@ class Carried(msgspec.Struct, frozen=True):
 class Carrier:
     """Makes moves."""
 
-    __slots__ = ("_api", "_asked_at", "_at_once", "_exclusive_seconds", "_may_evict", "_owners", "_refusals", "flights")
+    __slots__ = (
+        "_again_at",
+        "_api",
+        "_asked_at",
+        "_at_once",
+        "_exclusive_seconds",
+        "_may_evict",
+        "_owners",
+        "_refusals",
+        "flights",
+    )
 
     def __init__(
         self,
@@ -102,6 +114,7 @@ class Carrier:
         self._exclusive_seconds = exclusive_seconds
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._asked_at: dict[str, float] = {}
+        self._again_at: dict[str, float] = {}
         self.flights = flights
 
     async def carry_out(
@@ -135,6 +148,53 @@ class Carrier:
             for lane in lanes.values():
                 group.create_task(one_after_another(lane))
         return tuple(Carried(move, carried[move.pod.uid]) for move in moves)
+
+    async def ask_again(
+        self,
+        snapshot: ClusterSnapshot,
+        still_wanted: Callable[[Move], bool],
+        grace_period_seconds: Callable[[Move], int | None],
+    ) -> tuple[Carried, ...]:
+        """Ask once more for evictions that were never answered, so that nobody has to wait until they must have failed.
+
+        It is the same pod, by its UID: whether or not the first request arrives some day, it is evicted once.
+
+        Args:
+            snapshot: the cluster, as the watch shows it.
+            still_wanted: whether a move would help as things are now.
+            grace_period_seconds: what a move's policy says of it.
+
+        Returns:
+            What came of it, for those that were asked for.
+        """
+        now = self.flights.clock()
+        unanswered = self.flights.now.unanswered_since(now - UNANSWERED_SECONDS)
+        due = [
+            move
+            for move in unanswered
+            if now - self._again_at.get(move.pod.uid, -inf) >= UNANSWERED_SECONDS and still_wanted(move)
+        ]
+        self._again_at = {move.pod.uid: self._again_at.get(move.pod.uid, -inf) for move in unanswered}
+        self._again_at.update((move.pod.uid, now) for move in due)
+        if due:
+            self._owners.forget()
+        return tuple([Carried(move, await self._repeat(move, snapshot, grace_period_seconds(move))) for move in due])
+
+    async def _repeat(self, move: Move, snapshot: ClusterSnapshot, grace_period_seconds: int | None) -> Answer | Held:
+        others = self.flights.now.without(move)
+        held = self._may_evict(move) or await self._owners.why_not_at_rest(move, snapshot, others)
+        if held is not None:
+            return held
+        answer = await self._api.evict(
+            move.pod,
+            gate=lambda: self._may_evict(move),
+            grace_period_seconds=grace_period_seconds,
+            time_left=self._exclusive_seconds,
+        )
+        # A refusal says nothing of the request before, which may still be on its way.
+        if isinstance(answer, Answer) and answer.evicted:
+            self.flights.answered(move, answer)
+        return answer
 
     async def look_after(self, snapshot: ClusterSnapshot) -> None:
         """Ask the controllers of pods that left some time ago without a replacement whether they want one at all.

@@ -132,6 +132,14 @@ class InFlight(msgspec.Struct, frozen=True):
             for each in self.flights
         )
 
+    def unanswered_since(self, moment: float) -> tuple[Move, ...]:
+        """Return the moves that were sent before a moment, on the caller's clock, and never answered."""
+        return tuple(each.move for each in self.flights if each.stage is Stage.SENT and each.sent_at <= moment)
+
+    def without(self, move: Move) -> InFlight:
+        """Return all but one."""
+        return self._with(each for each in self.flights if each.uid != move.pod.uid)
+
     def not_wanted(self, move: Move) -> InFlight:
         """Note that a move's controller has all the pods it wants: if it has no replacement, the move is over."""
         return self._with(

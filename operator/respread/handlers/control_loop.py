@@ -184,6 +184,8 @@ class ControlLoop:
         spread = await asyncio.to_thread(self._index.update, snapshot)
         leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies)
         self._prevent(snapshot, spread, policies, leads=leads)
+        if leads:
+            await self._waves.ask_again(snapshot, spread, policies, planned_at=self._clock())
         await self._carrier.look_after(snapshot)
         now = self._clock()
         self._follow(snapshot, spread, now)

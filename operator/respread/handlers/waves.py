@@ -20,6 +20,7 @@ from respread.handlers.record import Record
 from respread.handlers.status_writer import StatusWriter, Wanted
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
@@ -100,6 +101,33 @@ class Waves:
             self._account_for(each, bounded[each.move.pod.uid])
         made = [each for each in carried if isinstance(each.result, Answer) and each.result.may_have_evicted]
         return len(made) == len(moves)
+
+    async def ask_again(
+        self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, planned_at: float
+    ) -> None:
+        """Ask once more for evictions that were never answered, where a group that they were to help is still violated.
+
+        Args:
+            snapshot: the cluster as the watch shows it.
+            spread: its spread groups.
+            policies: the policies now.
+            planned_at: the time, in seconds on the permission's clock.
+        """
+
+        def still_wanted(move: Move) -> bool:
+            pod = snapshot.pods.get(move.pod.key)
+            return (
+                pod is not None
+                and pod.uid == move.pod.uid
+                and not pod.terminating
+                and any((group := spread.groups.get(key)) is not None and group.violated for key in move.groups)
+            )
+
+        if self._stale() is not None:
+            return
+        self._permission.begin_wave(policies, planned_at)
+        for each in await self._carrier.ask_again(snapshot, still_wanted, self._grace_period_seconds):
+            self._account_for(each, ())  # for limits.perHour it was counted when it was first sent
 
     async def _record_ahead(
         self, moves: Sequence[Move], bounded: Mapping[str, list[str]], policies: Policies
