@@ -130,9 +130,11 @@ class TestDeployment:
             assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
 
         def rolled_out() -> bool:
-            status = sandbox.api.get(path)["status"]
+            found = sandbox.api.get(path)
+            status = found["status"]
+            seen = status.get("observedGeneration") == found["metadata"]["generation"]
             settled = status.get("updatedReplicas") == status["replicas"] == status.get("availableReplicas") == 3
-            return settled and len(pods(sandbox, pod.namespace, "web")) == 3
+            return seen and settled and len(pods(sandbox, pod.namespace, "web")) == 3
 
         wait_until(rolled_out, "the rollout to end")
         assert why(sandbox, take_snapshot(sandbox), pods_of(take_snapshot(sandbox), pod.namespace)[0]) is None
