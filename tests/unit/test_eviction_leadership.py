@@ -88,7 +88,7 @@ class Line(Requests):
         timeout_seconds: float,
     ) -> Response:
         assert path.format(**names).startswith("/apis/coordination.k8s.io/v1/namespaces/respread/leases")
-        assert query is content_type is None
+        assert (query, content_type) == (None, None)
         if self.hangs:
             await asyncio.sleep(timeout_seconds)
         if self.dead or self.hangs:

@@ -6,7 +6,7 @@ a request was ever sent. Its `ApiClient` still does what is worth having: addres
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
@@ -53,11 +53,17 @@ class NoResponseError(Exception):
 class Requests:
     """Sends requests to the API server. Nothing is ever sent twice: who asks decides whether to ask again."""
 
-    __slots__ = ("_client",)
+    __slots__ = ("_client", "_on_unauthorized")
 
-    def __init__(self, client: ApiClient) -> None:
-        """Send requests through a client of `kubernetes.aio`, which the caller makes and closes."""
+    def __init__(self, client: ApiClient, on_unauthorized: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Send requests.
+
+        Args:
+            client: a client of `kubernetes.aio`, which the caller makes and closes.
+            on_unauthorized: called after an answer 401, to find other credentials for the next request.
+        """
         self._client = client
+        self._on_unauthorized = on_unauthorized
 
     async def send(
         self,
@@ -109,6 +115,8 @@ class Requests:
             raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
+        if raw.status == HTTPStatus.UNAUTHORIZED and self._on_unauthorized is not None:
+            await self._on_unauthorized()
         return Response(
             status_code=raw.status,
             body=content,

@@ -65,6 +65,10 @@ class ClusterAccess:
         proxy: str | None = self._configuration.proxy
         return proxy or None
 
+    def adopt(self, other: ClusterAccess) -> None:
+        """Go on with the credentials of another access to the same API server, as found anew."""
+        self._configuration = other.configuration
+
     async def authorization(self) -> str | None:
         """Return the value of the Authorization header, or None where a client certificate says who we are."""
         renew: object = self._configuration.refresh_api_key_hook

@@ -34,6 +34,7 @@ from respread.handlers.operator import run_operator
 from respread.handlers.options import OperatorOptions
 from respread.handlers.permission import Permission
 from respread.handlers.prevention_loop import PreventionLoop
+from respread.handlers.renewal import Renewal
 from respread.handlers.resources import POLICY_KINDS, watched_kinds
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.writing import api_client
@@ -64,8 +65,9 @@ async def run(options: OperatorOptions) -> None:
         AccessError: no cluster is configured, or its credentials can't be had.
         OSError: the listen address is taken.
     """
-    load = partial(load_access, kubeconfig=options.kubeconfig, context=options.context)
-    access = await asyncio.to_thread(load)
+    find = partial(load_access, kubeconfig=options.kubeconfig, context=options.context)
+    access = await asyncio.to_thread(find)
+    renewal = Renewal(access, find, monotonic)
     kinds = watched_kinds(namespaced_policies=options.namespaced_policies)
     health = WatchHealth([kind.resource for kind in kinds])
     registry = CollectorRegistry()
@@ -94,11 +96,11 @@ async def run(options: OperatorOptions) -> None:
         contextlib.AsyncExitStack() as acting,
     ):
         feeding = asyncio.create_task(
-            run_operator(intake, metrics, access=access, load_access=load, stop=stop, signalled=signalled),
+            run_operator(intake, metrics, access=access, load_access=renewal.load, stop=stop, signalled=signalled),
             name="operator",
         )
         try:
-            requests = Requests(client)
+            requests = Requests(client, renewal)
             flights = Flights(seconds_since_boot)
             leadership = await acting.enter_async_context(
                 _leadership(options, access, requests, metrics, intake, flights)

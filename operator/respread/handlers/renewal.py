@@ -1,0 +1,54 @@
+"""Finding credentials anew, once the API server no longer accepts those that were found at the start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from respread.handlers.access import AccessError, ClusterAccess
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+LEAST_INTERVAL_SECONDS: Final = 2.0
+
+
+class Renewal:
+    """Looks where the credentials were found, and lets everyone go on with what is there now."""
+
+    __slots__ = ("_access", "_clock", "_find", "_looked_at")
+
+    def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
+        """Renew an access.
+
+        Args:
+            access: what everyone shares.
+            find: looks anew; may read files and run plugins, so it is called in a thread.
+            clock: seconds that never go back.
+        """
+        self._access = access
+        self._find = find
+        self._clock = clock
+        self._looked_at = -inf
+
+    def load(self) -> ClusterAccess:
+        """Find an access anew; the shared one goes on with its credentials.
+
+        Raises:
+            AccessError: there is none.
+        """
+        found = self._find()
+        self._access.adopt(found)
+        return found
+
+    async def __call__(self) -> None:
+        """Do it in a thread, and not again at once; if nothing is found, all stays as it is."""
+        if self._clock() - self._looked_at < LEAST_INTERVAL_SECONDS:
+            return
+        self._looked_at = self._clock()
+        try:
+            await asyncio.to_thread(self.load)
+        except AccessError as error:
+            _log.warning("The API server does not accept the credentials, and there are no others", error=str(error))
