@@ -74,6 +74,8 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[aiohttp.ClientResponse]:
     class Response(aiohttp.ClientResponse):
         """A response that hands what it carries to the feed of its kind."""
 
+        _is_watch = False
+
         async def start(self, connection: Connection) -> aiohttp.ClientResponse:
             """Begin to read; of a watch, whole lines only."""
             await super().start(connection)
@@ -81,7 +83,20 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[aiohttp.ClientResponse]:
             if wire is not None and self.status == HTTPStatus.OK and "watch" in self.url.query:
                 # Kopf reads it by iter_chunked, and aiohttp itself only sets exceptions on it.
                 self.content = cast("aiohttp.StreamReader", WatchStream(self.content, wire.feed, wire.backoff))
+                self._is_watch = True
             return self
+
+        def close(self) -> None:
+            """End the connection at once: a farewell by TLS would go on when everything else has ended."""
+            if self.connection is not None and self.connection.transport is not None:
+                self.connection.transport.abort()
+            super().close()
+
+        def release(self) -> Any:
+            """Give the connection back; that of a watch, which has no end, is closed."""
+            if self._is_watch:
+                self.close()
+            return super().release()
 
         async def json(self, **options: Any) -> Any:
             """Return the document; of a page of a watched kind, all but its items, which are taken over."""
