@@ -112,14 +112,21 @@ def _wants(policy: Policy, key: GroupKey) -> bool:
 
 
 def _components_with(keys: Iterable[GroupKey], spread: Spread) -> list[tuple[SpreadGroup, ...]]:
+    """Return the components with any of the keys, the ones furthest from balanced first, in the same order always."""
     wanted = frozenset(keys)
     namespaces = sorted({key.namespace for key in wanted})
-    return [
-        component
+    components = [
+        tuple(sorted(component, key=lambda group: str(group.key)))
         for namespace in namespaces
         for component in components_of(spread.by_namespace[namespace].values())
         if any(group.key in wanted for group in component)
     ]
+
+    def urgency(component: Sequence[SpreadGroup]) -> tuple[int, str]:
+        violated = [group for group in component if group.key in wanted]
+        return -max(group.excess for group in violated), min(str(group.key) for group in violated)
+
+    return sorted(components, key=urgency)
 
 
 class _Solved(msgspec.Struct, frozen=True):
@@ -224,7 +231,8 @@ class _Planner:
         by_labels = self._given.snapshot.pods_by_labels[component[0].key.namespace]
         belonging = {labels for group in component for labels in group.matched}
         belonging.update(template.labels for group in component for template in group.carriers)
-        return [pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished]
+        pods = (pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished)
+        return sorted(pods, key=lambda pod: pod.name)
 
     def _on_hold(self, cure: Iterable[GroupKey]) -> Held | None:
         reasons = (self._given.on_hold(key, self._selected[key]) for key in sorted(cure, key=str))
