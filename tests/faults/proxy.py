@@ -169,7 +169,10 @@ class FaultProxy:
             return _status(int(fault.kind), STATUS_FAULTS[fault.kind])
         if fault.kind in WATCH_FAULTS:
             return await self._watch(request, fault)
-        return await self._spoil(request, fault)
+        try:
+            return await self._spoil(request, fault)
+        except aiohttp.ClientError:
+            return _close(request)  # the API server is not there
 
     async def _spoil(self, request: web.Request, fault: Fault) -> web.StreamResponse:
         match fault.kind:

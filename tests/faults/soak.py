@@ -44,6 +44,10 @@ PEACE_SECONDS = 240.0
 """How long a world may take from then on: an eviction without an answer is waited for, and backed off from."""
 
 
+QUIET_PERIOD = "1s"
+"""Until the scheduler too has seen that the zones are open."""
+
+
 class Findings(NamedTuple):
     """What a soak came to."""
 
@@ -205,7 +209,7 @@ def soak(seconds: float, seed: int, say: Callable[[str], None] = print, keep: st
         Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3))) as sandbox,
     ):
         install(sandbox)
-        enforce(sandbox)
+        enforce(sandbox, quietPeriod=QUIET_PERIOD)
         return Soak(sandbox, Path(directory), seed, say).run(seconds)
 
 

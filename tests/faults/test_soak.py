@@ -8,7 +8,7 @@ import pytest
 
 from respread.sandbox import Binaries, Sandbox, SandboxOptions
 from tests.faults.rounds import enforce
-from tests.faults.soak import Soak
+from tests.faults.soak import QUIET_PERIOD, Soak
 from tests.integration.operator_process import install
 
 
@@ -18,7 +18,7 @@ def test_a_minute_of_faults_costs_no_pod_too_many(binaries: Binaries, tmp_path: 
     said: list[str] = []
     with Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3)), binaries=binaries) as sandbox:
         install(sandbox)
-        enforce(sandbox)
+        enforce(sandbox, quietPeriod=QUIET_PERIOD)
         findings = Soak(sandbox, tmp_path, 20261121, said.append).run(60)
     print(findings)
     assert findings.clean, "\n".join([*said, str(findings)])

@@ -7,7 +7,8 @@ calls the handlers for every change from there on.
 Some answers make Kopf end the process, though the cluster gets over them; the session waits them out itself:
 
 - 410 for a page of a LIST, whose continue token has expired: the list is begun anew.
-- 403 and 404 for a watched kind: asked again, at growing intervals, with a message that says what to do.
+- 403, 404 and any other refusal (4xx) of a list of a watched kind: asked again, at growing intervals, with a message
+  that says what to do.
 - A page that is no list: Kopf is told that the transfer failed, and lists anew.
 
 Everything else - connections refused or lost, 429, 5xx - is left to Kopf's own retries, which by our settings never
@@ -140,7 +141,7 @@ class _Translator:
                 request.url = request.url.without_query_params("continue")
                 _log.info("The list took too long for the API server; beginning it anew", kind=kind.resource)
                 response.release()
-            elif response.status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            elif _is_held(request, response.status):
                 await self._hold(wire, response)
             else:
                 if response.status == HTTPStatus.OK:
@@ -164,6 +165,8 @@ class _Translator:
         name = full_name(kind)
         if response.status == HTTPStatus.FORBIDDEN:
             problem = f"not allowed to list and watch {name}: grant both, as manifests/ does. {message}"
+        elif response.status != HTTPStatus.NOT_FOUND:
+            problem = f"the API server answers {response.status} to who lists and watches {name}. {message}"
         elif kind in POLICY_KINDS:
             wire.feed.forget()
             problem = f"the CustomResourceDefinition {name} is gone: kubectl apply -f crds/. {message}"
@@ -175,6 +178,15 @@ class _Translator:
             wire.problem = problem
             _log.error("A kind can't be watched; asking again until it can", kind=kind.resource, problem=problem)
         await asyncio.sleep(wire.backoff.failed())
+
+
+def _is_held(request: aiohttp.ClientRequest, status: int) -> bool:
+    """Whether Kopf would give the process up for an answer, though asking again later may help."""
+    if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+        return True
+    is_list = "watch" not in request.url.query
+    refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return is_list and refused and status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 async def _message_of(response: aiohttp.ClientResponse) -> str:
