@@ -63,6 +63,7 @@ def plan_cluster(
             budgets=BudgetLedger(snapshot, in_flight),
             now=now,
             on_hold=on_hold,
+            idle=frozenset(policy.name for policy in policies if policy.spec.mode == "DryRun"),
             wave_sizes={policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in policies},
         )
     )

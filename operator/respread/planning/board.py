@@ -12,10 +12,11 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from respread.cluster.pod import Pod
+from respread.planning.closed_form import Reach
 from respread.planning.placement import Placement
 from respread.planning.tally import Tally
 from respread.scheduling.free_resources import POD_SLOTS
-from respread.scheduling.node_sets import NodeSet
+from respread.scheduling.node_sets import NodeSet, node_set
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.spread.group import Template
 
@@ -134,6 +135,22 @@ class Board:
             for component in self.components
         )
 
+    def reach(self, *, however_much_room: bool = False) -> Reach:
+        """Return how near to cured any plan can bring these groups, if they are as at the start.
+
+        Args:
+            however_much_room: whether pods that are not on the board may leave the room they take.
+        """
+        tallies = self.tallies
+        reaches = [
+            [tallies[index].reach(however_much_room=however_much_room) for index in component if tallies[index].cure]
+            for component in self.components
+        ]
+        return Reach(
+            sum(each.excess for component in reaches for each in component),
+            sum(max((each.moves for each in component), default=0) for component in reaches),
+        )
+
     def potential(self) -> tuple[float, float, int]:
         """Return how far from cured: the lower bound, the sum of the groups' closed forms, the total excess."""
         forms = sum(tally.fewest_moves() for tally in self.tallies if tally.cure)
@@ -230,6 +247,14 @@ class Board:
         self.count(spot, 1)
         self._history.append((spot, 1))
 
+    def play(self, evicted: Iterable[Spot], placed: Iterable[Spot]) -> tuple[Pod, ...]:
+        """Make a whole step with the outcome that its replacements are placed so, and return the pods evicted."""
+        pods = tuple(self.evict(spot) for spot in evicted)
+        for spot in placed:
+            self.place(spot)
+        self.settle()
+        return pods
+
     def revert(self, mark: Mark) -> None:
         """Take back every move since a mark, the last one first."""
         self.placement.view.revert(mark.view)
@@ -241,6 +266,34 @@ class Board:
             if not counter[spot]:
                 del counter[spot]
             self.count(spot, -by)
+
+    @property
+    def movable_pods(self) -> int:
+        """How many pods may be evicted."""
+        return sum(map(len, self._movable.values()))
+
+    @property
+    def vacated(self) -> NodeSet:
+        """The nodes from which pods may be evicted."""
+        return node_set([spot.slot for spot in self._movable])
+
+    @property
+    def settled(self) -> NodeSet:
+        """The nodes that may take any replacement at all, if there is room."""
+        nodes = 0
+        for piece in self.pieces:
+            if piece.replacement.unknown is None:
+                nodes |= piece.replacement.settled
+        return nodes
+
+    @property
+    def largest_request(self) -> dict[str, int]:
+        """The most that one of the pieces requests, of each resource."""
+        largest = {POD_SLOTS: 1}
+        for piece in self.pieces:
+            for name, amount in piece.template.spec.requests.items():
+                largest[name] = max(amount, largest.get(name, 0))
+        return largest
 
     def count(self, spot: Spot, by: int) -> None:
         """Count a pod more or less, in the tallies alone."""

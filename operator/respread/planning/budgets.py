@@ -118,6 +118,16 @@ class BudgetLedger:
             self._taken_of[pod.key] = None
         return verdict
 
+    def may_all_go(self, pods: Iterable[Pod]) -> bool:
+        """Whether all of some pods, none of them taken yet, may be evicted at once."""
+        fork = self.fork()
+        try:
+            for pod in pods:
+                fork.take(pod)
+        except BudgetHoldsError:
+            return False
+        return True
+
     def give_back(self, pod: Pod) -> None:
         """Undo `take`.
 

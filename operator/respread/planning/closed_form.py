@@ -31,6 +31,15 @@ class Bounds(NamedTuple):
     """Whether pods may go where there is no domain."""
 
 
+class Reach(NamedTuple):
+    """How near to cured a group can be brought."""
+
+    excess: int
+    """At least so much excess remains."""
+    moves: int
+    """To leave no more than that takes at least so many moves."""
+
+
 @lru_cache(maxsize=65536)
 def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
     """Return the fewest evictions after which the skew is within maxSkew, or infinity where none suffice.
@@ -40,19 +49,52 @@ def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
         max_skew: the constraint's maxSkew.
         bounds: what the counts can't become.
     """
+    fewest: float = inf
+    for lo in range(max(0, bounds.least - max_skew), _highest(histogram, bounds) + 1):
+        hi = lo + max_skew
+        above, below = _above(histogram, hi), _below(histogram, lo)
+        if bounds.leaving or above <= _below(histogram, hi):
+            fewest = min(fewest, max(above, below))
+    return fewest if histogram else 0
+
+
+def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds) -> Reach:
+    """Return how near to cured a group can be brought, and by how many moves at least.
+
+    Args:
+        histogram: the counts of all its domains.
+        closed: those of the domains that take no replacement.
+        max_skew: the constraint's maxSkew.
+        bounds: what the counts can't become.
+    """
+    best = Reach(_above(histogram, max_skew + _least(histogram, bounds)), 0)
+    for lo in range(_highest(histogram, bounds) + 1):
+        hi = lo + max_skew
+        above, below = _above(histogram, hi), _below(histogram, lo)
+        room = above if bounds.leaving else _below(histogram, hi) - _below(closed, hi)
+        excess = max(0, above - room, bounds.least - hi)
+        best = min(best, Reach(excess, max(above - excess, below)))
+    return best
+
+
+def _highest(histogram: Histogram, bounds: Bounds) -> int:
+    """Return what the minimum can't rise above."""
     domains_in_all = sum(domains for _, domains in histogram)
     if not domains_in_all:
-        return 0
-    pods = sum(count * domains for count, domains in histogram)
-    highest = (pods + bounds.incoming) // domains_in_all
-    if bounds.most is not None:
-        highest = min(highest, bounds.most)
-    fewest: float = inf
-    for lo in range(max(0, bounds.least - max_skew), highest + 1):
-        hi = lo + max_skew
-        above = sum((count - hi) * domains for count, domains in histogram if count > hi)
-        below = sum((lo - count) * domains for count, domains in histogram if count < lo)
-        room = sum((hi - count) * domains for count, domains in histogram if count < hi)
-        if above <= room or bounds.leaving:
-            fewest = min(fewest, max(above, below))
-    return fewest
+        return -1
+    average = (sum(count * domains for count, domains in histogram) + bounds.incoming) // domains_in_all
+    return average if bounds.most is None else min(average, bounds.most)
+
+
+def _least(histogram: Histogram, bounds: Bounds) -> int:
+    """Return the minimum as it is."""
+    least = min((count for count, _ in histogram), default=0)
+    return least if bounds.most is None else min(least, bounds.most)
+
+
+def _above(histogram: Histogram, limit: int) -> int:
+    return sum((count - limit) * domains for count, domains in histogram if count > limit)
+
+
+def _below(histogram: Histogram, limit: int) -> int:
+    return sum((limit - count) * domains for count, domains in histogram if count < limit)

@@ -23,7 +23,11 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """The moves of turn 0 may be made now and all together. A later turn has to wait until the replacements of the ones
     before it are placed, and is planned anew then."""
     component: int
-    """Moves of one component share spread groups, those of different ones don't."""
+    """Moves of one component share spread groups, those of different ones don't. Of those of one turn a later one is
+    made only if the earlier ones are."""
+    step: int = 0
+    """Moves of one component and one step are made together or not at all: their replacements fit only if all of the
+    pods are evicted."""
     groups: tuple[GroupKey, ...]
     """The violated groups that it helps."""
     from_domains: tuple[str, ...]
@@ -35,6 +39,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     certain: bool
     """Whether it helps on whichever of these nodes the scheduler picks, or only on those its score is likely to
     pick."""
+    why: str = ""
+    """Why this pod rather than another, in a few words."""
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +59,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     blocked: tuple[BlockedGroup, ...] = ()
     policies: Mapping[GroupKey, str] = {}
     """The policy that selects each selected group."""
+    counts_before: Mapping[GroupKey, Mapping[str, int]] = {}
+    """Matching pods per domain as they are, for every group that the moves change."""
     counts_after: Mapping[GroupKey, Mapping[str, int]] = {}
     """Matching pods per domain after the moves, for every group that they change; a prediction."""
     lower_bound: int = 0

@@ -10,7 +10,7 @@ search looks for the least excess that remains, then for the fewest evictions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from itertools import combinations_with_replacement, permutations
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -64,13 +64,15 @@ class Rules(NamedTuple):
 def best_way(board: Board, rules: Rules) -> Way:
     """Return the best way found; the board is left as it was."""
     search = _Search(board, rules)
-    lower_bound = board.lower_bound()
+    reach = board.reach()
+    if reach.excess >= board.excess():
+        return Way((), board.excess(), proven=True)
     board.fine = False
     greedy = search.greedy()
-    if not greedy.excess and greedy.evictions <= lower_bound:
+    if greedy.excess <= reach.excess and greedy.evictions <= reach.moves:
         return greedy._replace(proven=True)
     board.fine = True
-    if lower_bound < inf:
+    if not reach.excess:
         cure = search.shortest_cure(greedy.evictions if not greedy.excess else None)
         if cure is not None:
             return cure
@@ -192,11 +194,7 @@ class _Search:
     # Options
 
     def _take(self, option: _Option, outcome: Outcome) -> Choice:
-        board = self._board
-        victims = tuple(board.evict(spot) for spot in option.step)
-        for spot in outcome.placed:
-            board.place(spot)
-        board.settle()
+        victims = self._board.play(option.step, outcome.placed)
         return Choice(option.step, victims, option.assessment, outcome)
 
     def _options(self, position: Hashable, *, jointly: bool) -> tuple[_Option, ...]:
@@ -211,24 +209,26 @@ class _Search:
 
     def _options_together(self, alone: Sequence[_Option]) -> tuple[_Option, ...]:
         """Return the safe steps of several pods no part of which is safe."""
-        board = self._board
         safe = {self._pattern(option.step) for option in alone}
         spots = [spot for spot in self._spots_together() if self._pattern((spot,)) not in safe]
         found: tuple[_Option, ...] = ()
         for size in range(2, MOST_TOGETHER + 1):
-            seen: set[Hashable] = set()
-            steps: list[Step] = []
-            for step in combinations_with_replacement(spots, size):
-                pattern = self._pattern(step)
-                if pattern in seen or any(step.count(spot) > board.left(spot) for spot in step):
-                    continue
-                seen.add(pattern)
-                if not any(self._pattern(part) in safe for part in _parts(step)):
-                    steps.append(step)
-            options = self._ranked(steps)
+            options = self._ranked(self._steps_together(spots, size, safe))
             safe.update(self._pattern(option.step) for option in options)
             found += options
         return found
+
+    def _steps_together(self, spots: Sequence[Spot], size: int, safe: Collection[Hashable]) -> Iterator[Step]:
+        """Yield the steps of so many pods of which no part is safe, one of those that are alike."""
+        seen: set[Hashable] = set()
+        for step in combinations_with_replacement(spots, size):
+            if any(step.count(spot) > self._board.left(spot) for spot in step):
+                continue
+            self._left -= 1
+            pattern = self._pattern(step)
+            if pattern not in seen and not any(self._pattern(part) in safe for part in _parts(step)):
+                seen.add(pattern)
+                yield step
 
     def _spots_together(self) -> list[Spot]:
         """Return the spots that pods may be evicted from, of those that are alike as many as go together."""

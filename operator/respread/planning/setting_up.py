@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
@@ -12,50 +12,34 @@ from respread.planning.closed_form import Bounds
 from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.protection import victim_order
 from respread.planning.tally import DomainMap, Tally, domain_map
-from respread.scheduling.node_sets import NodeSet
+from respread.planning.task import Task
+from respread.scheduling.node_sets import NodeSet, node_set
 from respread.scheduling.topology_spread import counts_as_pod
-from respread.spread.group import GroupKey, SpreadGroup, Template
+from respread.spread.group import SpreadGroup, Template
 from respread.spread.index import group_keys_of
 
 
-def set_up(
-    components: Sequence[Sequence[SpreadGroup]],
-    pods: Iterable[Pod],
-    victims: Iterable[Pod],
-    cure: Collection[GroupKey],
-    placement: Placement,
-) -> Board:
-    """Return the board of some components, which mostly is one.
+def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
+    """Return the board on which some tasks, mostly one, are solved together.
 
     Args:
-        components: groups, those together that share pods.
-        pods: all that these groups count or whose constraints they are, each with a node.
-        victims: those of them that may be evicted.
-        cure: the groups that are to be cured.
+        tasks: of different components; all their pods have a node.
         placement: the cluster.
     """
-    groups = [group for component in components for group in component]
+    groups = [group for task in tasks for group in task.groups]
+    pods = [pod for task in tasks for pod in task.pods]
+    cure = {key for task in tasks for key in task.cure}
+    slot_of = placement.table.slot_of
     pieces, piece_of = _pieces(groups, pods, placement)
     movable: dict[Spot, list[Pod]] = {}
-    slot_of = placement.table.slot_of
-    for pod in sorted(victims, key=victim_order):
+    for pod in sorted((pod for task in tasks for pod in task.victims), key=victim_order):
         if (slot := slot_of.get(pod.node_name)) is not None:
             movable.setdefault(Spot(piece_of[_identity(pod)], slot), []).append(pod)
-    occupied = 0
-    for pod in pods:
-        if (slot := slot_of.get(pod.node_name)) is not None:
-            occupied |= 1 << slot
-    return Board(
-        [
-            _tally(group, at, pieces, movable, pods, placement, cure=group.key in cure)
-            for at, group in enumerate(groups)
-        ],
-        pieces,
-        movable,
-        occupied,
-        placement,
-        _numbered(components),
-    )
+    occupied = node_set([slot for pod in pods if (slot := slot_of.get(pod.node_name)) is not None])
+    tallies = [
+        _tally(group, at, pieces, movable, pods, placement, cure=group.key in cure) for at, group in enumerate(groups)
+    ]
+    return Board(tallies, pieces, movable, occupied, placement, _numbered([task.groups for task in tasks]))
 
 
 def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:
@@ -67,18 +51,18 @@ def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:
     return numbered
 
 
-def _identity(pod: Pod) -> tuple[Labels, int, str]:
+def _identity(pod: Pod) -> tuple[str, Labels, int, str]:
     """Return what is equal for pods whose replacements are alike: of one template, with the same claims."""
     own_claims = pod.spec.stateful_claims or pod.spec.ephemeral_volumes
-    return pod.labels, id(pod.spec), pod.name if own_claims and is_replaced_when_gone(pod) else ""
+    return pod.namespace, pod.labels, id(pod.spec), pod.name if own_claims and is_replaced_when_gone(pod) else ""
 
 
 def _pieces(
     groups: Sequence[SpreadGroup], pods: Iterable[Pod], placement: Placement
-) -> tuple[list[Piece], dict[tuple[Labels, int, str], int]]:
+) -> tuple[list[Piece], dict[tuple[str, Labels, int, str], int]]:
     at = {group.key: index for index, group in enumerate(groups)}
     matched = [(group.key.namespace, frozenset(group.matched)) for group in groups]
-    samples: dict[tuple[Labels, int, str], Pod] = {}
+    samples: dict[tuple[str, Labels, int, str], Pod] = {}
     for pod in pods:
         samples.setdefault(_identity(pod), pod)
     pieces = []
@@ -130,27 +114,17 @@ def _tally(
             settled |= piece.replacement.settled
     bounds = Bounds(
         least=max(staying.values(), default=0),
-        most=min(_closed(group, domains, reachable & settled), default=None),
         incoming=_outside(group, domains, pods, placement),
         leaving=any(_may_leave(piece, at, domains.eligible) for piece in counted if piece.replacement.unknown is None),
     )
-    return Tally(group, domains, cure=True, bounds=bounds)
-
-
-def _closed(group: SpreadGroup, domains: DomainMap, reachable: NodeSet) -> Iterable[int]:
-    """Yield the counts of the domains without a reachable node."""
-    if domains.single:
-        closed = domains.eligible & ~reachable
-        if closed:
-            yield from (
-                group.count(domain)
-                for slot, domain in enumerate(domains.of_slot)
-                if domain is not None and closed >> slot & 1
-            )
-        return
-    for domain, nodes in domains.nodes.items():
-        if not nodes & reachable:
-            yield group.count(domain)
+    return Tally(
+        group,
+        domains,
+        cure=True,
+        bounds=bounds,
+        closed=domains.closed(reachable & settled, group.counts),
+        never=domains.closed(settled, group.counts),
+    )
 
 
 def _outside(group: SpreadGroup, domains: DomainMap, pods: Iterable[Pod], placement: Placement) -> int:

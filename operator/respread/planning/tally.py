@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import inf
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from respread.planning.closed_form import Bounds, Histogram, fewest_moves
+from respread.planning.closed_form import Bounds, Histogram, Reach, fewest_moves, reach
 from respread.scheduling.node_sets import NodeSet
 from respread.scheduling.node_table import NodeTable
 from respread.spread.domains import Domains
@@ -22,12 +22,25 @@ class DomainMap(msgspec.Struct, frozen=True):
     of_slot: Sequence[str | None]
     """None for nodes that don't count."""
     nodes: dict[str, NodeSet]
-    """By domain; empty where every domain is a single node."""
+    """By domain; never empty."""
     single: bool
     """Whether every domain is a single node."""
     eligible: NodeSet
     size: int
     """How many domains there are."""
+
+    def closed(self, reachable: NodeSet, counts: Mapping[str, int]) -> Histogram:
+        """Return the counts of the domains that have none of some nodes."""
+        histogram: Counter[int] = Counter()
+        if self.single:
+            closed = self.eligible & ~reachable
+            if not closed:
+                return ()
+            histogram.update(count for domain, count in counts.items() if self.nodes[domain] & closed)
+            histogram[0] += closed.bit_count() - histogram.total()
+        else:
+            histogram.update(counts.get(domain, 0) for domain, nodes in self.nodes.items() if not nodes & reachable)
+        return tuple(sorted(pair for pair in histogram.items() if pair[1]))
 
 
 def domain_map(table: NodeTable, group: SpreadGroup) -> DomainMap:
@@ -46,8 +59,7 @@ def _domain_map(table: NodeTable, domains: Domains) -> DomainMap:
         for name in names:
             together |= 1 << table.slot_of[name]
         eligible |= together
-        if not single:
-            nodes[domain] = together
+        nodes[domain] = together
     return DomainMap(of_slot, nodes, single, eligible, len(domains.nodes))
 
 
@@ -60,12 +72,14 @@ class Tally:
 
     __slots__ = (
         "_bounds",
+        "_closed",
         "_counts",
         "_excess",
         "_fewest",
         "_forced_zero",
         "_histogram",
         "_minimum",
+        "_never",
         "cure",
         "domain_of",
         "domains",
@@ -75,14 +89,25 @@ class Tally:
         "soft",
     )
 
-    def __init__(self, group: SpreadGroup, domains: DomainMap, *, cure: bool, bounds: Bounds = _NO_BOUNDS) -> None:
+    def __init__(
+        self,
+        group: SpreadGroup,
+        domains: DomainMap,
+        *,
+        cure: bool,
+        bounds: Bounds = _NO_BOUNDS,
+        closed: Histogram = (),
+        never: Histogram = (),
+    ) -> None:
         """Start from the counts as they are.
 
         Args:
             group: the group.
             domains: its domains.
             cure: whether the plan is to bring it within maxSkew; if not, it must only not get worse.
-            bounds: what its counts can't become.
+            bounds: what its counts can't become, but for `most`.
+            closed: the counts of the domains that take no replacement, however its own pods move.
+            never: the counts of the domains that would take none even if they were empty.
         """
         self.group = group
         self.domains = domains
@@ -95,7 +120,9 @@ class Tally:
         self.soft = group.key.when_unsatisfiable == "ScheduleAnyway"
         """Whether the scheduler only prefers to keep the constraint."""
         self._forced_zero = domains.size < group.key.min_domains
-        self._bounds = bounds._replace(most=0) if self._forced_zero else bounds
+        self._closed = closed
+        self._bounds = self._with_most(bounds, closed)
+        self._never = never
         self._counts = dict(group.counts)
         histogram: dict[int, int] = {0: domains.size - len(group.counts)}
         for count in group.counts.values():
@@ -109,11 +136,6 @@ class Tally:
     def counts(self) -> dict[str, int]:
         """The matching pods of each domain, those without any left out."""
         return {domain: count for domain, count in self._counts.items() if count}
-
-    @property
-    def bounds(self) -> Bounds:
-        """What the counts can't become."""
-        return self._bounds
 
     def count(self, domain: str) -> int:
         """Return the matching pods of a domain."""
@@ -136,9 +158,20 @@ class Tally:
     def fewest_moves(self) -> float:
         """Return the fewest moves that cure this group alone, or infinity."""
         if self._fewest is None:
-            histogram: Histogram = tuple(sorted(pair for pair in self._histogram.items() if pair[1]))
-            self._fewest = fewest_moves(histogram, self.max_skew, self._bounds)
+            self._fewest = fewest_moves(self._levels(), self.max_skew, self._bounds)
         return self._fewest
+
+    def reach(self, *, however_much_room: bool) -> Reach:
+        """Return how near to cured this group can be brought, if it is as at the start.
+
+        Args:
+            however_much_room: whether other pods may leave the room they take.
+        """
+        closed = self._never if however_much_room else self._closed
+        return reach(self._levels(), closed, self.max_skew, self._with_most(self._bounds, closed))
+
+    def _with_most(self, bounds: Bounds, closed: Histogram) -> Bounds:
+        return bounds._replace(most=0 if self._forced_zero else min((count for count, _ in closed), default=None))
 
     def overfull(self, domain: str | None) -> bool:
         """Whether the domain holds more than the minimum plus maxSkew; None is no domain."""
@@ -153,6 +186,5 @@ class Tally:
         histogram[after] = histogram.get(after, 0) + 1
         self._minimum = self._excess = self._fewest = None
 
-    def curable(self) -> bool:
-        """Whether some number of moves cures the group, as far as its own counts tell."""
-        return self.fewest_moves() < inf
+    def _levels(self) -> Histogram:
+        return tuple(sorted(pair for pair in self._histogram.items() if pair[1]))

@@ -1,0 +1,316 @@
+"""Small clusters for the oracles of planning: plain data, drawn by hypothesis, with the snapshot that the planner gets.
+
+Nothing here knows how spread is counted or a plan is made. What a world means is said twice, independently: by the
+product, which sees the snapshot, and by `scheduler_model`, which sees the plain data.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
+from respread.cluster.annotations import EVICT
+from respread.cluster.meta import OwnerReference
+from respread.cluster.node import Node, Taint
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodSpec,
+    Toleration,
+    TopologySpreadConstraint,
+)
+from respread.cluster.state import ClusterSnapshot, ClusterState
+
+NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
+HOSTNAME = "kubernetes.io/hostname"
+DEDICATED = Taint(key="dedicated", effect="NoSchedule")
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+PLENTY = 100
+
+
+class Host(NamedTuple):
+    """A node."""
+
+    labels: dict[str, str]
+    """Among them its own name, under `HOSTNAME`."""
+    room: int = PLENTY
+    """How many units it has for pods, each of which takes as many as its template says."""
+    tainted: bool = False
+    cordoned: bool = False
+
+
+class Rule(NamedTuple):
+    """A topology spread constraint."""
+
+    key: str
+    max_skew: int
+    selector: tuple[tuple[str, str], ...] | None
+    hard: bool = True
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class Shape(NamedTuple):
+    """What the pods of one template have in common."""
+
+    labels: dict[str, str]
+    rules: tuple[Rule, ...]
+    pools: tuple[str, ...] | None = None
+    """The values of the label `pool` that its node affinity asks for; None for any node."""
+    tolerates: bool = False
+    """Whether its pods tolerate the taint of tainted nodes."""
+    size: int = 1
+    priority: int = 0
+
+
+class Place(NamedTuple):
+    """A pod."""
+
+    shape: int
+    host: int
+    movable: bool = True
+
+
+class World(NamedTuple):
+    """A cluster, and which of its constraints are to be restored."""
+
+    hosts: tuple[Host, ...]
+    shapes: tuple[Shape, ...]
+    pods: tuple[Place, ...]
+    restores_soft: bool = False
+    restored_keys: tuple[str, ...] = ()
+    """Empty for all keys."""
+
+    def restores(self, rule: Rule) -> bool:
+        """Whether the policy wants a constraint restored."""
+        return (rule.hard or self.restores_soft) and (not self.restored_keys or rule.key in self.restored_keys)
+
+
+def snapshot_of(world: World) -> ClusterSnapshot:
+    """Return the world as the product sees it."""
+    specs = [_spec(shape) for shape in world.shapes]
+    names = [f"{number:02}" for number in range(len(world.pods))]
+    pods = [
+        Pod(
+            namespace="default",
+            name=name,
+            uid=f"uid-{name}",
+            spec=specs[place.shape],
+            labels=Map(world.shapes[place.shape].labels),
+            annotations=Map() if place.movable else Map({EVICT: "never"}),
+            controller=OwnerReference("apps/v1", "ReplicaSet", f"shape{place.shape}", f"uid-shape{place.shape}"),
+            node_name=world.hosts[place.host].labels[HOSTNAME],
+            phase="Running",
+            ready=True,
+            creation_timestamp=NOW - timedelta(hours=1),
+        )
+        for name, place in zip(names, world.pods, strict=True)
+    ]
+    state = ClusterState()
+    state.replace("nodes", [_node(host) for host in world.hosts])
+    state.replace("pods", pods)
+    state.replace("namespaces", [Namespace(name="default")])
+    return state.snapshot
+
+
+def policy_of(world: World) -> Policy:
+    """Return the policy that restores what the world says."""
+    kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule",)
+    if world.restores_soft:
+        kinds += ("ScheduleAnyway",)
+    rules = ConstraintRules(when_unsatisfiable=kinds, topology_keys=world.restored_keys)
+    return Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(constraints=rules))
+
+
+def _node(host: Host) -> Node:
+    taints = (DEDICATED,) * host.tainted + (CORDON,) * host.cordoned
+    return Node(
+        name=host.labels[HOSTNAME],
+        labels=Map(host.labels),
+        taints=taints,
+        unschedulable=host.cordoned,
+        allocatable=Map(pods=PLENTY, cpu=host.room),
+    )
+
+
+def _spec(shape: Shape) -> PodSpec:
+    affinity = None
+    if shape.pools is not None:
+        wanted = NodeSelectorRequirement(key="pool", operator="In", values=shape.pools)
+        affinity = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wanted,)),))
+    return PodSpec(
+        requests=Map(cpu=shape.size),
+        node_affinity=affinity,
+        tolerations=(Toleration(key=DEDICATED.key, operator="Exists"),) * shape.tolerates,
+        priority=shape.priority,
+        topology_spread_constraints=tuple(_constraint(rule) for rule in shape.rules),
+    )
+
+
+def _constraint(rule: Rule) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(
+        max_skew=rule.max_skew,
+        topology_key=rule.key,
+        when_unsatisfiable="DoNotSchedule" if rule.hard else "ScheduleAnyway",
+        label_selector=None if rule.selector is None else LabelSelector(match_labels=Map(dict(rule.selector))),
+        min_domains=rule.min_domains if rule.min_domains > 1 else None,
+        node_affinity_policy="Honor" if rule.honor_affinity else "Ignore",
+        node_taints_policy="Honor" if rule.honor_taints else "Ignore",
+    )
+
+
+# Strategies
+
+
+class Size(NamedTuple):
+    """How large worlds are drawn."""
+
+    zones: int
+    hosts: int
+    pods: int
+    shapes: int
+    rules: int
+    """Of one template."""
+
+
+TINY = Size(zones=4, hosts=6, pods=9, shapes=2, rules=2)
+SMALL = Size(zones=6, hosts=12, pods=30, shapes=3, rules=3)
+
+_KEYS = ("zone", HOSTNAME, "region", "rack")
+
+
+def _often(likely: object, *rest: object) -> st.SearchStrategy:
+    """Draw the first three times out of four where there are few others."""
+    return st.sampled_from((likely,) * (3 * len(rest)) + rest)
+
+
+@st.composite
+def worlds(draw: st.DrawFn, size: Size) -> World:
+    """Draw a cluster with everything that planning has to mind, most of it seldom: plain cases come often."""
+    hosts = draw(_hosts(size))
+    keys = tuple(key for key in _KEYS if any(key in host.labels for host in hosts))
+    shapes = draw(st.lists(_shape(size, keys), min_size=1, max_size=size.shapes))
+    pods = draw(
+        st.lists(
+            st.builds(
+                Place,
+                st.sampled_from(range(len(shapes))),
+                _skewed(len(hosts)),
+                _often(True, False) if draw(_often(False, True)) else st.just(True),
+            ),
+            min_size=min(4, size.pods),
+            max_size=size.pods,
+        )
+    )
+    used = sorted({pod.shape for pod in pods})
+    return _with_room(
+        World(
+            hosts=hosts,
+            shapes=tuple(shapes[shape] for shape in used),
+            pods=tuple(pod._replace(shape=used.index(pod.shape)) for pod in pods),
+            restores_soft=draw(_often(False, True)),
+            restored_keys=draw(_often((), ("zone",), (HOSTNAME,))),
+        ),
+        draw,
+    )
+
+
+def _skewed(hosts: int) -> st.SearchStrategy[int]:
+    """Draw a host's number, the first ones more often: that is what skew is."""
+    return st.integers(0, hosts * (hosts + 1) // 2 - 1).map(lambda number: _triangular(number, hosts))
+
+
+def _triangular(number: int, hosts: int) -> int:
+    for host in range(hosts):
+        if number < hosts - host:
+            return host
+        number -= hosts - host
+    raise AssertionError(number)
+
+
+@st.composite
+def _hosts(draw: st.DrawFn, size: Size) -> tuple[Host, ...]:
+    count = draw(st.integers(2, size.hosts))
+    zones = draw(st.integers(1, min(size.zones, count)))
+    racks = draw(_often(False, True))
+    regions = draw(_often(False, True))
+    special = draw(_often(False, True))
+    hosts = []
+    for number in range(count):
+        zone = number % zones
+        labels = {HOSTNAME: f"n{number}", "zone": f"z{zone}"}
+        if regions:
+            labels["region"] = f"r{zone % 2}"
+        if racks:
+            labels["rack"] = f"z{zone}-{number // zones % 2}"
+        if special:
+            labels["pool"] = draw(_often("x", "y"))
+            if draw(_often(False, True)) and zones > 1:
+                del labels["zone"]
+        hosts.append(
+            Host(
+                labels,
+                tainted=special and draw(_often(False, True)),
+                cordoned=special and draw(_often(False, True)),
+            )
+        )
+    return tuple(hosts)
+
+
+@st.composite
+def _shape(draw: st.DrawFn, size: Size, keys: tuple[str, ...]) -> Shape:
+    labels = {"app": "web"} if draw(_often(True, False)) else {"app": "api", "tier": "back"}
+    if draw(_often(False, True)):
+        labels = {**labels, "tier": "front"}
+    rules = draw(
+        st.lists(_rule(labels, keys), min_size=1, max_size=size.rules, unique_by=lambda rule: (rule.key, rule.hard))
+    )
+    plain = draw(_often(True, False))
+    return Shape(
+        labels=labels,
+        rules=tuple(rules),
+        pools=None if plain else draw(_often(None, ("x",), ("x", "y"))),
+        tolerates=not plain and draw(st.booleans()),
+        size=1 if plain else draw(_often(1, 2)),
+    )
+
+
+@st.composite
+def _rule(draw: st.DrawFn, labels: dict[str, str], keys: tuple[str, ...]) -> Rule:
+    plain = draw(_often(True, False))
+    hard = draw(_often(True, False))
+    return Rule(
+        key=draw(st.sampled_from(keys)),
+        max_skew=draw(_often(1, 2, 3)),
+        selector=(("app", labels["app"]),)
+        if plain
+        else draw(
+            st.sampled_from([(("app", "web"),), (("app", "api"),), tuple(labels.items()), (("tier", "front"),), None])
+        ),
+        hard=hard,
+        min_domains=1 if plain or not hard else draw(_often(1, 2, 3)),
+        honor_affinity=plain or draw(_often(True, False)),
+        honor_taints=not plain and draw(_often(False, True)),
+    )
+
+
+def _with_room(world: World, draw: st.DrawFn) -> World:
+    """Make some hosts small, but never smaller than what they hold."""
+    if draw(_often(True, False)):
+        return world
+    held = [sum(world.shapes[pod.shape].size for pod in world.pods if pod.host == at) for at in range(len(world.hosts))]
+    return world._replace(
+        hosts=tuple(
+            host._replace(room=room + draw(st.integers(0, 2))) if draw(st.booleans()) else host
+            for host, room in zip(world.hosts, held, strict=True)
+        )
+    )
