@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from immutables import Map
 
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from respread.spread.group import SpreadGroup
+from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
 from tests.unit.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec
 
 
-def the_group(groups: dict[object, SpreadGroup] | object, topology_key: str = ZONE) -> SpreadGroup:
-    (group,) = [each for each in groups.values() if each.key.topology_key == topology_key]  # type: ignore[attr-defined]
+def the_group(groups: Mapping[GroupKey, SpreadGroup], topology_key: str = ZONE) -> SpreadGroup:
+    (group,) = [each for each in groups.values() if each.key.topology_key == topology_key]
     return group
 
 
