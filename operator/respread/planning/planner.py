@@ -7,7 +7,7 @@ moves: those of the first turn may be made at once and all together (`wave`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -106,14 +106,23 @@ def _tasks(
 
 
 def _components_with(keys: Iterable[GroupKey], spread: Spread) -> list[tuple[SpreadGroup, ...]]:
+    """Return the components with any of the keys, the furthest from balanced first.
+
+    Their order, and that of the groups in each, is the same in every process: so are the plans made from them.
+    """
     wanted = frozenset(keys)
-    namespaces = sorted({key.namespace for key in wanted})
-    return [
-        component
-        for namespace in namespaces
+    components = [
+        tuple(sorted(component, key=lambda group: str(group.key)))
+        for namespace in {key.namespace for key in wanted}
         for component in components_of(spread.by_namespace[namespace].values())
         if any(group.key in wanted for group in component)
     ]
+
+    def urgency(component: Sequence[SpreadGroup]) -> tuple[int, str]:
+        violated = [group for group in component if group.key in wanted]
+        return -max(group.excess for group in violated), str(violated[0].key)
+
+    return sorted(components, key=urgency)
 
 
 def _moves(number: int, solution: Solution, selection: Selection, wave: Wave) -> Iterable[Move]:

@@ -89,7 +89,8 @@ def pods_of(snapshot: ClusterSnapshot, component: Sequence[SpreadGroup]) -> list
     by_labels = snapshot.pods_by_labels[component[0].key.namespace]
     belonging = {labels for group in component for labels in group.matched}
     belonging.update(template.labels for group in component for template in group.carriers)
-    return [pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished]
+    pods = (pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished)
+    return sorted(pods, key=lambda pod: pod.name)
 
 
 def in_motion(pods: Sequence[Pod]) -> Held | None:
