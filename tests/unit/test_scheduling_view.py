@@ -224,6 +224,14 @@ def test_a_pod_must_fit_beside_those_that_the_scheduler_makes_room_for() -> None
         assert view.mark() == 0
 
 
+def test_a_pod_that_room_is_made_for_need_not_fit_beside_itself() -> None:
+    of = PodSpec(requests=Map(cpu=40_000))
+    preempting, another = nominated("p", of, "n1"), pod("q", "", of)
+    predictor = Predictor(ClusterView(cluster([node("n1")], [preempting])))
+    assert predictor.prepare(another).feasible_nodes() == []
+    assert predictor.prepare(preempting).feasible_nodes() == ["n1"]
+
+
 def test_a_nominated_pod_counts_for_the_spread_of_its_node_only() -> None:
     of = spec(constraint(HOSTNAME))
     view = ClusterView(cluster([node("n1"), node("n2")], [nominated("p", of, "n1")]))

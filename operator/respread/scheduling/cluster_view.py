@@ -32,7 +32,7 @@ _Pods: TypeAlias = Map[ObjectKey, Pod]
 _Step: TypeAlias = tuple[Literal["evict", "remove", "place"], Pod, int]
 
 _NO_PODS: _Pods = Map()
-_MOST_LEFT_OVERS: Final = 16384
+_MOST_LITTER: Final = 8192
 
 
 class ClusterView:
@@ -87,7 +87,7 @@ class ClusterView:
         before, self.snapshot = self.snapshot, snapshot
         if snapshot is before:
             return
-        if self._left_overs() > _MOST_LEFT_OVERS:
+        if self._is_littered():
             self._start()
             before = ClusterSnapshot()
         state = self.table.state
@@ -116,10 +116,11 @@ class ClusterView:
             self._attachments = Attachments(self.table, self.volumes, self.snapshot)
         return self._attachments
 
-    def _left_overs(self) -> int:
-        """Return about how many things are kept that were asked for, or there, in former snapshots only."""
-        label_sets = sum(map(len, self.snapshot.pods_by_labels.values()))
-        return self.pods.label_sets + self.pods.tallies + self.terms.kept + self.free.kept - 4 * label_sets
+    def _is_littered(self) -> bool:
+        """Tell whether much is kept that was asked for, or there, in former snapshots only."""
+        live = sum(map(len, self.snapshot.pods_by_labels.values()))
+        asked = self.pods.tallies + self.terms.kept + self.free.kept
+        return self.pods.label_sets > 2 * live + _MOST_LITTER or asked > 16 * live + _MOST_LITTER
 
     def _advance_nodes(self, before: ClusterSnapshot) -> None:
         nodes, state = self.snapshot.nodes, self.table.state

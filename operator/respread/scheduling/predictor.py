@@ -152,6 +152,6 @@ def _identity(pod: Pod) -> _Identity:
         id(spec),
         pod.node_name,
         pod.name if own_claims else "",
-        pod.uid if own_claims else "",
+        pod.uid if own_claims or pod.nominated_node_name else "",
         None if spec.topology_spread_constraints else pod.controller,
     )

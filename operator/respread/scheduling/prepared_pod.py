@@ -120,11 +120,11 @@ class PreparedPod:
 
     def _fits_beside(self, slot: int, nominated: Sequence[Pod], *, spread: bool) -> bool:
         """Tell whether the pod fits a node with those of the pods placed there that it could not displace."""
-        view = self._view
+        view, own = self._view, self.pod
         mark = view.mark()
-        for pod in nominated:
-            if pod.spec.priority >= self.pod.spec.priority:
-                view.place(pod, view.table.names[slot])
+        for other in nominated:
+            if other.spec.priority >= own.spec.priority and (other.uid != own.uid or not own.uid):
+                view.place(other, view.table.names[slot])
         fits = self._passes(slot, spread=spread)
         view.revert(mark)
         return fits
