@@ -1,0 +1,228 @@
+"""Two replicas, of which one leads: killed, stopped and frozen. Nothing is done twice and nothing is left undone."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.handlers.memory import group_name, situation_of
+from respread.sandbox import Binaries, Sandbox, SandboxOptions
+from respread.spread.index import spread_of
+from tests.faults.operators import Replica, holder
+from tests.faults.proxy import Asked, Fault, FaultProxy
+from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
+from tests.faults.watcher import PodWatcher
+from tests.integration.operator_process import install
+from tests.integration.snapshots import take_snapshot
+from tests.integration.workloads import scale
+
+LEASE_SECONDS = 3
+POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
+
+
+class World:
+    """A cluster with a watcher, and as many replicas as a test asks for."""
+
+    def __init__(self, sandbox: Sandbox, watcher: PodWatcher, directory: Path, stack: ExitStack) -> None:
+        self.sandbox = sandbox
+        self.watcher = watcher
+        self.proxies: list[FaultProxy] = []
+        self._directory = directory
+        self._stack = stack
+        self._workloads: list[Workload] = []
+
+    def replica(self, name: str, *options: str) -> Replica:
+        """Prepare a replica with a proxy of its own; it does not run yet."""
+        proxy = self._stack.enter_context(FaultProxy(self.sandbox))
+        self.proxies.append(proxy)
+        given = options or ("--leader-election", "--lease-seconds", str(LEASE_SECONDS))
+        replica = Replica(self.sandbox, proxy, self._directory, name, *given)
+        self._stack.callback(replica.kill)
+        return replica
+
+    def skewed(self, namespace: str, *replicas: int) -> list[Workload]:
+        """Make Deployments of these sizes, all of whose pods are in one of three zones."""
+        workloads = [Workload(namespace, f"web-{number}", size, 1) for number, size in enumerate(replicas)]
+        close_zones(self.sandbox, closed=True)
+        create(self.sandbox, self.watcher, workloads, random.Random(1))
+        close_zones(self.sandbox, closed=False)
+        self._workloads += workloads
+        return workloads
+
+    def evicted(self, workloads: list[Workload]) -> int:
+        found = self.watcher.evicted()
+        return sum(found[each.namespace, each.name] for each in workloads)
+
+    def wait_until_balanced(self, workloads: list[Workload], seconds: float = 90) -> None:
+        wait_for(lambda: balanced(self.sandbox, workloads), "the spread to be restored", seconds)
+
+    def clean_up(self) -> None:
+        remove(self.sandbox, self.watcher, self._workloads)
+        if self.sandbox.api.exists(POLICY):
+            self.sandbox.api.request("DELETE", POLICY)
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.sandbox.api.get(POLICY).get("status", {})
+        return found
+
+
+@pytest.fixture(scope="module")
+def cluster(binaries: Binaries) -> Iterator[tuple[Sandbox, PodWatcher]]:
+    """A cluster with Respread installed, and an independent look at its pods."""
+    with Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3)), binaries=binaries) as sandbox:
+        install(sandbox)
+        with PodWatcher(sandbox) as watcher:
+            yield sandbox, watcher
+
+
+@pytest.fixture
+def world(cluster: tuple[Sandbox, PodWatcher], tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as stack:
+        made = World(*cluster, tmp_path, stack)
+        stack.callback(made.clean_up)
+        yield made
+    assert cluster[1].breaches == []
+
+
+def fewest(workloads: list[Workload]) -> int:
+    return sum(each.fewest_evictions for each in workloads)
+
+
+def test_a_leader_killed_again_and_again(world: World) -> None:
+    workloads = world.skewed("killed", 8, 7, 6)
+    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replicas = [world.replica("one"), world.replica("two")]
+    for each in replicas:
+        each.start()
+    deadline = time.monotonic() + 150
+    while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
+        before = world.evicted(workloads)
+        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]
+        time.sleep(0.3)
+        for each in replicas:
+            if each.leads():
+                each.kill()
+                each.start()
+                break
+    world.wait_until_balanced(workloads)
+    time.sleep(2)
+    assert world.evicted(workloads) == fewest(workloads)
+
+
+def test_a_clean_stop_hands_over_at_once(world: World) -> None:
+    enforce(world.sandbox)
+    one, two = world.replica("one"), world.replica("two")
+    one.start()
+    wait_for(one.leads, "the first to lead")
+    two.start()
+    two.wait_until_ready()
+    assert one.stop() == 0
+    stopped = time.monotonic()
+    assert holder(world.sandbox) == "" or two.leads()
+    wait_for(two.leads, "the other to lead", LEASE_SECONDS)
+    assert time.monotonic() - stopped < LEASE_SECONDS  # it did not wait for the Lease to run out
+    workloads = world.skewed("handed-over", 5)
+    world.wait_until_balanced(workloads)
+    assert world.evicted(workloads) == fewest(workloads)
+
+
+def test_a_frozen_leader_does_nothing_when_it_wakes(world: World) -> None:
+    enforce(world.sandbox, quietPeriod="1s")
+    one, two = world.replica("one"), world.replica("two")
+    one.start()
+    wait_for(one.leads, "the first to lead")
+    two.start()
+    two.wait_until_ready()
+    workloads = world.skewed("frozen", 8, 8, 8)
+    wait_for(lambda: world.evicted(workloads) >= 2, "the first evictions")
+    one.freeze()
+    wait_for(two.leads, "the other to lead")
+    one.thaw()
+    world.wait_until_balanced(workloads)
+    time.sleep(1)
+    assert world.evicted(workloads) == fewest(workloads)
+    assert two.leads()
+    assert any(line["event"] == "This replica does not lead any more" for line in one.lines())
+
+
+def slow_evictions(asked: Asked) -> Fault | None:
+    """Let every eviction take a second, so that there is a middle of the wave."""
+    return Fault("delay", 1.0) if asked.is_eviction else None
+
+
+@pytest.mark.parametrize("how", ["deleted", "switched to DryRun"])
+def test_a_policy_that_goes_in_mid_wave_stops_it(world: World, how: str) -> None:
+    workloads = world.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}", 6, 6, 6)
+    replica = world.replica("one", "--no-leader-election")
+    world.proxies[0].choose = slow_evictions
+    limits = {"inFlight": 10, "inFlightPerWorkload": 3, "inFlightPerNode": 10}
+    enforce(world.sandbox, limits=limits)
+    replica.start()
+    wait_for(lambda: world.evicted(workloads) >= 1, "the first eviction")
+    if how == "deleted":
+        world.sandbox.api.request("DELETE", POLICY)
+    else:
+        world.sandbox.api.request("PATCH", POLICY, {"spec": {"mode": "DryRun"}})
+    time.sleep(1)  # within which all ends; what was sent before is answered a second after it was sent
+    sent = [each for each in world.proxies[0].asked if each.is_eviction]
+    time.sleep(4)
+    assert [each for each in world.proxies[0].asked if each.is_eviction] == sent
+    assert world.evicted(workloads) < fewest(workloads)
+    assert replica.runs
+    if how == "deleted":
+        assert not any(line["level"] in {"error", "critical"} for line in replica.lines())
+
+
+def test_per_hour_holds_across_a_crash(world: World) -> None:
+    workloads = world.skewed("per-hour", 6, 6)
+    enforce(world.sandbox, limits={"perHour": 3})
+    for name in ("one", "two", "three"):
+        replica = world.replica(name, "--no-leader-election")
+        replica.start()
+        replica.wait_until_ready()
+        wait_for(lambda: world.evicted(workloads) >= 1, "an eviction")
+        time.sleep(0.5)
+        replica.kill()
+    last = world.replica("last", "--no-leader-election")
+    last.start()
+    last.wait_until_ready()
+    wait_for(lambda: world.evicted(workloads) == 3, "what the limit allows")
+    time.sleep(4)
+    assert world.evicted(workloads) == 3
+    assert sum(each["evictions"] for each in world.status()["recentEvictions"]) == 3
+    world.sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": 100}}})
+    world.wait_until_balanced(workloads)
+    assert world.evicted(workloads) == fewest(workloads)
+
+
+def test_what_a_status_remembers_keeps_the_next_process_from_acting(world: World) -> None:
+    enforce(world.sandbox)
+    workloads = world.skewed("left-alone", 4)
+    ((group, situation),) = {
+        (group_name(key), situation_of(group))
+        for key, group in spread_of(take_snapshot(world.sandbox)).groups.items()
+        if key.namespace == "left-alone" and group.violated and key.when_unsatisfiable == "DoNotSchedule"
+    }
+    until = datetime.now(UTC) + timedelta(minutes=10)
+    failed = {"group": group, "failures": 3, "until": until.isoformat(), "situation": situation}
+    world.sandbox.api.request("PATCH", f"{POLICY}/status", {"status": {"backOffs": [failed]}})
+    replica = world.replica("one", "--no-leader-election")
+    replica.start()
+
+    def told() -> str:
+        return " ".join(f"{each['reason']}: {each['message']}" for each in world.status().get("violations", ()))
+
+    wait_for(lambda: told().startswith("BackingOff: 3 moves in a row"), "the reason to be told")
+    assert [each["group"] for each in world.status()["backOffs"]] == [group]
+    time.sleep(2)
+    assert world.evicted(workloads) == 0
+    # Another pod, and the situation is another: it gets a new chance.
+    scale(world.sandbox, "left-alone", "web-0", 5)
+    wait_for(lambda: world.evicted(workloads) > 0, "a new chance")
