@@ -20,14 +20,13 @@ from respread.scheduling.verdict import Plugin, Rejection
 class HardConstraint:
     """A DoNotSchedule constraint with its live counts."""
 
-    __slots__ = ("_present", "_too_full", "constraint", "domains")
+    __slots__ = ("_present", "constraint", "domains")
 
     def __init__(self, constraint: SpreadConstraint, domains: DomainCounts, present: NodeSet) -> None:
         self.constraint = constraint
         self.domains = domains
         """Matching pods of each eligible domain."""
         self._present = present
-        self._too_full: tuple[int, NodeSet] | None = None
 
     @property
     def minimum(self) -> int:
@@ -41,9 +40,7 @@ class HardConstraint:
 
     def admitted(self) -> NodeSet:
         """Return the nodes that the constraint lets the pod onto."""
-        if self._too_full is None or self._too_full[0] != self.domains.version:
-            self._too_full = self.domains.version, self.domains.nodes_above(self.most)
-        return self._present & ~self._too_full[1]
+        return self._present & ~self.domains.nodes_above(self.most)
 
 
 class PodTopologySpread:

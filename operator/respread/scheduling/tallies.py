@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from respread.scheduling.node_sets import NodeSet
 from respread.scheduling.node_table import LabelColumn, NodeTable
+
+_MOST_NUMBERS: Final = 16
 
 
 class Tally:
@@ -33,7 +37,7 @@ class Tally:
 class DomainCounts:
     """A tally summed up over the nodes of each domain, as far as nodes are eligible."""
 
-    __slots__ = ("_column", "_domain_of", "_minimum", "_occupied", "counts", "size", "version")
+    __slots__ = ("_above", "_column", "_domain_of", "_domains_with", "counts", "size")
 
     def __init__(self, tally: Tally, column: LabelColumn, domain_of: Sequence[str | None], size: int) -> None:
         """Sum a tally up.
@@ -47,50 +51,58 @@ class DomainCounts:
         self.counts: dict[str, int] = {}
         """By domain; never 0."""
         self.size = size
-        self.version = 0
-        """Changes whenever a count does."""
         self._column = column
         self._domain_of = domain_of
-        self._minimum: int | None = None
-        self._occupied: tuple[int, NodeSet] | None = None
         for slot, count in tally.counts.items():
             if (domain := domain_of[slot]) is not None:
                 self.counts[domain] = self.counts.get(domain, 0) + count
+        self._domains_with = Counter(self.counts.values())
+        self._above: dict[int, NodeSet] = {}
 
     @property
     def minimum(self) -> int:
         """The least count over all eligible domains; 0 if there are none."""
-        if self._minimum is None:
-            self._minimum = min(self.counts.values()) if self.counts and len(self.counts) == self.size else 0
-        return self._minimum
+        return min(self._domains_with, default=0) if len(self.counts) == self.size else 0
 
     def change(self, slot: int, by: int) -> None:
         """Count some pods more, or less, on a node."""
         domain = self._domain_of[slot]
         if domain is None:
             return
-        count = self.counts.get(domain, 0) + by
-        if count:
-            self.counts[domain] = count
+        before = self.counts.get(domain, 0)
+        after = before + by
+        if before:
+            self._domains_with[before] -= 1
+            if not self._domains_with[before]:
+                del self._domains_with[before]
+        if after:
+            self._domains_with[after] += 1
+            self.counts[domain] = after
         else:
             del self.counts[domain]
-        self.version += 1
-        self._minimum = None
+        for most in self._above:
+            if (before > most) != (after > most):
+                self._above[most] ^= self._column.nodes_with.get(domain, 0)
 
     def nodes_above(self, most: int) -> NodeSet:
-        """Return the nodes, eligible or not, of the domains that have more pods than this."""
-        nodes = 0
-        nodes_with = self._column.nodes_with
-        for domain, count in self.counts.items():
-            if count > most:
-                nodes |= nodes_with.get(domain, 0)
+        """Return the nodes, eligible or not, of the domains that have more pods than this.
+
+        It is worked out once for each number asked for, and kept right from then on.
+        """
+        nodes = self._above.get(most)
+        if nodes is None:
+            nodes = 0
+            for domain, count in self.counts.items():
+                if count > most:
+                    nodes |= self._column.nodes_with.get(domain, 0)
+            if len(self._above) >= _MOST_NUMBERS:
+                self._above.clear()
+            self._above[most] = nodes
         return nodes
 
     def occupied_nodes(self) -> NodeSet:
         """Return the nodes, eligible or not, of the domains that have any pods."""
-        if self._occupied is None or self._occupied[0] != self.version:
-            self._occupied = self.version, self.nodes_above(0)
-        return self._occupied[1]
+        return self.nodes_above(0)
 
     def all_counts(self) -> dict[str, int]:
         """Return the counts of all eligible domains, the empty ones included, sorted by domain."""
