@@ -97,6 +97,10 @@ class FaultProxy:
         """Faults by kind."""
         self.valid_token: str | None = None
         """If set, whoever comes with another is answered 401."""
+        self.bookmark_seconds: float | None = None
+        """If set, every watch brings a bookmark this often, rather than about every minute."""
+        self.silent: set[str] = set()
+        """Paths whose watches bring nothing as long as they are here; what is held is not lost."""
         self.asked: deque[Asked] = deque(maxlen=10_000)
         self._sandbox = sandbox
         self._lines: dict[str, deque[bytes]] = {}
@@ -223,7 +227,7 @@ class FaultProxy:
                 response = web.StreamResponse(status=answer.status, headers=_passed(answer.headers))
                 await response.prepare(request)
                 passed = 0
-                async for line in _whole_lines(answer.content):
+                async for line in self._paced(request, _whole_lines(answer.content)):
                     if fault is not None and passed >= fault.after_lines:
                         await self._spoil_watch(request, response, fault, line, seen)
                         if fault.kind != "replay":
@@ -236,6 +240,30 @@ class FaultProxy:
                 return response
         except (aiohttp.ClientError, ConnectionError):
             return _close(request)
+
+    async def _paced(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the lines of a watch when they may pass, with bookmarks between them where these are wanted."""
+        coming: asyncio.Future[bytes] | None = None
+        version = request.query.get("resourceVersion", "")
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(lines, b""))
+                done, _ = await asyncio.wait([coming], timeout=self.bookmark_seconds)
+                while request.path in self.silent:
+                    await asyncio.sleep(0.02)
+                if done:
+                    line, coming = coming.result(), None
+                    if not line:
+                        return
+                    if self.bookmark_seconds is not None:
+                        version = json.loads(line)["object"]["metadata"].get("resourceVersion", version)
+                    yield line
+                elif version:
+                    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+                    yield json.dumps(bookmark, separators=(",", ":")).encode() + b"\n"
+        finally:
+            if coming is not None:
+                coming.cancel()
 
     async def _spoil_watch(
         self, request: web.Request, response: web.StreamResponse, fault: Fault, line: bytes, seen: deque[bytes]

@@ -1,0 +1,84 @@
+"""Whatever stalls is noticed: each watch by itself, and the control loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import prometheus_client
+import pytest
+
+from respread.handlers.access import load_access
+from respread.handlers.health import WatchHealth
+from respread.handlers.intake import Intake
+from respread.handlers.operator import run_operator
+from respread.handlers.resources import watched_kinds
+from respread.sandbox import Sandbox
+from respread.telemetry.metrics import Metrics
+from tests.faults.proxy import FaultProxy
+from tests.integration.operator_process import install
+
+KINDS = watched_kinds()
+FASTER = 150
+"""The clock of health runs this much faster: a watch that was silent for 180 s is found in little more than one."""
+
+
+@pytest.fixture(scope="module")
+def installed(sandbox: Sandbox) -> Sandbox:
+    install(sandbox)
+    return sandbox
+
+
+@pytest.fixture
+def proxy(installed: Sandbox) -> Iterator[FaultProxy]:
+    with FaultProxy(installed) as running:
+        running.bookmark_seconds = 0.2
+        yield running
+
+
+def test_the_silence_of_any_watch_is_told_apart_and_over_when_it_speaks(
+    installed: Sandbox, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    start = time.monotonic()
+    # Nothing is stuck while the first lists come, however slow the machine: the clock runs faster afterwards.
+    running_since: list[float] = []
+
+    def clock() -> float:
+        return start if not running_since else start + (time.monotonic() - running_since[0]) * FASTER
+
+    kubeconfig = proxy.kubeconfig(installed.kubeconfig, tmp_path / "kubeconfig")
+    health = WatchHealth([kind.resource for kind in KINDS], clock)
+    metrics = Metrics.create(prometheus_client.CollectorRegistry(), version="test")
+    intake = Intake(health=health, metrics=metrics)
+
+    def failing() -> set[str]:
+        return {check.name for check in health.watch_checks() if not check.passed}
+
+    async def until(names: set[str]) -> None:
+        async with asyncio.timeout(30):
+            while failing() != names:
+                await asyncio.sleep(0.02)
+
+    async def scenario() -> None:
+        access, stop = load_access(kubeconfig=str(kubeconfig)), asyncio.Event()
+        running = asyncio.create_task(
+            run_operator(intake, metrics, access=access, load_access=lambda: access, stop=stop)
+        )
+        async with asyncio.timeout(60):
+            while not health.synced or {each.path for each in proxy.asked if each.is_watch} < {
+                kind.path for kind in KINDS
+            }:
+                await asyncio.sleep(0.05)
+        running_since.append(time.monotonic())
+        for kind in KINDS:
+            await until(set())
+            proxy.silent = {kind.path}
+            await until({f"watch-{kind.resource}"})
+            proxy.silent = set()
+        await until(set())
+        stop.set()
+        await running
+
+    asyncio.run(scenario())
