@@ -28,6 +28,12 @@ class Parts:
         """The feed of a kind."""
         return next(feed for feed in self.intake.feeds if feed.kind.resource == resource)
 
+    def event(self, resource: str, body: dict[str, Any], *, deleted: bool = False) -> None:
+        """Send an event of the watch, by the same way as Kopf."""
+        feed = self.feed(resource)
+        line = json.dumps({"type": "DELETED" if deleted else "MODIFIED", "object": body}).encode()
+        feed.take_event(json.loads(feed.read_event(line))["object"], deleted=deleted)
+
     def counted(self, metric: str, resource: str) -> float:
         """The value of a counter that is labelled by kind."""
         return self.registry.get_sample_value(metric, {"kind": resource}) or 0
@@ -43,7 +49,7 @@ def pod(name: str, version: int = 1, **status: Any) -> dict[str, Any]:
 
 
 def broken_pod(name: str, version: int = 1, operator: str = "Perhaps") -> dict[str, Any]:
-    """A pod with a toleration operator that nobody knows."""
+    """A pod whose node affinity has an operator that nobody knows."""
     body = pod(name, version)
     body["spec"]["affinity"] = {
         "nodeAffinity": {

@@ -220,10 +220,16 @@ def test_all_other_refusals_reach_kopf(tmp_path: Path, code: int) -> None:
 
 
 def test_of_a_watch_only_whole_lines_come(tmp_path: Path) -> None:
+    bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
+
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        for piece in (b'{"type":"ADDED",', b'"object":{}}\n{"type":', b'"BOOKMARK","object":{}}\n{"type":"ADD'):
+        for piece in (
+            b'{"type":"DELETED",',
+            b'"object":{"metadata":{}}}\n' + bookmark[:9],
+            bookmark[9:] + b'{"type":"ADD',
+        ):
             await response.write(piece)
         return response
 
@@ -233,7 +239,7 @@ def test_of_a_watch_only_whole_lines_come(tmp_path: Path) -> None:
             session.request("get", f"{server}{PODS}?watch=true") as response,
         ):
             received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
-        assert received == b'{"type":"ADDED","object":{}}\n{"type":"BOOKMARK","object":{}}\n'
+        assert received == b'{"type":"DELETED","object":{"metadata":{},"apiVersion":"v1","kind":"Pod"}}\n' + bookmark
 
     asyncio.run(scenario())
 
@@ -245,7 +251,7 @@ def test_a_new_list_follows_a_watch_from_its_version(tmp_path: Path) -> None:
         parts = Parts()
         async with session_with(Script(answer(200, page(version=50))), parts, tmp_path) as (session, server):
             await get(session, server + PODS)
-        parts.feed("pods").take_event(pod("web", 49), deleted=False)
+        parts.event("pods", pod("web", 49))
         assert ObjectKey("shop", "web") not in parts.intake.state.snapshot.pods
 
     asyncio.run(scenario())

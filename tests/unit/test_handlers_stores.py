@@ -36,13 +36,13 @@ def test_both_kinds_of_policies_are_kept_by_name() -> None:
 
 def test_a_list_of_one_kind_leaves_the_other_alone() -> None:
     parts = Parts()
-    cluster, namespaced = parts.feed("clusterrebalancepolicies"), parts.feed("rebalancepolicies")
-    cluster.take_event(policy("default", 1), deleted=False)
-    namespaced.take_event(policy("default", 2, namespace="shop"), deleted=False)
+    namespaced = parts.feed("rebalancepolicies")
+    parts.event("clusterrebalancepolicies", policy("default", 1))
+    parts.event("rebalancepolicies", policy("default", 2, namespace="shop"))
     namespaced.begin_list()
     namespaced.take_page(page(version=3))
     assert set(parts.intake.policies.policies) == {"default"}
-    cluster.take_event(policy("default", 4), deleted=True)
+    parts.event("clusterrebalancepolicies", policy("default", 4), deleted=True)
     assert not parts.intake.policies.policies
     assert not parts.intake.policies.statuses
 
@@ -50,10 +50,9 @@ def test_a_list_of_one_kind_leaves_the_other_alone() -> None:
 def test_a_status_is_kept_and_wakes_nobody() -> None:
     async def scenario() -> None:
         parts = Parts()
-        feed = parts.feed("clusterrebalancepolicies")
-        feed.take_event(policy("default", 1), deleted=False)
+        parts.event("clusterrebalancepolicies", policy("default", 1))
         assert await parts.intake.changes.wait() == {"clusterrebalancepolicies"}
-        feed.take_event(policy("default", 2, status={"observedGeneration": 3}), deleted=False)
+        parts.event("clusterrebalancepolicies", policy("default", 2, status={"observedGeneration": 3}))
         assert parts.intake.policies.statuses["default"].observed_generation == 3
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(parts.intake.changes.wait(), 0.01)
@@ -63,7 +62,7 @@ def test_a_status_is_kept_and_wakes_nobody() -> None:
 
 def test_a_wrong_policy_is_kept_with_its_problems() -> None:
     parts = Parts()
-    parts.feed("clusterrebalancepolicies").take_event(policy("default", mode="Destroy"), deleted=False)
+    parts.event("clusterrebalancepolicies", policy("default", mode="Destroy"))
     kept = parts.intake.policies.policies["default"]
     assert [problem.field for problem in kept.problems] == ["spec.mode"]
     assert not kept.enforces
@@ -71,10 +70,9 @@ def test_a_wrong_policy_is_kept_with_its_problems() -> None:
 
 def test_policies_taken_earlier_do_not_change() -> None:
     parts = Parts()
-    feed = parts.feed("clusterrebalancepolicies")
-    feed.take_event(policy("default", 1), deleted=False)
+    parts.event("clusterrebalancepolicies", policy("default", 1))
     before = parts.intake.policies.policies
-    feed.take_event(policy("default", 2), deleted=True)
+    parts.event("clusterrebalancepolicies", policy("default", 2), deleted=True)
     assert set(before) == {"default"}
 
 
@@ -83,8 +81,8 @@ def test_priority_classes_are_values_by_name() -> None:
     feed = parts.feed("priorityclasses")
     feed.begin_list()
     feed.take_page(page(priority_class("high", 1000), priority_class("low", -5), version=10))
-    feed.take_event(priority_class("middle", 0, 11), deleted=False)
-    feed.take_event(priority_class("low", -5, 12), deleted=True)
+    parts.event("priorityclasses", priority_class("middle", 0, 11))
+    parts.event("priorityclasses", priority_class("low", -5, 12), deleted=True)
     assert dict(parts.intake.priority_classes.values) == {"high": 1000, "middle": 0}
 
 

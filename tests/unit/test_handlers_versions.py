@@ -19,6 +19,13 @@ def test_a_version_is_news_once() -> None:
     assert versions.is_news(WEB, "8")
 
 
+def test_a_deletion_may_have_the_last_version_of_the_object() -> None:
+    versions = Versions()
+    assert versions.is_news(WEB, "7")
+    assert versions.is_news(WEB, "7", deleted=True)
+    assert not versions.is_news(WEB, "6", deleted=True)
+
+
 def test_objects_do_not_stand_in_each_others_way() -> None:
     versions = Versions()
     assert versions.is_news(WEB, "9")

@@ -22,10 +22,14 @@ QUICK = Backoffs(least_seconds=0.001, greatest_seconds=0.002)
 
 
 def line(event_type: str, **body: Any) -> bytes:
-    return json.dumps({"type": event_type, "object": body}, separators=(",", ":")).encode() + b"\n"
+    document = {"type": event_type, "object": body}
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
-EVENT, BOOKMARK = line("ADDED", metadata={"name": "web"}), line("BOOKMARK", metadata={"resourceVersion": "7"})
+# As they come out, so that they come out as they went in.
+EVENT = line("ADDED", metadata={"name": "web"}, apiVersion="v1", kind="Pod")
+DELETION = line("DELETED", metadata={"name": "é✓"}, apiVersion="v1", kind="Pod")
+BOOKMARK = line("BOOKMARK", metadata={"resourceVersion": "7"})
 GONE = line("ERROR", kind="Status", code=410, message="too old resource version: 1 (7)")
 FAILED = line("ERROR", kind="Status", code=500, message="etcdserver: leader changed")
 
@@ -162,11 +166,25 @@ def test_an_error_without_a_status_is_an_error_all_the_same() -> None:
 def test_an_object_that_talks_of_errors_is_none() -> None:
     async def scenario() -> None:
         watch = Watch()
-        event = line("MODIFIED", metadata={"annotations": {"log": '\n{"type":"ERROR"'}})
+        event = line("BOOKMARK", metadata={"annotations": {"log": '\n{"type":"ERROR"'}})
         watch.send(EVENT + event)
         assert b"".join(await watch.rest()) == EVENT + event
 
     run(scenario)
+
+
+def test_a_line_that_cannot_be_read_breaks_the_watch_off_after_those_before(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + b"<html>\n" + EVENT)
+        chunks = watch.stream.iter_chunked(2**20)
+        assert await anext(chunks) == EVENT
+        with pytest.raises(aiohttp.ClientPayloadError, match="no event of pods"):
+            await anext(chunks)
+        assert watch.backoff.failing
+
+    run(scenario)
+    assert "A line of a watch can't be read" in caplog.text
 
 
 def test_closing_the_response_ends_who_waits() -> None:
@@ -183,7 +201,7 @@ def test_closing_the_response_ends_who_waits() -> None:
     run(scenario)
 
 
-@given(st.lists(st.sampled_from([EVENT, BOOKMARK, line("MODIFIED", text="é✓")]), max_size=6), st.data())
+@given(st.lists(st.sampled_from([EVENT, BOOKMARK, DELETION]), max_size=6), st.data())
 def test_lines_come_out_whole_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
     sent = b"".join(lines) + EVENT[:3]
     cuts = sorted(data.draw(st.sets(st.integers(1, len(sent) - 1), max_size=8)))

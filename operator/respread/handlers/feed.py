@@ -15,6 +15,7 @@ from immutables import Map
 from respread.cluster.decode import Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
+from respread.handlers.handover import Handover, identity_of
 from respread.handlers.health import WatchHealth
 from respread.handlers.sinks import Sink
 from respread.handlers.versions import Versions
@@ -47,6 +48,7 @@ class Feed:
     __slots__ = (
         "_collected",
         "_faults",
+        "_handover",
         "_metrics",
         "_notify",
         "_sink",
@@ -74,6 +76,7 @@ class Feed:
         self._metrics = metrics
         self._notify = notify
         self._versions = Versions()
+        self._handover = Handover(kind, sink.decode_object)
         self._undecodable: Map[ObjectKey, DecodeError] = Map()
         self._collected: dict[ObjectKey, Any] = {}
         self._faults: dict[ObjectKey, DecodeError] = {}
@@ -115,25 +118,37 @@ class Feed:
         remainder: dict[str, Any] = msgspec.json.decode(page.remainder)
         return remainder
 
+    def read_event(self, line: bytes) -> bytes:
+        """Take the object out of a line of the watch, to be applied when Kopf calls for it; return the rest for Kopf.
+
+        Raises:
+            NotAnEventError: if the line is no event.
+        """
+        return self._handover.lighten(line)
+
     def take_event(self, document: Mapping[str, Any], *, deleted: bool) -> None:
         """Take over an object as an event of the watch says it is now, or last was before it was deleted.
 
         An event that is older than what is known of the object is ignored.
+
+        Args:
+            document: What Kopf has of the object: its identity.
+            deleted: Whether it was deleted.
         """
-        metadata = document.get("metadata") or {}
-        key = ObjectKey(metadata.get("namespace") or "", metadata.get("name") or "")
-        if not self._versions.is_news(key, metadata.get("resourceVersion") or ""):
+        identity = identity_of(document)
+        read = self._handover.call_for(identity)
+        if read is None and not deleted:
             return
-        try:
-            change = (key, None) if deleted else self._sink.decode_object(document)
-        except DecodeError as error:
-            self._report(key, error)
-            self._undecodable = self._undecodable.set(key, error)
+        if not self._versions.is_news(identity.key, identity.version, deleted=deleted):
+            return
+        if isinstance(read, DecodeError):
+            self._report(identity.key, read)
+            self._undecodable = self._undecodable.set(identity.key, read)
             self._notify(self.kind.resource)
             return
-        if key in self._undecodable:
-            self._undecodable = self._undecodable.delete(key)
-        if self._sink.apply([change]):
+        if identity.key in self._undecodable:
+            self._undecodable = self._undecodable.delete(identity.key)
+        if self._sink.apply([(identity.key, read)]):
             self._notify(self.kind.resource)
 
     def forget(self) -> None:
@@ -151,6 +166,7 @@ class Feed:
             self._report(key, fault)
         self._undecodable = Map(faults)
         self._versions.restart(version)
+        self._handover.clear()
         is_first = not self.health.has_synced(self.kind.resource)
         self.health.listed(self.kind.resource)
         if not is_first:

@@ -2,7 +2,7 @@
 
 Kopf lists each kind page by page before it watches it, and would make a task of every object. Here each page is read on
 its way: its objects go to the kind's feed, and Kopf gets the page without them, with the version to watch from. It then
-calls the handlers for every change from there on.
+calls the handlers for every change from there on; the object of each is read as it comes past, too.
 
 Some answers make Kopf end the process, though the cluster gets over them; the session waits them out itself:
 

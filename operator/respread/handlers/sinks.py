@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -40,8 +40,8 @@ class Sink(Protocol):
             DecodeError: if it is no list at all.
         """
 
-    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, Any]:
-        """Read one object.
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, Any]:
+        """Read one object in JSON.
 
         Raises:
             DecodeError: if it can't be.
@@ -69,7 +69,7 @@ class StateSink:
         page = self._decoder.decode_page(self._resource, body)
         return DecodedPage([(each.key, each) for each in page.items], page.errors, page.remainder)
 
-    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, StateObject]:
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, StateObject]:
         """Read one object."""
         decoded = self._decoder.decode_object(self._resource, document)
         return decoded.key, decoded
@@ -96,13 +96,14 @@ class PolicySink:
         """Read a page of a LIST."""
         return _decode_each(PLURALS[self._kind], body, self.decode_object)
 
-    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, PolicyObject]:
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, PolicyObject]:
         """Read one policy; what is wrong in its spec is among its problems, and no error."""
         try:
-            policy = decode_policy(self._kind, document)
+            read = msgspec.json.decode(document)
+            policy = decode_policy(self._kind, read)
         except NotAPolicyError as error:
             raise DecodeError(PLURALS[self._kind], "", "", "", str(error)) from error
-        return ObjectKey(policy.namespace, policy.object_name), PolicyObject(policy, decode_status(document))
+        return ObjectKey(policy.namespace, policy.object_name), PolicyObject(policy, decode_status(read))
 
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all policies of the kind."""
@@ -126,16 +127,13 @@ class PrioritySink:
         """Read a page of a LIST."""
         return _decode_each(self._kind.resource, body, self.decode_object)
 
-    def decode_object(self, document: Mapping[str, Any]) -> tuple[ObjectKey, int]:
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
         """Read one PriorityClass."""
         resource = self._kind.resource
-        metadata, value = document.get("metadata"), document.get("value")
-        name = metadata.get("name") if isinstance(metadata, Mapping) else None
-        if not isinstance(name, str):
-            raise DecodeError(resource, "", "", "metadata.name", "every PriorityClass needs a name")
-        if type(value) is not int:
-            raise DecodeError(resource, "", name, "value", f"must be a whole number, not {value!r}")
-        return ObjectKey("", name), value
+        wire = msgspec.json.decode(document, type=_WirePriorityClass)
+        if type(wire.value) is not int:
+            raise DecodeError(resource, "", wire.metadata.name, "value", f"must be a whole number, not {wire.value!r}")
+        return ObjectKey("", wire.metadata.name), wire.value
 
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all PriorityClasses."""
@@ -146,9 +144,16 @@ class PrioritySink:
         return self._store.apply(changes)
 
 
-def _decode_each(
-    resource: str, body: bytes, decode: Callable[[Mapping[str, Any]], tuple[ObjectKey, object]]
-) -> DecodedPage:
+class _WireName(msgspec.Struct):
+    name: str = ""
+
+
+class _WirePriorityClass(msgspec.Struct):
+    metadata: _WireName = msgspec.field(default_factory=_WireName)
+    value: Any = None
+
+
+def _decode_each(resource: str, body: bytes, decode: Callable[[bytes], tuple[ObjectKey, object]]) -> DecodedPage:
     try:
         document = split_list(body)
     except NotAListError as error:
@@ -157,7 +162,7 @@ def _decode_each(
     errors: list[DecodeError] = []
     for raw in document.items:
         try:
-            objects.append(decode(msgspec.json.decode(raw)))
+            objects.append(decode(bytes(raw)))
         except DecodeError as error:
             errors.append(error)
     return DecodedPage(objects, errors, document.remainder)

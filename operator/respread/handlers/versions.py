@@ -36,13 +36,17 @@ class Versions:
         self._floor = _as_number(list_version) or 0
         self._older, self._younger = {}, {}
 
-    def is_news(self, key: ObjectKey, version: str) -> bool:
-        """Return whether this version of the object is newer than any seen before, and remember it."""
+    def is_news(self, key: ObjectKey, version: str, *, deleted: bool = False) -> bool:
+        """Return whether this version of the object is newer than any seen before, and remember it.
+
+        A deletion has a version of its own in etcd, but the API only says that it has the object's last: so it is news
+        if it is not older.
+        """
         number = _as_number(version)
         if number is None:
             return True
         seen = self._younger.get(key) or self._older.get(key) or self._floor
-        if number <= seen:
+        if number < seen or (number == seen and not deleted):
             return False
         self._younger[key] = number
         if len(self._younger) >= self._events_per_generation:

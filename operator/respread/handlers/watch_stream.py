@@ -1,8 +1,9 @@
 """The body of a watch, on its way to Kopf.
 
-Kopf reads a watch as chunks of bytes, gives up the whole process on an error in it other than 410, and on a last line
-that was cut off. Here only whole lines pass, an error that a new list cures is made to look like the one that Kopf
-cures by a new list, and whatever comes is noted: bookmarks too, which Kopf keeps to itself.
+Kopf reads a watch as chunks of bytes, and gives up the whole process on an error in it other than 410 and on a line
+that is none, such as one that was cut off. Here only whole lines pass, with their objects taken out; an error that a
+new list cures is made to look like the one that Kopf cures by a new list; and whatever comes is noted: bookmarks too,
+which Kopf keeps to itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from respread.handlers.backoff import Backoff
 from respread.handlers.feed import Feed
+from respread.handlers.handover import NotAnEventError
 from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410
@@ -54,12 +56,16 @@ class _WholeLines:
         self._backoff = backoff
         self._begun: list[bytes] = []
         """The pieces of a line whose end has not come yet."""
+        self._broken: NotAnEventError | None = None
+        """Why nothing more is read."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
         while True:
+            if self._broken is not None:
+                raise aiohttp.ClientPayloadError(str(self._broken)) from self._broken
             chunk = await anext(self._chunks)  # at the end of the stream a line that has no end is dropped
             self._feed.health.heard(self._feed.kind.resource)
             whole, line_end, rest = chunk.rpartition(b"\n")
@@ -68,42 +74,43 @@ class _WholeLines:
                 continue
             lines = b"".join((*self._begun, whole, line_end))
             self._begun = [rest] if rest else []
-            if lines.startswith(_ERROR_LINE) or b"\n" + _ERROR_LINE in lines:
-                return await self._translate(lines)
-            self._backoff.succeeded()
-            return lines
+            if passed := await self._read(lines):
+                return passed
 
-    async def _translate(self, lines: bytes) -> bytes:
-        """Return the lines up to the error and the error as 410; what follows it is void."""
-        kept: list[bytes] = []
-        for line in lines.splitlines(keepends=True):
+    async def _read(self, lines: bytes) -> bytes:
+        """Return the lines without their objects, up to the first that is an error or no event."""
+        passed: list[bytes] = []
+        for line in lines.split(b"\n"):
+            if not line:
+                continue
             if line.startswith(_ERROR_LINE):
-                status = _status_of(line)
-                if status.get("code") != _GONE:
-                    await self._wait(status)
-                kept.append(msgspec.json.encode({"type": "ERROR", "object": {**status, "code": _GONE}}) + b"\n")
+                passed.append(await self._translate(line))
                 break
-            kept.append(line)
-        return b"".join(kept)
+            try:
+                passed.append(self._feed.read_event(line))
+            except NotAnEventError as error:
+                self._broken = error
+                await self._wait("A line of a watch can't be read; watching anew", str(error))
+                break
+        else:
+            self._backoff.succeeded()
+        return b"".join(line + b"\n" for line in passed)
 
-    async def _wait(self, status: dict[str, Any]) -> None:
+    async def _translate(self, line: bytes) -> bytes:
+        """Return the error as 410, having waited if it is another."""
+        try:
+            status = msgspec.json.decode(line, type=_ErrorEvent).object
+        except msgspec.DecodeError:
+            status = {}
+        if status.get("code") != _GONE:
+            message = f"{status.get('code')} {status.get('message') or status.get('reason') or ''}"
+            await self._wait("The API server ended a watch with an error; listing anew", message.strip())
+        return msgspec.json.encode({"type": "ERROR", "object": {**status, "code": _GONE}})
+
+    async def _wait(self, event: str, fault: str) -> None:
         seconds = self._backoff.failed()
-        _log.warning(
-            "The API server ended a watch with an error; listing anew",
-            kind=self._feed.kind.resource,
-            error=status.get("message") or status.get("reason") or "",
-            code=status.get("code"),
-            wait_seconds=round(seconds, 1),
-        )
+        _log.warning(event, kind=self._feed.kind.resource, fault=fault, wait_seconds=round(seconds, 1))
         await asyncio.sleep(seconds)
-
-
-def _status_of(line: bytes) -> dict[str, Any]:
-    try:
-        status = msgspec.json.decode(line, type=_ErrorEvent).object
-    except msgspec.DecodeError:
-        return {}
-    return status
 
 
 class _ErrorEvent(msgspec.Struct):
