@@ -46,24 +46,6 @@ class Layout(msgspec.Struct, frozen=True):
     constraints: tuple[Constraint, ...]
     places: tuple[Place, ...]
 
-    def without(self, deleted: Iterable[int]) -> Layout:
-        """Return the layout of the pods that are left when some are gone, in their order."""
-        gone = frozenset(deleted)
-        return Layout(self.constraints, tuple(place for pod, place in enumerate(self.places) if pod not in gone))
-
-    def on_top_of(self, kept: Iterable[int]) -> Layout:
-        """Return the layout in which some pods are no longer to be ranked but are there to stay.
-
-        The other pods keep their order.
-        """
-        staying = frozenset(kept)
-        constraints = []
-        for at, constraint in enumerate(self.constraints):
-            more = Counter(self.places[pod][at] for pod in staying)
-            counts = tuple(count + more[domain] for domain, count in enumerate(constraint.counts))
-            constraints.append(msgspec.structs.replace(constraint, counts=counts))
-        return Layout(tuple(constraints), self.without(staying).places)
-
 
 class Tally:
     """The pods per domain of one constraint while pods are deleted or brought back, and what they violate.

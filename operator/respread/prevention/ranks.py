@@ -14,10 +14,12 @@ from respread.cluster.pod import Pod
 from respread.planning.protection import deletion_cost
 from respread.prevention.costs import LEAST_COST, assign_costs
 from respread.prevention.insertion import insert
-from respread.prevention.layout import HARD, Layout, violation
+from respread.prevention.layout import HARD, violation
 from respread.prevention.replica_set import ReplicaSetPods, layout_of
 from respread.prevention.search import best_order
 
+PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
+"""In the order that a ReplicaSet deletes them in (`podPhaseToOrdinal`)."""
 _MOST_INSERTED: Final = 20_000
 """The product of pods and new ones up to which new ones are put among those ranked one by one."""
 
@@ -118,35 +120,37 @@ def rank_new(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_o
 def rerank(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_of) -> Reranking | None:
     """Return costs under which scale-downs violate less, or None if there are no such.
 
-    Pods that are not Ready are deleted first whatever their cost, so that the others have to be in order without them.
+    Pods that are not Ready are deleted before those that are, whatever their cost: each such band is put in order on
+    top of all that outlasts it.
 
     Raises:
         NoRoomError: costs that somebody else wrote leave no room for ours.
     """
-    pods = tuple(sorted(roles.ranked, key=lambda pod: pod.ready))  # stable: by cost among those that are as ready
-    if not pods:
-        return None
-    layout = layout_of(replica_set, pods, roles.last)
-    before = violation(layout, range(len(pods)))
-    if not before:
-        return None
-    not_ready = sum(not pod.ready for pod in pods)
-    order = _best_order(layout, not_ready)
-    after = violation(layout, order)
+    order: list[Pod] = []
+    before = after = 0
+    everyone = (*roles.first, *roles.ranked, *roles.last)
+    for band in sorted({_band(pod) for pod in roles.ranked}):
+        ranked = [pod for pod in roles.ranked if _band(pod) == band]
+        outlasting = [pod for pod in everyone if _band(pod) > band]
+        outlasting += [pod for pod in roles.last if _band(pod) == band]
+        layout = layout_of(replica_set, ranked, outlasting)
+        now = violation(layout, range(len(ranked)))
+        best = best_order(layout) if now else None
+        if best is None or best.violation >= now:
+            order += ranked
+            after += now
+        else:
+            order += [ranked[at] for at in best.pods]
+            after += best.violation
+        before += now
     if after >= before:
         return None
-    return Reranking(_costs(pods, order, roles.above, cost_of), before, after)
+    return Reranking(_costs(order, range(len(order)), roles.above, cost_of), before, after)
 
 
-def _best_order(layout: Layout, first: int) -> list[int]:
-    """Return the best order in which the first so many pods go before the others."""
-    pods = len(layout.places)
-    if not first:
-        return best_order(layout).pods
-    going = best_order(layout.on_top_of(range(first, pods))).pods
-    if first == pods:
-        return going
-    return [*going, *(first + pod for pod in best_order(layout.without(range(first))).pods)]
+def _band(pod: Pod) -> tuple[int, bool]:
+    """Return what a ReplicaSet looks at before it looks at costs: lower goes first (`ActivePodsWithRanks`)."""
+    return PHASES.get(pod.phase, 0), pod.ready
 
 
 def _costs(pods: Sequence[Pod], order: Sequence[int], above: int, cost_of: CostOf) -> Costs:

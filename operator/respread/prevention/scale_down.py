@@ -6,17 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import log2
-from typing import Final
 
 import msgspec
 
 from respread.cluster.pod import Pod
 from respread.planning.closed_form import Bounds, fewest_moves
-from respread.prevention.ranks import CostOf, cost_of
+from respread.prevention.ranks import PHASES, CostOf, cost_of
 from respread.prevention.replica_set import ReplicaSetPods, counted_in
 from respread.spread.group import SpreadGroup
-
-_PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf = cost_of) -> list[Pod]:
@@ -36,7 +33,7 @@ def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf =
         cost = cost_of(pod)
         return (
             bool(pod.node_name),
-            _PHASES.get(pod.phase, 0),
+            PHASES.get(pod.phase, 0),
             pod.ready,
             0 if cost is None else cost.value,
             -on_node[pod.node_name],
