@@ -39,7 +39,10 @@ def _judgements(name: str, path: Path) -> Iterator[Judgement]:
     read_case = msgspec.json.Decoder(Case).decode
     read_row = msgspec.json.Decoder(QuantityRow).decode
     for number, line in enumerate(lines_of(path), start=1):
+        at = f"{path.name}:{number}"
         try:
-            yield judge_quantity(read_row(line)) if name == QUANTITIES else judge(read_case(line))
+            yield judge_quantity(read_row(line)) if name.startswith(QUANTITIES) else judge(read_case(line))
         except msgspec.DecodeError as error:
-            yield Judgement(0, 0, (Difference(f"{path.name}:{number}", "", "reading", "a case", str(error)),))
+            yield Judgement(0, 0, (Difference(at, "", "reading", "a case", str(error)),))
+        except Exception as error:  # noqa: BLE001 - a crash is a difference too, and the other cases are still judged
+            yield Judgement(0, 0, (Difference(at, "", "judging", "an answer", f"{type(error).__name__}: {error}"),))

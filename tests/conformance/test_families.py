@@ -144,6 +144,17 @@ def test_a_malformed_case_is_one_failure_with_its_object_and_field(tmp_path: Pat
     assert finished.stdout.endswith("1 passed, 2 failed\n")
 
 
+def test_a_case_that_makes_no_sense_does_not_stop_the_others(tmp_path: Path) -> None:
+    senseless = case_of("taints", 0)
+    senseless["expected"]["nodes"]["nowhere"] = {"feasible": True}
+    write(tmp_path, "taints", senseless, case_of("taints", 1))
+
+    finished = run(tmp_path)
+
+    assert "taints.jsonl.gz:1: judging: expected an answer, got KeyError: 'nowhere'" in finished.stdout
+    assert finished.stdout.endswith("1 passed, 1 failed\n")
+
+
 def test_a_folder_without_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoCasesError):
         families_of(tmp_path)
