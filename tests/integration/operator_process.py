@@ -22,8 +22,7 @@ ACCOUNT = "system:serviceaccount:respread-system:respread"
 def install(sandbox: Sandbox) -> None:
     """Apply crds/ and manifests/, and wait until policies can be created."""
     sandbox.apply(REPOSITORY / "crds")
-    kinds = [f"crd/{plural}.respread.dev" for plural in ("rebalancepolicies", "clusterrebalancepolicies")]
-    sandbox.kubectl("wait", "--for=condition=Established", *kinds)
+    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
     sandbox.kubectl("apply", "-k", str(REPOSITORY / "manifests" / "base"))
 
 

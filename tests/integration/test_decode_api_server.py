@@ -42,7 +42,7 @@ def some_selector(rng: random.Random) -> LabelSelector:
 def labelled(api_sandbox: Sandbox) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
     """The path of objects of every kind of labels, and the labels by name."""
     rng = random.Random(7)  # noqa: S311 - repeatable
-    path = "/api/v1/namespaces/default/configmaps"
+    path = f"/api/v1/namespaces/{api_sandbox.create_namespace('labelled')}/configmaps"
     labels = {f"labelled-{position}": some_labels(rng) for position in range(40)}
     for name, each in labels.items():
         api_sandbox.api.request("POST", path, {"metadata": {"name": name, "labels": each}})

@@ -66,9 +66,8 @@ def installed(sandbox: Sandbox) -> Sandbox:
 
 
 def install(sandbox: Sandbox, kustomization: Path) -> str:
-    crds = [f"crd/{name}" for name in ("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")]
     sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
-    sandbox.kubectl("wait", "--for=condition=established", *crds)
+    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
     return sandbox.kubectl("apply", "--server-side", "--validate=strict", "-k", str(kustomization))
 
 

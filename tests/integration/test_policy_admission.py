@@ -35,8 +35,7 @@ NAMESPACE = "default"
 def cluster(api_sandbox: Sandbox) -> Sandbox:
     """An API server that knows both kinds."""
     api_sandbox.apply(CRDS)
-    definitions = [f"crd/{plural}.respread.dev" for plural in PLURALS.values()]
-    api_sandbox.kubectl("wait", "--for=condition=Established", "--timeout=60s", *definitions)
+    api_sandbox.wait_for_definitions(*(f"{plural}.respread.dev" for plural in PLURALS.values()))
     return api_sandbox
 
 

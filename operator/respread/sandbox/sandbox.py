@@ -164,6 +164,13 @@ class Sandbox:
         option = "-k" if (manifests / "kustomization.yaml").exists() else "-f"
         return self.kubectl("apply", option, str(manifests))
 
+    def wait_for_definitions(self, *names: str) -> None:
+        """Wait until the API server serves the kinds of CustomResourceDefinitions that were just applied.
+
+        `kubectl wait` does that too, but fails if it looks before the definition has any condition.
+        """
+        self._wait(lambda: all(map(self._is_established, names)), f"the definitions {', '.join(names)}")
+
     def create_namespace(self, name: str) -> str:
         """Create a namespace, wait until it takes pods (it has its default ServiceAccount), and return its name."""
         self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -288,6 +295,11 @@ class Sandbox:
         except (ApiError, *CONNECTION_ERRORS):
             return False
         return True
+
+    def _is_established(self, definition: str) -> bool:
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition}"
+        conditions = self.api.get(path).get("status", {}).get("conditions") or ()
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
     def _has_default_service_account(self, namespace: str) -> bool:
         return self.api.exists(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")

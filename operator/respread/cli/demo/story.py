@@ -28,7 +28,7 @@ from respread.sandbox import Sandbox, SandboxError
 LOOK_EVERY_SECONDS: Final = 0.1
 _MOST_NAMED: Final = 5
 DEPLOY_SECONDS: Final = 120
-_CRDS: Final = tuple(f"crd/{plural}.{GROUP}" for plural in PLURALS.values())
+_DEFINITIONS: Final = tuple(f"{plural}.{GROUP}" for plural in PLURALS.values())
 QUIET_SECONDS: Final = 5.0
 """How long nothing may happen any more after the spread is restored: time for an eviction too many to be made."""
 
@@ -105,7 +105,7 @@ class Story:
         with self._screen.step("Applying crds/ and manifests/ …") as step:
             sandbox = self._sandbox
             sandbox.apply(crds())
-            sandbox.kubectl("wait", "--for=condition=Established", "--timeout=30s", *_CRDS)
+            sandbox.wait_for_definitions(*_DEFINITIONS)
             sandbox.apply(manifests() / "base")
             # Its pods would be simulated and do nothing; the operator is to be a process of this machine instead.
             sandbox.kubectl("scale", "deployment/respread", "--replicas=0", f"--namespace={OPERATOR_NAMESPACE}")
