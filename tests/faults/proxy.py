@@ -361,6 +361,8 @@ class Dice:
             return None
         if "continue" in asked.query and self._random.random() < 0.5:
             return Fault("410")
-        kinds = [kind for kind in FAULTS if kind != "410"]
+        # A server has no conflicts over what is only read, and nothing of it expires but the rest of a list.
+        reads = asked.method == "GET"
+        kinds = [kind for kind in FAULTS if kind != "410" and not (reads and kind == "409")]
         kind = self._random.choice(kinds)
         return Fault(kind, self._random.uniform(0.05, 12 if kind == "hang" else 3))

@@ -58,6 +58,10 @@ class PodWatcher:
         """Expect nothing of an app any more."""
         self._least.pop(app, None)
 
+    def ready(self, namespace: str, app: str) -> int:
+        """Return how many pods of an app are Ready."""
+        return len(self._ready.get((namespace, app), ()))
+
     def evicted(self) -> Counter[App]:
         """Return how many pods of each app were evicted."""
         return Counter(self._evicted.values())

@@ -1,0 +1,141 @@
+"""The rights that the manifests grant are exactly those that are used: what is asked for is compared both ways."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import Asked, Fault, FaultProxy
+from tests.faults.rounds import Workload, close_zones, create, enforce, wait_for
+from tests.faults.watcher import PodWatcher
+from tests.integration.operator_process import install, refused, requests
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment
+
+ROLES = (
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/respread",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles/respread-leader-election",
+)
+Right = tuple[str, str, str]
+"""A verb, an API group and a resource, with its subresource."""
+
+
+def granted(sandbox: Sandbox) -> set[Right]:
+    rules = [rule for path in ROLES for rule in sandbox.api.get(path)["rules"]]
+    return {
+        (verb, group, resource)
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def used(sandbox: Sandbox) -> set[Right]:
+    found = set()
+    for entry in requests(sandbox):
+        about = entry.get("objectRef")
+        if about and "resource" in about:
+            resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+            found.add((entry["verb"], about.get("apiGroup", ""), resource))
+    return found
+
+
+def other_workloads(sandbox: Sandbox) -> None:
+    """Make a StatefulSet and a ReplicationController of four pods each."""
+    for name, path in (
+        ("set", "/apis/apps/v1/namespaces/rights/statefulsets"),
+        ("controller", "/api/v1/namespaces/rights/replicationcontrollers"),
+    ):
+        constraints = [constraint(ZONE, name, nodeTaintsPolicy="Honor")]
+        manifest = deployment(name, replicas=4, constraints=constraints)
+        if name == "set":
+            manifest["kind"] = "StatefulSet"
+            manifest["spec"]["serviceName"] = name
+            manifest["spec"]["podManagementPolicy"] = "Parallel"
+        else:
+            manifest |= {"apiVersion": "v1", "kind": "ReplicationController"}
+            manifest["spec"]["selector"] = {"app": name}
+        sandbox.api.request("POST", path, manifest)
+
+
+@pytest.fixture
+def audited(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3), audit=True))
+    install(sandbox)
+    return sandbox
+
+
+class Busy:
+    """Refuses the first evictions, so that the same is told several times: an Event is counted up by a patch."""
+
+    def __init__(self) -> None:
+        self.left = 4
+
+    def __call__(self, asked: Asked) -> Fault | None:
+        if not asked.is_eviction or not self.left:
+            return None
+        self.left -= 1
+        return Fault("429")
+
+
+def namespaced_policy(namespace: str) -> dict[str, Any]:
+    spec = {"mode": "Enforce", "quietPeriod": "1s", "victims": {"minAge": "0s"}, "limits": {"inFlightPerWorkload": 1}}
+    return {
+        "apiVersion": "respread.dev/v1alpha1",
+        "kind": "RebalancePolicy",
+        "metadata": {"name": "own", "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def test_every_right_is_used_and_no_other_is_asked_for(audited: Sandbox, tmp_path: Path) -> None:
+    workloads = [Workload("rights", "web", 6, 1)]
+    with PodWatcher(audited) as watcher, FaultProxy(audited, Busy()) as proxy:
+        close_zones(audited, closed=True)
+        create(audited, watcher, workloads, random.Random(1))
+        other_workloads(audited)
+        enforce(audited)
+        audited.apply(json.dumps(namespaced_policy("rights")))
+        for app in ("set", "controller"):
+            wait_for(lambda app=app: watcher.ready("rights", app) == 4, f"{app} to be Ready")  # type: ignore[misc]
+        close_zones(audited, closed=False)
+        with Replica(audited, proxy, tmp_path, "one", "--leader-election", "--lease-seconds", "3") as replica:
+            wait_for(lambda: watcher.evicted()["rights", "web"] == 4, "the Deployment to be spread")
+            for app in ("set", "controller"):
+                wait_for(lambda app=app: watcher.evicted()["rights", app] > 0, f"an eviction of {app}")  # type: ignore[misc]
+            assert replica.stop() == 0
+            lines = replica.log.read_text()
+    assert used(audited) == granted(audited)
+    assert refused(audited) == []
+    assert not any(right[0] == "delete" for right in granted(audited))
+    assert not any("secret" in right[2] or "*" in right for right in granted(audited))
+    token = (tmp_path / "one.kubeconfig").read_text().rpartition("token:")[2].split()[0]
+    assert token not in lines
+    assert "Bearer" not in lines
+    everything = audited.api.get(ROLES[0])["rules"]
+    assert all("nonResourceURLs" not in rule for rule in everything)
+
+
+def test_kube_system_and_the_operator_itself_are_left_alone_by_default(audited: Sandbox, tmp_path: Path) -> None:
+    """A policy that names no namespaces means all but those of Kubernetes."""
+    with PodWatcher(audited) as watcher, FaultProxy(audited) as proxy:
+        close_zones(audited, closed=True)
+        for namespace in ("kube-system", "kube-public"):
+            constraints = [constraint(ZONE, "system", nodeTaintsPolicy="Honor"), constraint(HOSTNAME, "system")]
+            constraints[1]["whenUnsatisfiable"] = "ScheduleAnyway"
+            path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+            audited.api.request("POST", path, deployment("system", replicas=4, constraints=constraints))
+        enforce(audited)
+        workloads = [Workload("ordinary", "web", 4, 1)]
+        create(audited, watcher, workloads, random.Random(1))
+        close_zones(audited, closed=False)
+        with Replica(audited, proxy, tmp_path, "one", "--no-leader-election"):
+            wait_for(lambda: watcher.evicted()["ordinary", "web"] == 2, "what is ordinary to be spread")
+        assert set(watcher.evicted()) == {("ordinary", "web")}
