@@ -1,0 +1,194 @@
+"""Absurd objects that the API server accepts, and policies that contradict each other: the rest works all the same."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import FaultProxy
+from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
+from tests.faults.watcher import PodWatcher
+from tests.integration.operator_process import install
+from tests.integration.workloads import ZONE, constraint, deployment, pods
+
+NAMESPACE = "hostile"
+MOST_MEGABYTES = 400
+MOST_CPU_SECONDS = 30
+
+
+@pytest.fixture
+def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
+    install(sandbox)
+    sandbox.create_namespace(NAMESPACE)
+    for node in sandbox.api.get("/api/v1/nodes")["items"]:
+        racks = {f"example.com/rack-{number}": node["metadata"]["labels"][ZONE] for number in range(32)}
+        sandbox.api.request("PATCH", f"/api/v1/nodes/{node['metadata']['name']}", {"metadata": {"labels": racks}})
+    return sandbox
+
+
+def absurd_deployments() -> list[dict[str, Any]]:
+    many_constraints = [
+        constraint(f"example.com/rack-{number}", "absurd-0", max_skew=number + 1, when_unsatisfiable=when)
+        for number in range(32)
+        for when in ("DoNotSchedule", "ScheduleAnyway")
+    ]
+    no_such_key = [
+        {**constraint(f"example.com/key-{number}", "absurd-1"), "whenUnsatisfiable": "ScheduleAnyway"}
+        for number in range(64)
+    ]
+    huge = [constraint(ZONE, "absurd-2", max_skew=2**31 - 1, minDomains=2**31 - 1)]
+    long_lists = constraint(ZONE, "absurd-3")
+    long_lists["labelSelector"] = {
+        "matchExpressions": [
+            {"key": "app", "operator": "In", "values": ["absurd-3", *(f"value-{number}" for number in range(2000))]},
+            *({"key": f"key-{number}", "operator": "DoesNotExist"} for number in range(200)),
+        ]
+    }
+    everything = constraint(ZONE, "absurd-4")
+    everything["labelSelector"] = {}
+    labels = {f"example.com/label-{number}": "v" * 63 for number in range(1000)}
+    made = [
+        deployment("absurd-0", replicas=3, constraints=many_constraints),
+        deployment("absurd-1", replicas=3, constraints=no_such_key),
+        deployment("absurd-2", replicas=3, constraints=huge),
+        deployment("absurd-3", replicas=3, constraints=[long_lists]),
+        deployment("absurd-4", replicas=3, constraints=[everything]),
+        deployment("absurd-5", replicas=3, constraints=[constraint(ZONE, "absurd-5")]),
+        deployment("absurd-6", replicas=2, constraints=[constraint(ZONE, "absurd-6")], cpu="1000000000000"),
+        deployment("absurd-7", replicas=2, constraints=[constraint(ZONE, "absurd-7")], cpu="0.0000000001"),
+    ]
+    made[5]["spec"]["template"]["metadata"]["labels"] |= labels
+    made[5]["metadata"]["name"] = "n" * 240  # the pods' names are cut to fit
+    made[5]["spec"]["template"]["metadata"]["annotations"] = {
+        "example.com/unicode": "ßÅ漢字🐈\u202e" * 1000,
+        "controller.kubernetes.io/pod-deletion-cost": "-2147483648",
+        "respread.dev/evict": "perhaps",
+    }
+    made[4]["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 2**40, "schedulerName": "nobody"}
+    made[3]["spec"]["template"]["metadata"]["annotations"] = {
+        "controller.kubernetes.io/pod-deletion-cost": "2147483647",
+    }
+    return made
+
+
+def absurd_budgets() -> list[dict[str, Any]]:
+    expressions = [
+        {"key": f"example.com/key-{number}", "operator": "NotIn", "values": [f"v{n}" for n in range(20)]}
+        for number in range(500)
+    ]
+    specs = [
+        {"selector": {"matchExpressions": expressions}, "maxUnavailable": "0%"},
+        {"selector": {"matchLabels": {"app": "absurd-3"}}, "minAvailable": 2**31 - 1},
+        {"selector": {"matchLabels": {"app": "absurd-5"}}, "minAvailable": "100%"},
+        {"selector": {"matchLabels": {"app": "absurd-5"}}, "maxUnavailable": "1%"},
+    ]
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": f"budget-{number}", "namespace": NAMESPACE},
+            "spec": spec,
+        }
+        for number, spec in enumerate(specs)
+    ]
+
+
+def policy(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "respread.dev/v1alpha1",
+        "kind": "ClusterRebalancePolicy",
+        "metadata": {"name": name},
+        "spec": {"mode": "Enforce", "quietPeriod": "1s", "victims": {"minAge": "0s"}, **spec},
+    }
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def peak_megabytes(pid: int) -> float:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def test_absurd_objects_do_no_harm(cluster: Sandbox, tmp_path: Path) -> None:
+    for each in absurd_deployments():
+        cluster.api.request("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", each)
+    for each in absurd_budgets():
+        cluster.api.request("POST", f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets", each)
+    workloads = [Workload("beside", "web", 6, 1)]
+    with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        close_zones(cluster, closed=True)
+        create(cluster, watcher, workloads, random.Random(1))
+        enforce(cluster, constraints={"whenUnsatisfiable": ["DoNotSchedule", "ScheduleAnyway"]})
+        with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election") as replica:
+            close_zones(cluster, closed=False)
+            wait_for(lambda: balanced(cluster, workloads), "what is not absurd to be spread")
+            time.sleep(3)
+            assert len(pods(cluster, NAMESPACE)) == 22  # each of them was accepted, and its pods made
+            assert replica.runs
+            assert watcher.evicted()["beside", "web"] == 4
+            # Nothing with a budget that can't be kept, or with two of them, was touched.
+            assert {app for namespace, app in watcher.evicted() if namespace == NAMESPACE} & {
+                "absurd-3",
+                "absurd-5",
+            } == set()
+            assert peak_megabytes(replica.pid) < MOST_MEGABYTES
+            spent = cpu_seconds(replica.pid)
+            assert spent < MOST_CPU_SECONDS
+            time.sleep(5)
+            assert cpu_seconds(replica.pid) - spent < 3
+            errors = [line for line in replica.lines() if line["level"] in {"error", "critical"}]
+        assert errors == []
+        assert watcher.breaches == []
+
+
+def test_ten_policies_for_the_same_pods_and_some_that_are_wrong(cluster: Sandbox, tmp_path: Path) -> None:
+    workloads = [Workload("contested", "web", 6, 1)]
+    with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        close_zones(cluster, closed=True)
+        create(cluster, watcher, workloads, random.Random(1))
+        for number in range(9):
+            mode = "Enforce" if number % 2 else "DryRun"
+            cluster.apply(json.dumps(policy(f"policy-{number}", mode=mode, priority=number)))
+        cluster.apply(json.dumps(policy("last-word", priority=100, limits={"inFlight": 1})))
+        never = {"schedule": "0 0 30 2 *", "duration": "1h", "timeZone": "UTC"}
+        cluster.apply(json.dumps(policy("never", priority=50, windows=[never])))
+        nowhere = {"schedule": "0 0 * * *", "duration": "1h", "timeZone": "Moon/Tranquility"}
+        cluster.apply(json.dumps(policy("nowhere", priority=60, windows=[nowhere])))
+        with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election") as replica:
+            close_zones(cluster, closed=False)
+            wait_for(lambda: balanced(cluster, workloads), "the spread to be restored")
+            assert watcher.evicted()["contested", "web"] == 4
+
+            def ready(name: str) -> dict[str, Any]:
+                path = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{name}"
+                conditions = cluster.api.get(path).get("status", {}).get("conditions", ())
+                return next((each for each in conditions if each["type"] == "Ready"), {})
+
+            def told() -> bool:
+                return all(
+                    [
+                        ready("last-word").get("reason") == "Valid",
+                        all(ready(f"policy-{number}").get("reason") == "Overridden" for number in range(9)),
+                        ready("nowhere").get("reason") == "InvalidPolicy",
+                        "timeZone" in ready("nowhere").get("message", ""),
+                        ready("never").get("reason") == "InvalidPolicy",
+                    ]
+                )
+
+            wait_for(told, "every policy to say how it stands", 20)
+            errors = [line for line in replica.lines() if line["level"] in {"error", "critical"}]
+            assert errors == []
