@@ -84,6 +84,7 @@ class _Part(msgspec.Struct, frozen=True, eq=False):
     pods: tuple[Pod, ...]
     terminating: bool
     keys: tuple[GroupKey, ...]
+    """Of the groups that they carry and are counted in."""
 
 
 class _Bucket(msgspec.Struct, frozen=True, eq=False):
@@ -142,8 +143,8 @@ def _bucket(names: PodsByName) -> _Bucket:
 def _part(controller: OwnerReference, pods: list[Pod]) -> _Part:
     active = tuple(pod for pod in pods if not pod.terminating and not pod.finished)
     specs: dict[int, tuple[PodSpec, Pod]] = {id(pod.spec): (pod.spec, pod) for pod in active}
-    keys = tuple(dict.fromkeys(key for _, pod in specs.values() for key in group_keys_of(pod)))
-    return _Part(controller, workload_of(pods[0]), active, any(pod.terminating for pod in pods), keys)
+    keys = dict.fromkeys(key for _, pod in specs.values() for key in group_keys_of(pod) if counts(key, pod.labels))
+    return _Part(controller, workload_of(pods[0]), active, any(pod.terminating for pod in pods), tuple(keys))
 
 
 def _replica_set(
@@ -176,13 +177,8 @@ def _replica_set(
 
 
 def _groups_of(parts: Iterable[_Part], groups: Mapping[GroupKey, SpreadGroup]) -> tuple[SpreadGroup, ...]:
-    found: dict[GroupKey, SpreadGroup] = {}
-    for part in parts:
-        for key in part.keys:
-            group = groups.get(key)
-            if group is not None and key not in found and any(counts(group, pod.labels) for pod in part.pods[:1]):
-                found[key] = group
-    return tuple(found.values())
+    keys = dict.fromkeys(key for part in parts for key in part.keys)
+    return tuple(group for key in keys if (group := groups.get(key)) is not None)
 
 
 def _pods(parts: Iterable[_Part]) -> tuple[Pod, ...]:

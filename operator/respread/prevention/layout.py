@@ -53,7 +53,7 @@ class Tally:
     Keeps how many domains hold each number of pods, so that a change costs the same however many domains there are.
     """
 
-    __slots__ = ("_domains_with", "_fixed_minimum", "_max_skew", "counts", "excess", "minimum")
+    __slots__ = ("_at_minimum", "_domains_with", "_fixed_minimum", "_max_skew", "counts", "excess", "minimum")
 
     def __init__(self, constraint: Constraint, pods: Iterable[int] = ()) -> None:
         """Count the other pods, and pods in the given domains on top; `OUTSIDE` is none."""
@@ -74,6 +74,8 @@ class Tally:
         most = self.minimum + self._max_skew
         self.excess = sum((count - most) * domains for count, domains in domains_with.items() if count > most)
         """Pods above what the minimum and maxSkew allow, summed over the domains (`SpreadGroup.excess`)."""
+        self._at_minimum: int | None = None
+        """The effect of a deletion that lowers the minimum, once it was asked for."""
 
     def __copy__(self) -> Tally:
         """Return a tally that can be changed on its own."""
@@ -81,6 +83,7 @@ class Tally:
         other.counts = self.counts.copy()
         other.minimum = self.minimum
         other.excess = self.excess
+        other._at_minimum = self._at_minimum
         other._domains_with = self._domains_with.copy()
         other._max_skew = self._max_skew
         other._fixed_minimum = self._fixed_minimum
@@ -92,7 +95,9 @@ class Tally:
             return -1
         if count != self.minimum or self._fixed_minimum:
             return 0
-        return self._domains_at_least(self.minimum + self._max_skew)
+        if self._at_minimum is None:
+            self._at_minimum = self._domains_at_least(self.minimum + self._max_skew)
+        return self._at_minimum
 
     def addition_effect(self, count: int) -> int:
         """Return what a pod more in a domain that has so many adds to the excess."""
@@ -119,6 +124,7 @@ class Tally:
         self._move(domain, count, count + 1)
 
     def _move(self, domain: int, before: int, after: int) -> None:
+        self._at_minimum = None
         self.counts[domain] = after
         self._domains_with[after] += 1
         if self._domains_with[before] == 1:

@@ -280,7 +280,7 @@ class Prevention:
             self._look_again(uid, wait_until)
             self._queue.replace(uid, ())
             return
-        costs = rank_new(replica_set, roles, self._assumptions.cost_of)
+        costs = rank_new(replica_set, roles)
         self._queue.replace(uid, self._patches(replica_set, costs, Purpose.RANK, course.selection.policy))
 
     def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, moment: Moment) -> Avoided | None:
@@ -296,7 +296,7 @@ class Prevention:
             return None
         avoided = self._avoided(replica_set, course, moment.time)
         course.at_rest = replica_set
-        found = rerank(replica_set, roles, self._assumptions.cost_of)
+        found = rerank(replica_set, roles)
         if found is None:
             return avoided
         if course.may_rerank > now:

@@ -52,6 +52,8 @@ class Roles(NamedTuple):
     """Those that somebody else wants deleted after the others, or gave a cost of 0."""
     above: int
     """Ours are higher than this."""
+    held: Costs
+    """The costs of those that are ranked."""
 
 
 class Reranking(NamedTuple):
@@ -95,10 +97,11 @@ def roles_of(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Roles:
             last.append(pod)
     ranked.sort(key=lambda each: each[:2])
     new.sort(key=_youngest_first)
-    return Roles(tuple(pod for _, _, pod in ranked), tuple(new), tuple(first), tuple(last), above)
+    held = {pod.uid: value for value, _, pod in ranked}
+    return Roles(tuple(pod for _, _, pod in ranked), tuple(new), tuple(first), tuple(last), above, held)
 
 
-def rank_new(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_of) -> Costs:
+def rank_new(replica_set: ReplicaSetPods, roles: Roles) -> Costs:
     """Return costs for the pods that have none.
 
     Where more are new than not, or nothing else leaves room, some of the others may be among them.
@@ -114,10 +117,10 @@ def rank_new(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_o
     ranked = range(len(roles.new), len(pods))
     few = len(new) <= len(ranked) and len(new) * len(pods) <= _MOST_INSERTED
     order = insert(layout, ranked, new) if few else best_order(layout)
-    return _costs(pods, order.pods, roles.above, cost_of)
+    return _costs(pods, order.pods, roles)
 
 
-def rerank(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_of) -> Reranking | None:
+def rerank(replica_set: ReplicaSetPods, roles: Roles) -> Reranking | None:
     """Return costs under which scale-downs violate less, or None if there are no such.
 
     Pods that are not Ready are deleted before those that are, whatever their cost: each such band is put in order on
@@ -145,7 +148,7 @@ def rerank(replica_set: ReplicaSetPods, roles: Roles, cost_of: CostOf = cost_of)
         before += now
     if after >= before:
         return None
-    return Reranking(_costs(order, range(len(order)), roles.above, cost_of), before, after)
+    return Reranking(_costs(order, range(len(order)), roles), before, after)
 
 
 def _band(pod: Pod) -> tuple[int, bool]:
@@ -153,9 +156,9 @@ def _band(pod: Pod) -> tuple[int, bool]:
     return PHASES.get(pod.phase, 0), pod.ready
 
 
-def _costs(pods: Sequence[Pod], order: Sequence[int], above: int, cost_of: CostOf) -> Costs:
-    held = {at: cost.value for at, pod in enumerate(pods) if (cost := cost_of(pod)) is not None}
-    return {pods[at].uid: cost for at, cost in assign_costs(order, held, above=above).items()}
+def _costs(pods: Sequence[Pod], order: Sequence[int], roles: Roles) -> Costs:
+    held = {at: roles.held[pod.uid] for at, pod in enumerate(pods) if pod.uid in roles.held}
+    return {pods[at].uid: cost for at, cost in assign_costs(order, held, above=roles.above).items()}
 
 
 def _youngest_first(pod: Pod) -> tuple[float, str]:

@@ -12,7 +12,7 @@ from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName
 from respread.prevention.layout import OUTSIDE, Constraint, Layout, Place
-from respread.spread.group import SpreadGroup
+from respread.spread.group import GroupKey, SpreadGroup
 
 _BY_COST: Final = {"ReplicaSet": "apps", "ReplicationController": ""}
 """The controllers that look at pod deletion costs, with their API group: ReplicationControllers are run by the
@@ -61,7 +61,9 @@ def layout_of(replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Itera
         staying: those of its pods that any scale-down deletes after all that are ranked. All others are deleted before.
     """
     remaining = tuple(staying)
-    views = [_view(group, replica_set, ranked, remaining) for group in replica_set.groups]
+    uids = {pod.uid for pod in ranked}
+    unranked = (*(pod for pod in replica_set.pods if pod.uid not in uids), *replica_set.siblings)
+    views = [_view(group, ranked, unranked, remaining) for group in replica_set.groups]
     return Layout(
         tuple(constraint for constraint, _ in views),
         tuple(zip(*(domains for _, domains in views), strict=True)) if views else ((),) * len(ranked),
@@ -74,36 +76,37 @@ def counted_in(group: SpreadGroup, pods: Iterable[Pod]) -> Iterator[str | None]:
     matching: dict[Labels, bool] = {}
     for pod in pods:
         if (matches := matching.get(pod.labels)) is None:
-            matches = matching[pod.labels] = counts(group, pod.labels)
+            matches = matching[pod.labels] = counts(group.key, pod.labels)
         yield of_node.get(pod.node_name) if matches else None
 
 
-def counts(group: SpreadGroup, labels: Labels) -> bool:
+def counts(key: GroupKey, labels: Labels) -> bool:
     """Tell whether a group counts pods with such labels; an empty selector counts none (`countPodsMatchSelector`)."""
-    selector = group.key.selector
-    return not selector.matches_everything and selector.matches(labels)
+    return not key.selector.matches_everything and key.selector.matches(labels)
 
 
 def _view(
-    group: SpreadGroup, replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Sequence[Pod]
+    group: SpreadGroup, ranked: Sequence[Pod], unranked: Sequence[Pod], staying: Sequence[Pod]
 ) -> tuple[Constraint, Place]:
     """Return a group as ranking sees it, and each ranked pod's domain."""
     domains = list(counted_in(group, ranked))
     index: dict[str, int] = {}
+    others: dict[str, int] = {}
     for domain in domains:
         if domain is not None:
             index.setdefault(domain, len(index))
-    others = Counter(domain for domain in counted_in(group, staying) if domain is not None)
-    others.subtract(
-        domain for domain in counted_in(group, (*replica_set.pods, *replica_set.siblings)) if domain is not None
-    )
+            others[domain] = others.get(domain, 0) - 1
+    for pods, sign in ((unranked, -1), (staying, 1)):
+        for domain in counted_in(group, pods):
+            if domain is not None:
+                others[domain] = others.get(domain, 0) + sign
     elsewhere = Counter(group.counts.values())
     elsewhere[0] += len(group.domains.nodes) - len(group.counts)
-    for domain in {*others, *index}:
+    for domain, difference in others.items():
         before = group.counts.get(domain, 0)
         elsewhere[before] -= 1
         if domain not in index:
-            elsewhere[before + others[domain]] += 1
+            elsewhere[before + difference] += 1
     constraint = Constraint(
         hard=group.key.when_unsatisfiable == "DoNotSchedule",
         max_skew=group.key.max_skew,
