@@ -6,7 +6,7 @@ must not share its mistakes. Everything is counted anew whenever it is asked for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import combinations_with_replacement
 from math import floor, log
 from typing import NamedTuple, TypeAlias
@@ -120,7 +120,7 @@ class SchedulerModel:
             host
             for host in self._hosts
             if self._allowed[shape][host]
-            and self._free(host, position, terminating) >= self.world.shapes[shape].size
+            and self.free(host, position, terminating) >= self.world.shapes[shape].size
             and all(self._admits(at, shape, host, position) for at, rule in self._own[shape] if rule.hard)
         ]
 
@@ -150,12 +150,7 @@ class SchedulerModel:
 
     def may_leave(self, group: _Group, shape: int) -> bool:
         """Whether a pod of a shape may land on a host that does not count for a group."""
-        return any(
-            self._allowed[shape][host]
-            and all(self.groups[at].domain_of[host] is not None for at, rule in self._own[shape] if rule.hard)
-            for host in self._hosts
-            if group.domain_of[host] is None
-        )
+        return any(self.allows(shape, host) for host in self._hosts if group.domain_of[host] is None)
 
     # Safe steps
 
@@ -163,12 +158,19 @@ class SchedulerModel:
         return [(shape, host) for shape in self._shapes for host in self._hosts if position.movable[shape][host]]
 
     def safe_steps(
-        self, position: Position, largest: int = LARGEST_STEP
+        self, position: Position, largest: int = LARGEST_STEP, kinds: Collection[Kind] | None = None
     ) -> Iterator[tuple[tuple[Kind, ...], set[Position]]]:
-        """Yield every safe step, the single ones first, with the likely positions that it ends in."""
+        """Yield every safe step, the single ones first, with the likely positions that it ends in.
+
+        Args:
+            position: before the step.
+            largest: how many pods a step evicts at the most.
+            kinds: the only ones that are evicted; None for all there are.
+        """
         safe: set[tuple[Kind, ...]] = set()
+        listed = [kind for kind in self.kinds(position) if kinds is None or kind in kinds]
         for size in range(1, largest + 1):
-            for step in combinations_with_replacement(self.kinds(position), size):
+            for step in combinations_with_replacement(listed, size):
                 if any(step.count(kind) > position.movable[kind[0]][kind[1]] for kind in step):
                     continue
                 if not safe.isdisjoint(_parts(step)):
@@ -177,6 +179,21 @@ class SchedulerModel:
                 if outcomes is not None:
                     safe.add(step)
                     yield step, outcomes
+
+    def placed(self, before: Position, after: Position) -> list[Kind]:
+        """Return what a step placed, by the positions before and after it."""
+        return [
+            (shape, host)
+            for shape in self._shapes
+            for host in self._hosts
+            for _ in range(after.staying[shape][host] - before.staying[shape][host])
+        ]
+
+    def allows(self, shape: int, host: int) -> bool:
+        """Whether a pod of a shape may be on a host if there is room, its DoNotSchedule constraints counting it."""
+        return self._allowed[shape][host] and all(
+            self.groups[at].domain_of[host] is not None for at, rule in self._own[shape] if rule.hard
+        )
 
     def outcomes_if_safe(self, position: Position, step: tuple[Kind, ...]) -> set[Position] | None:
         """Return the likely positions that a step ends in, or None if it is not safe in itself."""
@@ -253,7 +270,7 @@ class SchedulerModel:
         counts = self.counts(group, position)
         return counts[domain] + group.counts[shape] - self.minimum(group, counts) <= group.max_skew
 
-    def _free(self, host: int, position: Position, terminating: list[Kind]) -> int:
+    def free(self, host: int, position: Position, terminating: list[Kind]) -> int:
         taken = sum(
             self.world.shapes[shape].size * (position.movable[shape][host] + position.staying[shape][host])
             for shape in self._shapes

@@ -199,6 +199,7 @@ def worlds(draw: st.DrawFn, size: Size) -> World:
     hosts = draw(_hosts(size))
     keys = tuple(key for key in _KEYS if any(key in host.labels for host in hosts))
     shapes = draw(st.lists(_shape(size, keys), min_size=1, max_size=size.shapes))
+    count = draw(st.integers(min(4, size.pods), size.pods))
     pods = draw(
         st.lists(
             st.builds(
@@ -207,8 +208,8 @@ def worlds(draw: st.DrawFn, size: Size) -> World:
                 _skewed(len(hosts)),
                 _often(True, False) if draw(_often(False, True)) else st.just(True),
             ),
-            min_size=min(4, size.pods),
-            max_size=size.pods,
+            min_size=count,
+            max_size=count,
         )
     )
     used = sorted({pod.shape for pod in pods})

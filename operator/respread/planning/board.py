@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from respread.cluster.pod import Pod
 from respread.planning.closed_form import Reach
@@ -55,12 +55,16 @@ class Mark(NamedTuple):
     leaving: tuple[Pod, ...]
 
 
+Potential: TypeAlias = tuple[float, float, int]
+
+
 class Board:
     """The groups and pods of one component, under change."""
 
     __slots__ = (
         "_evicted",
         "_history",
+        "_kinds_at_start",
         "_landed",
         "_leaving",
         "_movable",
@@ -104,6 +108,7 @@ class Board:
         self._landed: Counter[Spot] = Counter()
         self._leaving: tuple[Pod, ...] = ()
         self._history: list[tuple[Spot, int]] = []
+        self._kinds_at_start: dict[int, tuple[object, ...]] = {}
         self._needs = _needs_of(pod for pods in movable.values() for pod in pods)
         self.occupied = occupied
         """The nodes that hold, or held in some position, any pod of the pieces: each is one of its kind."""
@@ -112,9 +117,22 @@ class Board:
 
     # The position
 
-    def signature(self) -> Hashable:
+    def position(self) -> Hashable:
         """Return a value that is equal for equal positions and for no others."""
         return frozenset(self._evicted.items()), frozenset(self._landed.items())
+
+    def likeness(self) -> Hashable:
+        """Return a value that is equal for positions only if they differ in no more than which of alike nodes is which.
+
+        It is for `fine` boards.
+        """
+        changed: dict[int, list[tuple[int, int, int]]] = {}
+        for spot, count in self._evicted.items():
+            changed.setdefault(spot.slot, []).append((spot.piece, count, -1))
+        for spot, count in self._landed.items():
+            changed.setdefault(spot.slot, []).append((spot.piece, count, 1))
+        alike = Counter((self._kinds_at_start[slot], tuple(sorted(changes))) for slot, changes in changed.items())
+        return frozenset(alike.items())
 
     def excess(self) -> int:
         """Return the total excess of the groups to be cured."""
@@ -151,7 +169,7 @@ class Board:
             sum(max((each.moves for each in component), default=0) for component in reaches),
         )
 
-    def potential(self) -> tuple[float, float, int]:
+    def potential(self) -> Potential:
         """Return how far from cured: the lower bound, the sum of the groups' closed forms, the total excess."""
         forms = sum(tally.fewest_moves() for tally in self.tallies if tally.cure)
         return self.lower_bound(), forms, self.excess()
@@ -223,7 +241,7 @@ class Board:
     def evict(self, spot: Spot) -> Pod:
         """Let the next pod of a spot begin to terminate, and return it."""
         pod = self.victim(spot)
-        self.touched |= 1 << spot.slot
+        self._touch(spot.slot)
         self.placement.view.evict(pod)
         self._leaving = (*self._leaving, pod)
         self._evicted[spot] += 1
@@ -240,12 +258,18 @@ class Board:
     def place(self, spot: Spot) -> None:
         """Place a replacement of a piece on a node."""
         piece, slot = spot
-        self.touched |= 1 << slot
+        self._touch(slot)
         self.placement.view.place(self.pieces[piece].sample, self.placement.table.names[slot])
         self._landed[spot] += 1
         self.occupied |= 1 << slot
         self.count(spot, 1)
         self._history.append((spot, 1))
+
+    def _touch(self, slot: int) -> None:
+        self.touched |= 1 << slot
+        if self.fine and slot not in self._kinds_at_start:
+            # This is the first move there is on the node: whatever was tried before has been taken back.
+            self._kinds_at_start[slot] = self.kind(slot)
 
     def play(self, evicted: Iterable[Spot], placed: Iterable[Spot]) -> tuple[Pod, ...]:
         """Make a whole step with the outcome that its replacements are placed so, and return the pods evicted."""

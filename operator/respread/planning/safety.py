@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from respread.planning.board import Board, Spot
+from respread.planning.effort import Effort
 from respread.planning.landings import Landing, feasible_nodes, landings_on
 from respread.scheduling.node_sets import NodeSet
 
@@ -66,14 +67,14 @@ class Assessment(NamedTuple):
         return found
 
 
-def assess(board: Board, step: Step) -> Assessment | None:
-    """Return what may come of a step, or None if it is not safe; the board is left as it was."""
+def assess(board: Board, step: Step, effort: Effort) -> Assessment | None:
+    """Return what may come of a step, or None if it is not safe or not shown to be; the board is left as it was."""
     before = board.excesses()
     mark = board.mark()
     try:
         if len(step) == 1:
             return _assess_one(board, step[0], before)
-        return _assess_together(board, step, before)
+        return _assess_together(board, step, before, effort)
     finally:
         board.revert(mark)
 
@@ -149,10 +150,10 @@ def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Ve
     return _Verdict(better, hard_better, worse, hard_worse)
 
 
-def _assess_together(board: Board, step: Step, before: Sequence[int]) -> Assessment | None:
+def _assess_together(board: Board, step: Step, before: Sequence[int], effort: Effort) -> Assessment | None:
     if any(board.pieces[spot.piece].when_gone for spot in step):
         return None
-    course = _Courses(board, before)
+    course = _Courses(board, before, effort)
     if not course.follow(step, (), likely=True):
         return None
     return Assessment(tuple(course.outcomes.values()), course.certain)
@@ -164,9 +165,10 @@ _Placed: TypeAlias = tuple[tuple[Spot, NodeSet], ...]
 class _Courses:
     """Follows every course that evictions made together may take, until one ends badly."""
 
-    __slots__ = ("_before", "_board", "_seen", "certain", "outcomes")
+    __slots__ = ("_before", "_board", "_effort", "_seen", "certain", "outcomes")
 
-    def __init__(self, board: Board, before: Sequence[int]) -> None:
+    def __init__(self, board: Board, before: Sequence[int], effort: Effort) -> None:
+        self._effort = effort
         self._board = board
         self._before = before
         self._seen: set[object] = set()
@@ -185,6 +187,9 @@ class _Courses:
         situation = (to_evict, waiting, tuple(sorted(spot for spot, _ in placed)), likely)
         if situation in self._seen:
             return True
+        if self._effort.exhausted:
+            return False
+        self._effort.spend()
         self._seen.add(situation)
         if not to_evict and not waiting:
             return self._end(placed, likely=likely)

@@ -121,7 +121,7 @@ class Solver:
                 self._placement.view.place(solution.board.pieces[spot.piece].sample, names[spot.slot])
 
     def _rivals(self, solutions: Sequence[Solution]) -> list[list[Solution]]:
-        """Return those that may have kept each other from something better, having or taking room that another needs."""
+        """Return those that may have kept each other from something better, by room that one has and another needs."""
         wanting = [solution for solution in solutions if not solution.ideal]
         if not wanting or len(solutions) == 1:
             return []

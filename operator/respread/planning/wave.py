@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.board import Board
 from respread.planning.budgets import BudgetLedger
+from respread.planning.effort import Effort
 from respread.planning.placement import Placement
 from respread.planning.safety import Assessment, assess
 from respread.planning.search import Choice
 from respread.planning.selection import Selection
 from respread.scheduling.node_sets import NodeSet, node_set, slots_of
 from respread.scheduling.prepared_pod import PreparedPod
+
+_MOST_COURSES: Final = 1_000
+"""How many courses that a step may take are looked at."""
 
 
 class Member(NamedTuple):
@@ -67,7 +71,7 @@ class Wave:
         if policy is None or self._of_policy[policy.name] + len(choice.step) > self._most.get(policy.name, 0):
             return None
         # Solved with the room gone that other components want, it may land elsewhere as long as they have not taken it.
-        assessment = assess(board, choice.step)
+        assessment = assess(board, choice.step, Effort(_MOST_COURSES))
         if assessment is None or not self._budgets.may_all_go(choice.victims):
             return None
         joining = [

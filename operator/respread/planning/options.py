@@ -1,0 +1,179 @@
+"""The safe steps at a position of the board, the best first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import combinations_with_replacement, permutations
+from typing import Any, Final, NamedTuple
+
+from respread.cluster.pod import Pod
+from respread.planning.board import Board, Potential, Spot
+from respread.planning.effort import Effort
+from respread.planning.safety import Assessment, Outcome, Step, assess
+
+MOST_TOGETHER: Final = 3
+"""No more pods than this are evicted together because no part of them can go alone."""
+
+Gentleness = Callable[[Pod], Any]
+"""How gladly a pod is evicted, as something that sorts: the least first."""
+
+
+class Option(NamedTuple):
+    """A safe step."""
+
+    step: Step
+    assessment: Assessment
+    outcomes: tuple[Outcome, ...]
+    """The likely ones, the best first."""
+
+
+class Options:
+    """Finds safe steps, and puts those first after which the board is nearest to cured.
+
+    How near that is on average counts, over where the scheduler may put the replacements; among equal steps the one
+    whose pods are missed least is the best.
+    """
+
+    __slots__ = ("_alone", "_board", "_effort", "_gentleness", "_jointly", "_together")
+
+    def __init__(
+        self,
+        board: Board,
+        effort: Effort,
+        gentleness: Gentleness,
+        together: Callable[[Sequence[Pod]], bool],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            board: asked for its options as it stands.
+            effort: what finding them may cost.
+            gentleness: how gladly a pod is evicted.
+            together: whether pods may be evicted at the same time.
+        """
+        self._board = board
+        self._effort = effort
+        self._gentleness = gentleness
+        self._together = together
+        self._alone: dict[Hashable, tuple[Option, ...]] = {}
+        self._jointly: dict[Hashable, tuple[Option, ...]] = {}
+
+    def nearest(self) -> tuple[Option, ...]:
+        """Return safe steps of one pod: from domains that are too full, and others only if there are none of these."""
+        spots = self._board.spots
+        return self._ranked((spot,) for spot in spots(overfull=True)) or self._ranked(
+            (spot,) for spot in spots(overfull=False)
+        )
+
+    def every(self, *, jointly: bool) -> tuple[Option, ...]:
+        """Return every safe step of one pod, and if wanted those of pods together."""
+        position = self._board.position()
+        if (alone := self._alone.get(position)) is None:
+            alone = self._alone[position] = self._ranked((spot,) for spot in self._board.spots(overfull=False))
+        if not jointly:
+            return alone
+        if (together := self._jointly.get(position)) is None:
+            together = self._jointly[position] = self._options_together(alone)
+        return alone + together
+
+    def _options_together(self, alone: Sequence[Option]) -> tuple[Option, ...]:
+        """Return the safe steps of several pods no part of which is safe."""
+        safe = {self._pattern(option.step) for option in alone}
+        spots = [spot for spot in self._spots_together() if self._pattern((spot,)) not in safe]
+        found: tuple[Option, ...] = ()
+        for size in range(2, MOST_TOGETHER + 1):
+            options = self._ranked(self._steps_together(spots, size, safe))
+            safe.update(self._pattern(option.step) for option in options)
+            found += options
+        return found
+
+    def _steps_together(self, spots: Sequence[Spot], size: int, safe: Collection[Hashable]) -> Iterator[Step]:
+        """Yield the steps of so many pods of which no part is safe, one of those that are alike."""
+        seen: set[Hashable] = set()
+        for step in combinations_with_replacement(spots, size):
+            if self._effort.exhausted:
+                return
+            if any(step.count(spot) > self._board.left(spot) for spot in step):
+                continue
+            self._effort.spend()
+            pattern = self._pattern(step)
+            if pattern not in seen and not any(self._pattern(part) in safe for part in _parts(step)):
+                seen.add(pattern)
+                yield step
+
+    def _spots_together(self) -> list[Spot]:
+        """Return the spots that pods may be evicted from, of those that are alike as many as go together."""
+        alike: Counter[Hashable] = Counter()
+        found = []
+        for spot in sorted(self._board.movable_spots()):
+            pattern = self._pattern((spot,))
+            alike[pattern] += 1
+            if alike[pattern] <= MOST_TOGETHER:
+                found.append(spot)
+        return found
+
+    def _pattern(self, step: Step) -> Hashable:
+        """Return a value that is equal for steps that are alike: of pods that are, and on one node if they are."""
+        slots = list(dict.fromkeys(spot.slot for spot in step))
+        parts = [(spot.piece, self._board.kind(spot.slot), slots.index(spot.slot)) for spot in step]
+        if len(step) == 1:
+            return parts[0]
+        return min(
+            tuple(sorted(((piece, repr(kind), order[at]) for piece, kind, at in parts)))
+            for order in permutations(range(len(slots)))
+        )
+
+    def _ranked(self, steps: Iterable[Step]) -> tuple[Option, ...]:
+        """Return the safe ones of some steps: the best first, and of each its best outcome first."""
+        board = self._board
+        ranked: list[tuple[tuple[Any, ...], Option]] = []
+        for step in steps:
+            if self._effort.exhausted:
+                break
+            self._effort.spend()
+            victims = _victims(board, step)
+            if len(step) > 1 and not self._together(victims):
+                continue
+            assessment = assess(board, step, self._effort)
+            if assessment is None:
+                continue
+            likely = assessment.likely
+            potentials = self._potentials(step, likely)
+            weight = sum(outcome.weight for outcome in likely)
+            expected = tuple(
+                sum(potential[part] * outcome.weight for potential, outcome in zip(potentials, likely, strict=True))
+                / weight
+                for part in range(3)
+            )
+            by_potential = sorted(zip(potentials, likely, strict=True), key=lambda pair: (pair[0], pair[1].placed))
+            gentleness = sorted((self._gentleness(pod) for pod in victims), reverse=True)
+            rank = (len(step), expected, gentleness, step)
+            ranked.append((rank, Option(step, assessment, tuple(outcome for _, outcome in by_potential))))
+        ranked.sort(key=lambda pair: pair[0])
+        return tuple(option for _, option in ranked)
+
+    def _potentials(self, step: Step, outcomes: Sequence[Outcome]) -> list[Potential]:
+        board = self._board
+        potentials = []
+        for spot in step:
+            board.count(spot, -1)
+        for outcome in outcomes:
+            for spot in outcome.placed:
+                board.count(spot, 1)
+            potentials.append(board.potential())
+            for spot in outcome.placed:
+                board.count(spot, -1)
+        for spot in step:
+            board.count(spot, 1)
+        return potentials
+
+
+def _victims(board: Board, step: Step) -> tuple[Pod, ...]:
+    return tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
+
+
+def _parts(step: Step) -> Iterator[Step]:
+    """Yield the proper parts of a step."""
+    for mask in range(1, (1 << len(step)) - 1):
+        yield tuple(spot for at, spot in enumerate(step) if mask >> at & 1)
