@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
+import unittest.mock
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -413,5 +415,37 @@ def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> N
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+    run_in_virtual_time(scenario())
+
+
+def test_times_are_written_as_the_api_server_reads_them_to_the_last_zero() -> None:
+    """A MicroTime without its six digits after the point is a 400."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        for field in ("renewTime", "acquireTime"):
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", server.spec[field])
+        task.cancel()
+        await asyncio.wait([task])
+
+    with unittest.mock.patch("respread.eviction.leadership.datetime", wraps=datetime) as clock:
+        clock.now.return_value = datetime(2026, 11, 21, tzinfo=UTC)  # on the very second
+        run_in_virtual_time(scenario())
+
+
+def test_a_lease_is_left_to_run_out_where_something_is_still_on_its_way() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one", may_give_up=lambda: False)
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert server.spec["holderIdentity"] == "one"
+        assert not one.holds()
 
     run_in_virtual_time(scenario())

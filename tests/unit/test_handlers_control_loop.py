@@ -1,0 +1,232 @@
+"""The control loop by itself, on virtual time and an API server that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kubernetes.aio.client import ApiClient
+
+from respread.eviction.carry_out import Carrier, Flights
+from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.owners import Owners
+from respread.eviction.refusals import Refusals
+from respread.eviction.requests import NoResponseError, Requests, Response
+from respread.handlers.announcements import Announcements
+from respread.handlers.control_loop import BEAT_SECONDS, ControlLoop, Leading
+from respread.handlers.deletion_costs import DeletionCosts
+from respread.handlers.permission import Permission
+from respread.handlers.prevention_loop import PreventionLoop
+from respread.handlers.status_writer import StatusWriter
+from respread.telemetry.health import Heartbeat
+from tests.unit.handlers_parts import Parts, page
+
+CLUSTER_POLICIES = "clusterrebalancepolicies"
+
+
+def policy(name: str, uid: str = "") -> dict[str, Any]:
+    metadata = {"name": name, "uid": uid or f"uid-{name}", "generation": 1, "resourceVersion": "5"}
+    return {"metadata": metadata, "spec": {"mode": "Enforce"}}
+
+
+class Scripted(Requests):
+    """Answers lists with what it is given, and remembers what was written."""
+
+    def __init__(self) -> None:
+        super().__init__(ApiClient.__new__(ApiClient))  # never used: nothing leaves this process
+        self.statuses: dict[str, Any] = {}
+        """By the policies' names, what a list brings."""
+        self.written: list[tuple[str, Any]] = []
+        self.lists = 0
+        self.refuses_lists = False
+
+    async def send(
+        self,
+        method: Any,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+        timeout_seconds: float,
+    ) -> Response:
+        assert timeout_seconds > 0
+        assert content_type is None
+        if method == "GET":
+            assert query is not None
+            self.lists += 1
+            if self.refuses_lists:
+                raise NoResponseError("not now", sent=True)
+            found = [
+                {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status}
+                for name, status in self.statuses.items()
+                if CLUSTER_POLICIES in path
+            ]
+            return Response(status_code=200, body=json.dumps({"metadata": {}, "items": found}).encode())
+        assert body is not None
+        self.written.append((names["name"], body["status"]))
+        return Response(status_code=200, body=b"{}")
+
+
+class Loop:
+    """A control loop and everything around it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.leads = True
+        self.term = 1
+        self.parts = Parts()
+        self.requests = Scripted()
+        self.heartbeat = Heartbeat("control-loop", limit_seconds=130, clock=self.clock)
+        intake = self.parts.intake
+        for feed in intake.feeds:
+            feed.take_page(page())
+        self.permission = Permission(
+            lambda: self.leads,
+            lambda: intake.policies.policies,
+            clock=self.clock,
+            now=lambda: datetime.fromtimestamp(self.wall_clock(), UTC),
+        )
+        flights = Flights(self.clock)
+        carrier = Carrier(
+            EvictionApi(self.requests),
+            Owners(self.requests, self.clock),
+            flights,
+            Refusals(self.clock),
+            may_evict=self.permission,
+        )
+        self.loop = ControlLoop(
+            intake,
+            carrier,
+            leading=Leading(lambda: self.leads, lambda: self.term),
+            permission=self.permission,
+            prevention=PreventionLoop(
+                DeletionCosts(self.requests),
+                leads=lambda: self.leads,
+                exclusive_seconds=lambda: 10.0,
+                metrics=self.parts.metrics,
+            ),
+            statuses=StatusWriter(self.requests, self.clock),
+            announcements=Announcements(lambda _: None, intake.policies.current),
+            metrics=self.parts.metrics,
+            heartbeat=self.heartbeat,
+            clock=self.clock,
+            wall_clock=self.wall_clock,
+        )
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def wall_clock(self) -> float:
+        return 1_800_000_000.0 + self.seconds
+
+    def have(self, *policies: dict[str, Any], version: int) -> None:
+        self.parts.feed(CLUSTER_POLICIES).take_page(page(*policies, version=version))
+
+
+def test_statuses_are_written_by_the_leader_alone_and_what_was_there_is_gone_on_with() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    loop.requests.statuses = {"one": {"summary": {"evicted": 7}}}
+    loop.leads = False
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written == []
+    loop.leads = True
+    asyncio.run(loop.loop.turn())
+    ((name, status),) = loop.requests.written
+    assert (name, status["summary"]["evicted"]) == ("one", 7)
+    loop.seconds += 60
+    asyncio.run(loop.loop.turn())
+    assert len(loop.requests.written) == 1  # nothing has changed
+
+
+def test_every_term_begins_by_reading_what_the_one_before_left() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    for _ in range(3):
+        asyncio.run(loop.loop.turn())
+    before = loop.requests.lists
+    loop.term = 2
+    loop.seconds += 60
+    loop.requests.statuses = {"one": {"summary": {"evicted": 3}}}
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.lists > before
+    assert loop.requests.written[-1][1]["summary"]["evicted"] == 3
+
+
+def test_a_leader_that_can_t_read_them_does_nothing() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    loop.requests.refuses_lists = True
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written == []
+    loop.requests.refuses_lists = False
+    asyncio.run(loop.loop.turn())
+    assert len(loop.requests.written) == 1
+
+
+def test_counters_of_a_policy_that_is_gone_are_dropped() -> None:
+    loop = Loop()
+    loop.have(policy("one"), policy("two"), version=200)
+    asyncio.run(loop.loop.turn())
+    for name in ("one", "two"):
+        loop.parts.metrics.count_outcome(policy=name, outcome="Improved")
+    loop.have(policy("two"), version=300)
+    asyncio.run(loop.loop.turn())
+    counted = [
+        loop.parts.registry.get_sample_value(
+            "respread_eviction_outcomes_total", {"policy": name, "outcome": "Improved"}
+        )
+        for name in ("one", "two")
+    ]
+    assert counted == [None, 1]
+
+
+def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop()
+    turns: list[float] = []
+    ages: list[float] = []
+
+    async def scenario() -> None:
+        async def turn() -> float:
+            turns.append(loop.seconds)
+            ages.append(loop.heartbeat.age_seconds)
+            loop.seconds += 1
+            if len(turns) < 3:
+                raise ZeroDivisionError("a bug")
+            loop.loop.stop()
+            return loop.seconds
+
+        async def pause(seconds: float) -> None:
+            loop.seconds += seconds
+            await asyncio.sleep(0)
+
+        monkeypatch.setattr(loop.loop, "turn", turn)
+        monkeypatch.setattr(loop.loop, "_pause", pause)
+        await loop.loop.run()
+
+    asyncio.run(scenario())
+    assert len(turns) == 3
+    assert turns[1] - turns[0] == 3  # a second for the turn, two of waiting
+    assert turns[2] - turns[1] == 5
+    assert ages == [0, 3, 8]
+    assert loop.heartbeat.age_seconds <= 1
+
+
+def test_stopping_ends_it_at_once_and_lets_no_move_begin() -> None:
+    loop = Loop()
+
+    async def scenario() -> None:
+        running = asyncio.create_task(loop.loop.run())
+        await asyncio.sleep(0.2)
+        assert not running.done()
+        loop.loop.stop()
+        async with asyncio.timeout(BEAT_SECONDS / 2):
+            await running
+
+    asyncio.run(scenario())
