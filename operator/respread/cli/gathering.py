@@ -62,10 +62,9 @@ class Gathering:
             decoded = self._decoder.decode_object(kind.resource, body)
             return decoded.key, decoded
         try:
-            document = msgspec.json.decode(body)
+            return self._sinks[kind].decode_object(body)
         except msgspec.DecodeError as error:
             raise DecodeError(kind.resource, "", "", "", str(error)) from error
-        return self._sinks[kind].decode_object(document)
 
     def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
         """Take objects in."""
