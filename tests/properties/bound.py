@@ -6,7 +6,7 @@ evictions, because it ends in such a state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import highspy
@@ -116,7 +116,7 @@ class _Program:
         self._lower: list[float] = []
         self._upper: list[float] = []
         self._integer: list[bool] = []
-        self._rows: list[tuple[list[tuple[int, float]], float, float]] = []
+        self._rows: list[tuple[Sequence[tuple[int, float]], float, float]] = []
 
     def variable(self, least: float, most: float | None, *, cost: float = 0, integer: bool = False) -> int:
         self._cost.append(cost)
@@ -125,7 +125,7 @@ class _Program:
         self._integer.append(integer)
         return len(self._cost) - 1
 
-    def row(self, terms: list[tuple[int, float]], least: float | None, most: float | None) -> None:
+    def row(self, terms: Sequence[tuple[int, float]], least: float | None, most: float | None) -> None:
         lower = -highspy.kHighsInf if least is None else least
         upper = highspy.kHighsInf if most is None else most
         self._rows.append((terms, lower, upper))
@@ -147,7 +147,7 @@ class _Program:
         lp.integrality_ = [
             highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous for integer in self._integer
         ]
-        solver = highspy.Highs()
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy has no annotations there
         solver.setOptionValue("output_flag", False)
         solver.setOptionValue("threads", 1)
         solver.setOptionValue("mip_rel_gap", 0.0)

@@ -51,7 +51,7 @@ class Churn:
             nodes_per_zone: how many nodes each has.
             hard_hosts: whether the hostname constraint is DoNotSchedule as well.
         """
-        self.rng = random.Random(seed)  # noqa: S311 - a seeded world is wanted
+        self.rng = random.Random(seed)
         self.zone_of = {f"{zone}{number}": zone for zone in "abcdef"[:zones] for number in range(nodes_per_zone)}
         self.up = set(self.zone_of)
         self.replicas = 0

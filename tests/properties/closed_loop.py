@@ -18,7 +18,7 @@ from tests.properties.scheduler_model import Kind, Position, SchedulerModel
 from tests.properties.small_worlds import NOW, Place, World, policy_of, snapshot_of
 
 Temper: TypeAlias = Literal["random", "score", "adversarial"]
-"""How the scheduler chooses among the feasible nodes: any, one that PodTopologySpread scores best, or the one that leaves
+"""How the scheduler chooses among feasible nodes: any, one that PodTopologySpread scores best, or the one that leaves
 most to be done."""
 MOST_ROUNDS = 100
 

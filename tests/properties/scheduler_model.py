@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import combinations_with_replacement
 from math import floor, log
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from tests.properties.small_worlds import HOSTNAME, Host, Rule, Shape, World
+
+_T = TypeVar("_T")
 
 Kind: TypeAlias = tuple[int, int]
 """Pods of a shape on a host: they are alike."""
@@ -330,7 +332,7 @@ def _parts(step: tuple[Kind, ...]) -> Iterator[tuple[Kind, ...]]:
         yield tuple(kind for at, kind in enumerate(step) if mask >> at & 1)
 
 
-def _without(items: tuple, item: object) -> tuple:
+def _without(items: tuple[_T, ...], item: _T) -> tuple[_T, ...]:
     at = items.index(item)
     return items[:at] + items[at + 1 :]
 

@@ -1,4 +1,4 @@
-"""Pod deletion costs against every order of deletion there is, with the ReplicaSet controller's own ordering modelled."""
+"""Pod deletion costs against every order of deletion, with the ReplicaSet controller's own ordering modelled."""
 
 from __future__ import annotations
 

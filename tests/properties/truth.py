@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ def fewest_of_any_group(model: SchedulerModel) -> int:
     return fewest
 
 
-@lru_cache(maxsize=None)
+@cache
 def _fewest(counts: tuple[int, ...], max_skew: int, at_least_zero: bool) -> int:
     best = sum(counts) + 1
     for end in _ends(len(counts), sum(counts)):
@@ -65,7 +65,7 @@ def _fewest(counts: tuple[int, ...], max_skew: int, at_least_zero: bool) -> int:
     return best
 
 
-@lru_cache(maxsize=None)
+@cache
 def _ends(domains: int, pods: int) -> tuple[tuple[int, ...], ...]:
     def split(domains: int, pods: int) -> Iterator[tuple[int, ...]]:
         if domains == 1:

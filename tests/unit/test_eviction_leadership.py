@@ -386,7 +386,7 @@ def test_the_clock_goes_on() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> None:
-    chance = random.Random(seed)  # noqa: S311 - a reproducible world
+    chance = random.Random(seed)
 
     async def scenario() -> None:
         server = LeaseServer()

@@ -7,7 +7,7 @@ from random import Random
 
 from respread.handlers.backoff import Backoff, Backoffs
 
-GENERATOR = Random(1)  # noqa: S311 - makes the test repeatable
+GENERATOR = Random(1)
 
 
 def test_delays_double_up_to_the_greatest() -> None:

@@ -13,7 +13,7 @@ from tests.unit.cli_snapshots import deployment_pods, manifest_of_node, snapshot
 
 
 def test_processes_that_hash_differently_plan_alike(tmp_path: Path) -> None:
-    chance = random.Random(5)  # noqa: S311 - a reproducible world is wanted
+    chance = random.Random(5)
     nodes = [manifest_of_node(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
     names = [node["metadata"]["name"] for node in nodes]
     pods = [
