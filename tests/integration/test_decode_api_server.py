@@ -41,7 +41,7 @@ def some_selector(rng: random.Random) -> LabelSelector:
 @pytest.fixture(scope="module")
 def labelled(api_sandbox: Sandbox) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
     """The path of objects of every kind of labels, and the labels by name."""
-    rng = random.Random(7)  # noqa: S311 - repeatable
+    rng = random.Random(7)
     path = f"/api/v1/namespaces/{api_sandbox.create_namespace('labelled')}/configmaps"
     labels = {f"labelled-{position}": some_labels(rng) for position in range(40)}
     for name, each in labels.items():
@@ -56,7 +56,7 @@ def test_the_api_server_selects_what_we_select(
 ) -> None:
     """Our text form is its query language, so it can be asked to select by any selector of ours."""
     path, labels = labelled
-    rng = random.Random(8)  # noqa: S311 - repeatable
+    rng = random.Random(8)
     matched = 0
     for _ in range(150):
         selector = compile_selector(some_selector(rng))

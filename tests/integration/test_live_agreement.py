@@ -98,7 +98,7 @@ def test_the_scheduler_decides_as_predicted(start_sandbox: Callable[[SandboxOpti
             nodes_per_zone=(4, 3, 3), shape=NodeShape(cpu="4", memory="8Gi", pods=9), controller_manager=False
         )
     )
-    rng = random.Random(SEED)  # noqa: S311 - the same pods every time
+    rng = random.Random(SEED)
     cluster = Cluster(sandbox)
     nodes = _prepare(cluster, rng)
     placed: list[tuple[str, str]] = []
