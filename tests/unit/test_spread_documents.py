@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from immutables import Map
 
-from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
 from tests.unit.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec
@@ -74,3 +77,38 @@ def test_a_selector_that_misses_the_pods_own_labels_does_not_count_them() -> Non
     nodes = [node("a1", "zoneA"), node("b1", "zoneB")]
     group = the_group(spread_of(cluster(nodes, [unlabelled, *pods({"a1": 1, "b1": 1}, web)])).groups)
     assert group.all_counts() == {"zoneA": 1, "zoneB": 1}
+
+
+def feasible(snapshot: ClusterSnapshot, incoming: Pod) -> set[str]:
+    return set(Predictor(ClusterView(snapshot)).prepare(incoming).feasible_nodes())
+
+
+FOUR_NODES = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB"), node("node4", "zoneB")]
+
+
+def test_the_next_pod_goes_to_zone_b_and_not_to_zone_a() -> None:
+    web = spec(constraint())
+    snapshot = cluster(FOUR_NODES, pods({"node1": 1, "node2": 1, "node3": 1}, web))
+    assert feasible(snapshot, pod("mypod", "", web)) == {"node3", "node4"}
+
+
+def test_with_a_second_constraint_on_nodes_only_the_empty_node_is_left() -> None:
+    web = spec(constraint(), constraint(HOSTNAME))
+    snapshot = cluster(FOUR_NODES, pods({"node1": 1, "node2": 1, "node3": 1}, web))
+    assert feasible(snapshot, pod("mypod", "", web)) == {"node4"}
+
+
+def test_on_three_nodes_the_two_constraints_conflict_and_the_pod_stays_pending() -> None:
+    web = spec(constraint(), constraint(HOSTNAME))
+    nodes = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB")]
+    snapshot = cluster(nodes, pods({"node1": 2, "node2": 1, "node3": 2}, web))
+    assert feasible(snapshot, pod("mypod", "", web)) == set()
+
+
+def test_the_excluded_zone_c_takes_no_pod_and_zone_b_does() -> None:
+    not_in_c = NodeSelector(
+        node_selector_terms=(NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(ZONE, "NotIn", ("zoneC",)),)),)
+    )
+    web = spec(constraint(), node_affinity=not_in_c)
+    snapshot = cluster([*FOUR_NODES, node("node5", "zoneC")], pods({"node1": 1, "node2": 1, "node3": 1}, web))
+    assert feasible(snapshot, pod("mypod", "", web)) == {"node3", "node4"}
