@@ -44,6 +44,7 @@ class PatchResult(StrEnum):
     UNKNOWN = "Unknown"
     """It was sent, and may or may not have been carried out."""
     SERVER_ERROR = "ServerError"
+    """It may have been carried out all the same, but is not any more."""
     INVALID = "Invalid"
 
 

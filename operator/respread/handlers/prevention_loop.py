@@ -40,7 +40,7 @@ CAREFUL_SECONDS: Final = 60.0
 moment ago."""
 UNKNOWN_SECONDS: Final = 10.0
 """How long the watch is given to show a patch that was not answered, before the pod is read."""
-FORBIDDEN_SECONDS: Final = 60.0
+FORBIDDEN_SECONDS: Final = 30.0
 """How long a namespace is left alone in which we may not patch pods."""
 _FAILURE_SECONDS: Final = 5.0
 _NOT_OURS: Final = HeldCost(0, ours=False)
@@ -226,6 +226,9 @@ class PreventionLoop:
             case PatchResult.UNKNOWN:
                 term.uncertain.add(patch.pod.uid)
                 term.prevention.answered(patch, Answered(made, UNKNOWN_SECONDS), now)
+            case PatchResult.SERVER_ERROR:
+                term.uncertain.add(patch.pod.uid)
+                term.prevention.answered(patch, None, now)
             case _:
                 term.prevention.answered(patch, None, now)
         pause = max(self._backoff.failed(), answer.retry_after_seconds or 0.0)
@@ -281,7 +284,7 @@ class _Term:
         self.snapshot = ClusterSnapshot()
         self.leaving: Collection[str] = frozenset()
         self.uncertain: set[str] = set()
-        """Pods whose last patch was not answered."""
+        """Pods whose last patch may have been made or not."""
         self.made: Counter[Purpose] = Counter()
         """Patches that have not been told of."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from respread.prevention.greedy import Order, level
+from respread.prevention.candidates import Candidates, Score
+from respread.prevention.greedy import Order
 from respread.prevention.layout import OUTSIDE, Layout, Tally
 from respread.prevention.search import LARGEST, broad_order, least_violation
 
@@ -22,7 +23,7 @@ def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
         ranked: the pods that have a rank, the first to be deleted first.
         new: all others, the first to be deleted first where it makes no difference.
     """
-    found = _Insertion(layout, ranked, new).run()
+    found = _merge(layout, ranked, new)
     if not found.violation or found.violation == least_violation(layout):
         return found
     if len(layout.places) * len({layout.places[pod] for pod in new}) > LARGEST:
@@ -36,52 +37,30 @@ def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
     return broad if broad.violation < found.violation else found
 
 
-class _Insertion:
-    """One run from no pods to all."""
-
-    __slots__ = ("_coming", "_layout", "_staying", "_tallies")
-
-    def __init__(self, layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> None:
-        self._layout = layout
-        self._staying = list(ranked)
-        self._coming = list(new)
-        self._tallies = [
-            (Tally(constraint), constraint.weight, level(hard=constraint.hard)) for constraint in layout.constraints
-        ]
-
-    def run(self) -> Order:
-        backwards: list[int] = []
-        total = 0
-        for _ in self._layout.places:
-            for tally, weight, _level in self._tallies:
-                total += tally.excess * weight
-            pod = self._next()
-            backwards.append(pod)
-            for (tally, _weight, _level), domain in zip(self._tallies, self._layout.places[pod], strict=True):
-                if domain != OUTSIDE:
-                    tally.add(domain)
-        return Order(backwards[::-1], total)
-
-    def _next(self) -> int:
-        """Take the pod that is deleted right before those taken already."""
-        staying, coming = self._staying, self._coming
-        if not coming:
-            return staying.pop()
-        at = len(coming) - 1
-        best = self._score(coming[at])
-        for other in range(at - 1, -1, -1):
-            if (score := self._score(coming[other])) < best:
-                at, best = other, score
-        if staying and self._score(staying[-1]) <= best:
-            return staying.pop()
-        return coming.pop(at)
-
-    def _score(self, pod: int) -> tuple[int, int]:
-        """Return what is best at its least: what the pod adds to the violation, then how full its domains are."""
-        effect = fullness = 0
-        for (tally, weight, on_level), domain in zip(self._tallies, self._layout.places[pod], strict=True):
+def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
+    """Build an order from its end, each time with the best of the next ranked pod and all new ones."""
+    tallies = [Tally(constraint) for constraint in layout.constraints]
+    weighted = [(tally, constraint.weight) for tally, constraint in zip(tallies, layout.constraints, strict=True)]
+    coming = Candidates(layout, tallies, reversed(new))
+    staying = list(ranked)
+    backwards: list[int] = []
+    total = 0
+    for _ in layout.places:
+        for tally, weight in weighted:
+            total += tally.excess * weight
+        found = coming.best(Tally.addition_effect, fullness=1)
+        if found is None or (staying and _score(coming, layout, staying[-1]) <= found.score):
+            pod = staying.pop()
+        else:
+            pod = found.pod
+            coming.take(layout.places[pod])
+        backwards.append(pod)
+        for tally, domain in zip(tallies, layout.places[pod], strict=True):
             if domain != OUTSIDE:
-                count = tally.counts[domain]
-                effect += tally.addition_effect(count) * weight
-                fullness += count * on_level
-        return effect, fullness
+                tally.add(domain)
+        coming.moved(layout.places[pod])
+    return Order(backwards[::-1], total)
+
+
+def _score(coming: Candidates, layout: Layout, pod: int) -> Score:
+    return coming.score(layout.places[pod], Tally.addition_effect, fullness=1)

@@ -20,8 +20,6 @@ from respread.prevention.search import best_order
 
 PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 """In the order that a ReplicaSet deletes them in (`podPhaseToOrdinal`)."""
-_MOST_INSERTED: Final = 20_000
-"""The product of pods and new ones up to which new ones are put among those ranked one by one."""
 
 
 class HeldCost(NamedTuple):
@@ -104,7 +102,7 @@ def roles_of(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Roles:
 def rank_new(replica_set: ReplicaSetPods, roles: Roles) -> Costs:
     """Return costs for the pods that have none.
 
-    Where more are new than not, or nothing else leaves room, some of the others may be among them.
+    Others get another cost only where there is no integer left between two of them.
 
     Raises:
         NoRoomError: costs that somebody else wrote leave no room for ours.
@@ -115,8 +113,7 @@ def rank_new(replica_set: ReplicaSetPods, roles: Roles) -> Costs:
     layout = layout_of(replica_set, pods, roles.last)
     new = range(len(roles.new))
     ranked = range(len(roles.new), len(pods))
-    few = len(new) <= len(ranked) and len(new) * len(pods) <= _MOST_INSERTED
-    order = insert(layout, ranked, new) if few else best_order(layout)
+    order = insert(layout, ranked, new) if ranked else best_order(layout)
     return _costs(pods, order.pods, roles)
 
 
