@@ -140,6 +140,7 @@ def measure(pods: int, events: int, say: Callable[[str], None]) -> list[Row]:
         Row("peak memory until synced", start["peak_mib"], "MiB", PEAK_TARGET_MIB.get(pods)),
         Row("events", events, ""),
         Row("events per second", events / end["seconds"], "/s", EVENTS_TARGET_PER_SECOND, at_most=False),
+        Row("events per second of its CPU", events / event_cpu, "/s"),
         Row("CPU per event", event_cpu / events * 1e6, "µs"),
         Row("peak memory after the events", end["peak_mib"], "MiB", PEAK_TARGET_MIB.get(pods)),
         Row("SIGTERM until ended", stop_seconds, "s"),
