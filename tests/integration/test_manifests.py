@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"
 ENFORCE = ROOT / "manifests" / "overlays" / "enforce"
 MONITORING = ROOT / "manifests" / "overlays" / "monitoring"
+PREVENTION = ROOT / "manifests" / "overlays" / "prevention"
 
 NAMESPACE = "respread-system"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:respread"
@@ -74,7 +75,7 @@ def install(sandbox: Sandbox, kustomization: Path) -> str:
 @pytest.fixture(scope="module")
 def render(sandbox: Sandbox) -> Render:
     """Objects as kubectl's kustomize makes them, new ones at each call."""
-    text = {path: sandbox.kubectl("kustomize", str(path)) for path in (BASE, ENFORCE, MONITORING)}
+    text = {path: sandbox.kubectl("kustomize", str(path)) for path in (BASE, ENFORCE, MONITORING, PREVENTION)}
     return lambda path: list(yaml.safe_load_all(text[path]))
 
 
@@ -100,7 +101,7 @@ def disruptions_allowed(sandbox: Sandbox) -> int | None:
 # -- what is rendered ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kustomization", [BASE, ENFORCE, MONITORING])
+@pytest.mark.parametrize("kustomization", [BASE, ENFORCE, MONITORING, PREVENTION])
 def test_every_object_has_the_recommended_labels(render: Render, kustomization: Path) -> None:
     for each in render(kustomization):
         labels = each["metadata"].get("labels", {})
@@ -133,6 +134,14 @@ def test_the_overlays_differ_from_the_base_in_what_they_are_for(render: Render) 
     assert the(base, "ClusterRebalancePolicy", "default")["spec"]["mode"] == "DryRun"
     the(base, "ClusterRebalancePolicy", "default")["spec"]["mode"] = "Enforce"
     assert enforce == base
+
+
+def test_prevention_takes_a_right_and_a_word_in_the_policy(render: Render) -> None:
+    base, prevention = render(BASE), render(PREVENTION)
+    added = [each for each in prevention if each["metadata"]["name"] == "respread-prevention"]
+    assert sorted(each["kind"] for each in added) == ["ClusterRole", "ClusterRoleBinding"]
+    the(base, "ClusterRebalancePolicy", "default")["spec"]["prevention"] = {"podDeletionCost": "Enabled"}
+    assert [each for each in prevention if each not in added] == base
 
 
 def test_the_service_monitor_finds_the_service(render: Render) -> None:
@@ -257,6 +266,15 @@ def test_the_operator_may_do_exactly_what_is_listed_here(
     assert granted(installed, namespace, name) == expected
 
 
+def test_prevention_grants_the_right_to_patch_pods_and_no_other(installed: Sandbox) -> None:
+    component = str(ROOT / "manifests" / "components" / "prevention" / "cluster-role.yaml")
+    installed.kubectl("apply", "--server-side", "--validate=strict", "-f", component)
+    try:
+        assert granted(installed, "shop") == EVERYWHERE | rights("patch", "", "pods")
+    finally:
+        installed.kubectl("delete", "-f", component)
+
+
 @pytest.fixture(scope="module")
 def as_operator(installed: Sandbox) -> Callable[..., str]:
     """Run kubectl with a token of the operator's ServiceAccount."""
@@ -352,5 +370,5 @@ def test_the_install_guide_names_what_there_is() -> None:
     guide = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     for path in re.findall(r"-k ((?:manifests|crds)[\w/-]*)", guide):
         assert (ROOT / path / "kustomization.yaml").is_file(), path
-    for path in ("manifests/base", "manifests/overlays/enforce", "manifests/overlays/monitoring"):
-        assert path in guide
+    for path in ("base", "overlays/enforce", "overlays/monitoring", "overlays/prevention"):
+        assert f"manifests/{path}" in guide

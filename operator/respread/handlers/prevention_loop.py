@@ -40,7 +40,7 @@ CAREFUL_SECONDS: Final = 60.0
 moment ago."""
 UNKNOWN_SECONDS: Final = 10.0
 """How long the watch is given to show a patch that was not answered, before the pod is read."""
-FORBIDDEN_SECONDS: Final = 30.0
+FORBIDDEN_SECONDS: Final = 15.0
 """How long a namespace is left alone in which we may not patch pods."""
 _FAILURE_SECONDS: Final = 5.0
 _NOT_OURS: Final = HeldCost(0, ours=False)

@@ -1,0 +1,70 @@
+"""Pod deletion costs while replicas are killed and the API server's answers get lost: no pod is patched twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import Asked, Fault, FaultProxy
+from tests.integration.operator_process import install, policy
+from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, patches, settled
+from tests.integration.workloads import scale, wait_until
+
+FAULTS = ("lose", "late 504", "truncate", "drop", "reset", "429", "500", "503", "delay")
+SECONDS = 120
+
+
+class Dice:
+    """Spoils many a patch of a pod, in each way there is."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+
+    def __call__(self, asked: Asked) -> Fault | None:
+        if asked.method != "PATCH" or "/pods/" not in asked.path or self._rng.random() < 0.6:
+            return None
+        return Fault(self._rng.choice(FAULTS), seconds=0.2)
+
+
+def is_patch(asked: Asked) -> bool:
+    return asked.method == "PATCH" and "/pods/" in asked.path
+
+
+def test_lost_answers_and_killed_leaders_make_no_second_patch(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
+    install(cluster)
+    cluster.apply(RIGHT)
+    cluster.create_namespace("shop")
+    cluster.apply(json.dumps(policy(mode="DryRun", **PREVENTS)))
+    replicas = {f"web-{number}": 9 for number in range(5)}
+    options = ("--leader-election", "--lease-seconds", "3")
+    with FaultProxy(cluster, Dice(1)) as one, FaultProxy(cluster, Dice(2)) as other:
+        pair = [Replica(cluster, proxy, tmp_path, name, *options) for name, proxy in (("one", one), ("other", other))]
+        with pair[0], pair[1]:
+            for each in pair:
+                each.wait_until_ready()
+            for name, count in replicas.items():
+                create(cluster, name, count, hostname=None)
+            # In the middle of it the leader dies, comes back, and so does the other one.
+            for killed_at in (10, 30):
+                wait_until(lambda at=killed_at: len(patches(cluster)) >= at, "some patches", seconds=SECONDS)  # type: ignore[misc]
+                leader = next(each for each in pair if each.leads())
+                leader.kill()
+                leader.start()
+            wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked", seconds=SECONDS)
+            for name in replicas:
+                replicas[name] = 12
+                scale(cluster, "shop", name, 12)
+            wait_until(lambda: settled(cluster, replicas, ranked=True), "new pods to be ranked", seconds=SECONDS)
+            time.sleep(3)
+        spoilt = one.counts + other.counts
+    assert set(patches(cluster).values()) == {1}
+    assert len(patches(cluster)) == sum(replicas.values())
+    assert spoilt.keys() >= {"lose", "late 504", "500"}
