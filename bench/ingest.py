@@ -114,7 +114,7 @@ def measure(pods: int, events: int, say: Callable[[str], None]) -> list[Row]:
         sandbox.apply(ROOT / "crds")
         say(f"writing {pods:,} pods …")
         fill(sandbox, cluster(pods))
-        wait_until_served(sandbox, pods)
+        wait_until_served(sandbox)
         say("starting the operator …")
         measured = Measured(sandbox)
         try:
@@ -123,6 +123,7 @@ def measure(pods: int, events: int, say: Callable[[str], None]) -> list[Row]:
             say(f"changing {events:,} pods …")
             with measured.frozen():
                 _change_pods(sandbox, pods, events)
+                wait_until_served(sandbox)
             say("working off the changes …")
             end = measured.after_events(events)
             check(end["relists"] == 0, "the API server no longer had the changes: the pods were listed anew")

@@ -1,7 +1,7 @@
 """The process that is measured: the operator's edge, with nothing behind it.
 
 It writes one JSON line with its figures when every kind is synced, and then one for each line it reads: a number of
-events to wait for, counted from its start. It ends by SIGTERM.
+events to wait for, counted from its start; or until pods are listed anew, since then some events never come. It ends by SIGTERM.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def _answer(measured: _Measured) -> None:
     while line := await lines.readline():
         start, first = time.monotonic(), measured.events
         until = int(line)
-        while measured.events < until:
+        while measured.events < until and not measured.lists:
             if measured.events == first:
                 start = time.monotonic()
             await asyncio.sleep(_POLL_SECONDS)

@@ -12,8 +12,8 @@ import asyncio
 import base64
 import itertools
 import sys
-import time
 from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
@@ -21,7 +21,7 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from respread.sandbox import Sandbox
+from respread.sandbox import ApiError, Sandbox
 
 PODS_PER_WORKLOAD: Final = 30
 PODS_PER_NODE: Final = 30
@@ -208,10 +208,18 @@ def fill(sandbox: Sandbox, entries: Iterable[Entry]) -> None:
     asyncio.run(_send(sandbox.files.directory, batches()))
 
 
-def wait_until_served(sandbox: Sandbox, pods: int) -> None:
-    """Wait until the API server's cache holds so many pods."""
-    while sandbox.api.get("/api/v1/pods?limit=1")["metadata"].get("remainingItemCount", 0) + 1 < pods:
-        time.sleep(0.2)
+def wait_until_served(sandbox: Sandbox) -> None:
+    """Wait until the API server has taken over all that is in etcd."""
+    version = sandbox.api.get("/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
+    path = f"/api/v1/pods?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan"
+    while True:
+        try:
+            sandbox.api.get(path)
+        except ApiError as error:
+            if error.status != HTTPStatus.GATEWAY_TIMEOUT:  # its words for "not that far yet"
+                raise
+        else:
+            return
 
 
 async def _send(directory: Path, requests: Iterable[_Request]) -> None:

@@ -37,10 +37,9 @@ from respread.handlers.status_writer import StatusWriter, Wanted
 from respread.handlers.takeover import TakeoverError
 from respread.handlers.violation_times import ViolationTimes
 from respread.handlers.waves import Waves
-from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
-from respread.planning.planner import OnHold
+from respread.planning.planner import OnHold, Planner, PolicySetting
 from respread.planning.policies import PolicyIndex, reach
 from respread.planning.protection import OwnPods
 from respread.scheduling.cluster_view import ClusterView
@@ -128,7 +127,7 @@ class ControlLoop:
         self._clock = clock
         self._wall_clock = wall_clock
         self._index = SpreadIndex()
-        self._predictor = Predictor(ClusterView(), scheduler_configuration)
+        self._planner = Planner(Predictor(ClusterView(), scheduler_configuration))
         self._settling = Settling()
         self._record = Record(wall_clock)
         self._waves = Waves(
@@ -253,15 +252,17 @@ class ControlLoop:
     def _plan(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, now: float) -> Plan:
         started = monotonic()
         in_flight = self._carrier.flights.now
-        planned = plan_cluster(
-            in_flight.overlay(snapshot),
-            tuple(policies.values()),
-            now=self._now(),
-            spread=spread,
-            predictor=self._predictor,
+        setting = PolicySetting(
+            policies=tuple(policies.values()),
             priority_classes=self._intake.priority_classes.values,
             own_pods=self._own_pods,
             namespaced_policies=self._namespaced_policies,
+        )
+        planned = self._planner.plan(
+            in_flight.overlay(snapshot),
+            spread,
+            setting,
+            now=self._now(),
             on_hold=self._on_hold(spread, policies, now),
             in_flight=in_flight.pods(snapshot),
         )

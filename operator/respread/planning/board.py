@@ -16,7 +16,7 @@ from respread.planning.closed_form import Reach
 from respread.planning.placement import Placement
 from respread.planning.tally import Tally
 from respread.scheduling.free_resources import POD_SLOTS
-from respread.scheduling.node_sets import NodeSet, node_set
+from respread.scheduling.node_sets import NodeSet
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.spread.group import Template
 
@@ -63,6 +63,7 @@ class Board:
 
     __slots__ = (
         "_evicted",
+        "_first_slot",
         "_history",
         "_kinds_at_start",
         "_landed",
@@ -86,6 +87,7 @@ class Board:
         occupied: NodeSet,
         placement: Placement,
         components: Sequence[Sequence[int]] = (),
+        first_slot: int = 0,
     ) -> None:
         """Set the board up.
 
@@ -96,11 +98,14 @@ class Board:
             occupied: the nodes that hold any pod of the pieces.
             placement: the rest of the cluster.
             components: the tallies by their index, those together that share pods; empty if all do.
+            first_slot: of nodes that are alike the first one from here on is taken. Where each board has another one,
+                their plans don't crowd on the same few nodes.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)
         self.placement = placement
         self.components = tuple(map(tuple, components)) or (tuple(range(len(self.tallies))),)
+        self._first_slot = first_slot
         self.fine = False
         """Whether nodes are told apart by everything that may ever matter, or only by what mostly does."""
         self._movable = {spot: tuple(pods) for spot, pods in movable.items() if pods}
@@ -232,6 +237,13 @@ class Board:
             kind.extend([min(free.of(name).free[slot], most) for name, most in self._needs.items()])
         return tuple(kind)
 
+    def pick(self, nodes: NodeSet) -> int:
+        """Return the slot of one of some nodes, to stand for all of them."""
+        following = nodes >> self._first_slot
+        if following:
+            return self._first_slot + (following & -following).bit_length() - 1
+        return (nodes & -nodes).bit_length() - 1
+
     # Moves
 
     def mark(self) -> Mark:
@@ -290,16 +302,6 @@ class Board:
             if not counter[spot]:
                 del counter[spot]
             self.count(spot, -by)
-
-    @property
-    def movable_pods(self) -> int:
-        """How many pods may be evicted."""
-        return sum(map(len, self._movable.values()))
-
-    @property
-    def vacated(self) -> NodeSet:
-        """The nodes from which pods may be evicted."""
-        return node_set([spot.slot for spot in self._movable])
 
     @property
     def settled(self) -> NodeSet:

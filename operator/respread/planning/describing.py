@@ -1,4 +1,4 @@
-"""From solutions to moves: in which turn each may be made, what it helps, and where its replacement may land."""
+"""What the plan says of each move: what it helps, why this pod goes, and where its replacement may land."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.workload import workload_of
 from respread.planning.board import Board, Spot
 from respread.planning.plan import Move
-from respread.planning.safety import Assessment, Step
+from respread.planning.safety import Step
 from respread.planning.search import Choice
 from respread.planning.selection import Selection
 from respread.planning.tally import Tally
@@ -21,21 +21,18 @@ class Place(NamedTuple):
 
     component: int
     step: int
-    turn: int
 
 
-def moves_of(
-    board: Board, choice: Choice, assessment: Assessment, place: Place, selection: Selection
-) -> Iterator[Move]:
+def moves_of(board: Board, choice: Choice, place: Place, selection: Selection) -> Iterator[Move]:
     """Yield the moves of a step, one for each pod.
 
     Args:
         board: as it is just before.
         choice: the step.
-        assessment: what may come of it.
         place: where it stands in the plan.
         selection: which policy governs which pods.
     """
+    assessment = choice.assessment
     for spot, pod in zip(choice.step, choice.victims, strict=True):
         nodes = assessment.nodes(spot.piece)
         policy = selection.policy_of(pod.namespace, pod.labels)
@@ -44,7 +41,7 @@ def moves_of(
             pod=pod,
             policy=policy.name if policy is not None else "",
             workload=workload_of(pod),
-            turn=place.turn,
+            turn=place.step,
             component=place.component,
             step=place.step,
             groups=tuple(tally.group.key for tally in helped),

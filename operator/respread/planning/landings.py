@@ -46,14 +46,14 @@ def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]
     alike: dict[tuple[object, ...], NodeSet] = {}
     looked_at = nodes if board.fine and nodes.bit_count() <= _MOST_LOOKED_AT else nodes & board.occupied
     for part in _by_domains(nodes & ~looked_at, board.tallies):
-        kind = board.kind(_lowest(part))
+        kind = board.kind(board.pick(part))
         alike[kind] = alike.get(kind, 0) | part
     for slot in slots_of(looked_at):
         kind = board.kind(slot)
         alike[kind] = alike.get(kind, 0) | 1 << slot
     parts = list(alike.values())
     return tuple(
-        Landing(_lowest(part), part, likely)
+        Landing(board.pick(part), part, likely)
         for part, likely in zip(parts, _likely(board, board.pieces[piece], nodes, parts), strict=True)
     )
 

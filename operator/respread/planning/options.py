@@ -62,8 +62,8 @@ class Options:
     def nearest(self) -> tuple[Option, ...]:
         """Return safe steps of one pod: from domains that are too full, and others only if there are none of these."""
         spots = self._board.spots
-        return self._ranked((spot,) for spot in spots(overfull=True)) or self._ranked(
-            (spot,) for spot in spots(overfull=False)
+        return self._ranked(((spot,) for spot in spots(overfull=True)), to_the_end=True) or self._ranked(
+            ((spot,) for spot in spots(overfull=False)), to_the_end=True
         )
 
     def every(self, *, jointly: bool) -> tuple[Option, ...]:
@@ -124,12 +124,17 @@ class Options:
             for order in permutations(range(len(slots)))
         )
 
-    def _ranked(self, steps: Iterable[Step]) -> tuple[Option, ...]:
-        """Return the safe ones of some steps: the best first, and of each its best outcome first."""
+    def _ranked(self, steps: Iterable[Step], *, to_the_end: bool = False) -> tuple[Option, ...]:
+        """Return the safe ones of some steps: the best first, and of each its best outcome first.
+
+        Args:
+            steps: to be assessed.
+            to_the_end: whether all of them are, whatever it costs.
+        """
         board = self._board
         ranked: list[tuple[tuple[Any, ...], Option]] = []
         for step in steps:
-            if self._effort.exhausted:
+            if self._effort.exhausted and not to_the_end:
                 break
             self._effort.spend()
             victims = _victims(board, step)

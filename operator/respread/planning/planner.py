@@ -1,82 +1,222 @@
 """From a snapshot and policies to a plan.
 
 Groups that share pods form a component, and a component with a violated group that a policy restores is a task
-(`task`). Tasks are solved one after the other on one view of the cluster (`solving`), and from their solutions come the
-moves: those of the first turn may be made at once and all together (`wave`).
+(`tasks`). Tasks are solved (`solving`), and from their solutions come the moves: those of the first turn may be made at
+once and all together (`wave`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from itertools import count
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from respread.api.policy import Policy
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.budgets import BudgetLedger
-from respread.planning.components import components_of
-from respread.planning.describing import Place, moves_of
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.policies import PolicyIndex
-from respread.planning.protection import Protection
+from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, OwnPods, Protection
 from respread.planning.selection import Selection
-from respread.planning.solving import Solution, Solver
-from respread.planning.task import Task, Victims, in_motion, pods_of
+from respread.planning.solution import Finder, Solution
+from respread.planning.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
+from respread.planning.tasks import Rules, Task, Tasks
 from respread.planning.wave import Wave
-from respread.spread.group import GroupKey, SpreadGroup
+from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.node_sets import node_set
+from respread.scheduling.predictor import Predictor
+from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
 OnHold: TypeAlias = Callable[[GroupKey, str], Held | None]
 """Given a violated group and the name of the policy that selects it, why it is left alone for now, such as that it
 changed less than a quiet period ago; None if it is not."""
 
+_ROOM_PER_LIMIT: Final = 4
+"""How many times `limits.inFlight` moves of a policy are planned for the first turn: other limits may hold some."""
+
+
+_DECIDING: Final = (
+    "namespaces",
+    "services",
+    "replica_sets",
+    "stateful_sets",
+    "replication_controllers",
+    "persistent_volume_claims",
+    "persistent_volumes",
+    "storage_classes",
+    "csi_nodes",
+)
+"""What of a snapshot, nodes and pods aside, decides where the scheduler lets pods go."""
+
 
 def never_on_hold(_key: GroupKey, _policy: str) -> None:
     """Hold no group."""
 
 
-class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a plan depends on."""
+class PolicySetting(NamedTuple):
+    """The policies, and what they refer to."""
 
-    snapshot: ClusterSnapshot
-    spread: Spread
-    policies: PolicyIndex
-    protections: Mapping[str, Protection]
-    """By policy name; one that is missing here may not evict, being wrong somewhere."""
-    placement: Placement
-    budgets: BudgetLedger
-    now: datetime
-    on_hold: OnHold = never_on_hold
-    idle: Collection[str] = ()
-    """Policies in whose name nothing is done now: what is planned for them must not hold up the others."""
-    wave_sizes: Mapping[str, int] = {}
-    """By policy name, for how many moves there is room in the first turn."""
-    search_limit: int = 4_000
-    """How many steps to assess for one component before the best way found so far is taken."""
+    policies: tuple[Policy, ...]
+    """Of both kinds."""
+    priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES
+    """Values of the cluster's PriorityClasses by name."""
+    own_pods: OwnPods | None = None
+    """How to tell the operator's own pods."""
+    namespaced_policies: bool = True
+    """Whether RebalancePolicies count."""
+
+    def protections(self) -> dict[str, Protection]:
+        """Return the rules for victims of every policy in which nothing is wrong, by the policies' names."""
+        protections: dict[str, Protection] = {}
+        for policy in self.policies:
+            if policy.problems:
+                continue
+            try:
+                protections[policy.name] = Protection.of(policy.spec.victims, self.priority_classes, self.own_pods)
+            except ValueError:
+                continue  # its PriorityClass does not exist: as long as that is so, the policy evicts nothing
+        return protections
 
 
-def plan(given: PlanInput) -> Plan:
-    """Return the moves that restore the selected groups, and why some are not restored."""
-    selection = Selection(given.policies, given.snapshot)
-    selected = selection.selected(given.spread)
-    tasks, blocked = _tasks(given, selection, selected)
-    solver = Solver(given.placement, given.budgets.may_all_go, given.search_limit)
-    solutions = solver.solve(tasks)
-    wave = Wave(given.placement, given.budgets.fork(), given.wave_sizes)
+class Planner:
+    """Plans for one snapshot after the other, at the cost of what has changed."""
+
+    __slots__ = (
+        "_limits",
+        "_memory",
+        "_numbers",
+        "_predictor",
+        "_protections",
+        "_selection",
+        "_setting",
+        "_snapshot",
+        "_tasks",
+    )
+
+    def __init__(self, predictor: Predictor | None = None, limits: Limits = ORDINARY_LIMITS) -> None:
+        """Prepare.
+
+        Args:
+            predictor: of what the schedulers do; without one they are as they come. Its view is the planner's.
+            limits: what searches may cost.
+        """
+        self._predictor = Predictor(ClusterView()) if predictor is None else predictor
+        self._limits = limits
+        self._snapshot = ClusterSnapshot()
+        self._numbers = count()
+        self._set(PolicySetting(()))
+
+    def _set(self, setting: PolicySetting) -> None:
+        """Take over policies, and forget what was found under others."""
+        self._setting = setting
+        self._protections = setting.protections()
+        self._selection = Selection(PolicyIndex(setting.policies, namespaced_policies=setting.namespaced_policies))
+        self._tasks = Tasks()
+        self._memory = Memory()
+
+    def plan(
+        self,
+        snapshot: ClusterSnapshot,
+        spread: Spread,
+        setting: PolicySetting,
+        *,
+        now: datetime,
+        on_hold: OnHold = never_on_hold,
+        in_flight: Iterable[Pod] = (),
+    ) -> Plan:
+        """Return the moves that restore the selected groups, and why some are not restored.
+
+        Args:
+            snapshot: the cluster.
+            spread: its spread groups.
+            setting: the policies.
+            now: the time, with a time zone.
+            on_hold: which groups to leave alone for now, and why.
+            in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
+        """
+        if setting != self._setting:
+            self._set(setting)
+        leaving = tuple(in_flight)
+        changes = self._advance(snapshot)
+        self._selection.advance(snapshot, spread)
+        budgets = BudgetLedger(snapshot, leaving)
+        rules = Rules(
+            selection=self._selection,
+            protections=self._protections,
+            budgets=budgets,
+            in_flight=frozenset(pod.namespace for pod in leaving),
+            now=now,
+        )
+        tasks, blocked = _ready(self._tasks.advance(snapshot, rules), on_hold)
+        idle = {policy.name for policy in setting.policies if policy.spec.mode == "DryRun"}
+        tasks.sort(key=lambda task: idle.issuperset(task.cure.values()))
+        placement = Placement(self._predictor)
+        finder = Finder(placement, self._selection, budgets.may_all_go, self._numbers)
+        solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes)
+        room = {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in setting.policies}
+        return _plan(solutions, blocked, Wave(placement, budgets, room), self._selection.selected)
+
+    def _advance(self, snapshot: ClusterSnapshot) -> Changes:
+        """Take the view to another snapshot, and return what has changed there that matters for where pods may go."""
+        view = self._predictor.view
+        before = self._snapshot
+        self._snapshot = snapshot
+        view.advance(snapshot)
+        if snapshot.nodes is not before.nodes:
+            self._memory = Memory()
+        pods, pods_before = snapshot.pods_by_node, before.pods_by_node
+        changed: list[int] = []
+        if pods is not pods_before:
+            changed = [slot for name, slot in view.table.slot_of.items() if pods.get(name) is not pods_before.get(name)]
+        return Changes(
+            nodes=node_set(changed),
+            rules=any(getattr(snapshot, field) is not getattr(before, field) for field in _DECIDING),
+        )
+
+
+def _ready(tasks: Iterable[Task], on_hold: OnHold) -> tuple[list[Task], list[tuple[GroupKey, Held]]]:
+    """Return the tasks to be solved, and the groups of the others with why they are left alone for now."""
+    ready: list[Task] = []
+    blocked: list[tuple[GroupKey, Held]] = []
+    for task in tasks:
+        reasons = (on_hold(key, policy) for key, policy in task.cure.items())
+        held = next((reason for reason in reasons if reason is not None), task.moving)
+        if held is None:
+            ready.append(task)
+        else:
+            blocked.extend((key, held) for key in task.cure)
+    return ready, blocked
+
+
+def _plan(
+    solutions: Sequence[Solution],
+    blocked: Sequence[tuple[GroupKey, Held]],
+    wave: Wave,
+    selected: Mapping[GroupKey, str],
+) -> Plan:
+    """Put solutions together, and say of each move in which turn it may be made."""
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
-    for number, solution in enumerate(solutions):
-        moves.extend(_moves(number, solution, selection, wave))
+    stuck = list(blocked)
+    for solution in solutions:
+        moves.extend(_in_turn(solution, now=solution.first is not None and wave.join(solution.first)))
         before.update(solution.counts_before)
         after.update(solution.counts_after)
-        blocked.extend(_blocked(key, held, selected) for key, held in solution.stuck)
+        stuck.extend(solution.stuck)
     return Plan(
         moves=tuple(sorted(moves, key=lambda move: (move.turn, move.component, move.step))),
-        blocked=tuple(blocked),
+        blocked=tuple(
+            BlockedGroup(group=key, policy=selected[key], reason=held.reason, message=held.message)
+            for key, held in stuck
+        ),
         policies=selected,
         counts_before=before,
         counts_after=after,
@@ -84,59 +224,8 @@ def plan(given: PlanInput) -> Plan:
     )
 
 
-def _tasks(
-    given: PlanInput, selection: Selection, selected: Mapping[GroupKey, str]
-) -> tuple[list[Task], list[BlockedGroup]]:
-    """Return what is to be solved, and the violated groups that are left alone for now."""
-    violated = {key for key in selected if given.spread.groups[key].violated}
-    victims = Victims(selection, given.protections, given.budgets, given.now)
-    tasks: list[Task] = []
-    blocked: list[BlockedGroup] = []
-    for component in _components_with(violated, given.spread):
-        cure = sorted((group.key for group in component if group.key in violated), key=str)
-        pods = pods_of(given.snapshot, component)
-        reasons = (given.on_hold(key, selected[key]) for key in cure)
-        held = next((reason for reason in reasons if reason is not None), None) or in_motion(pods)
-        if held is None:
-            tasks.append(victims.task(component, cure, pods))
-        else:
-            blocked.extend(_blocked(key, held, selected) for key in cure)
-    tasks.sort(key=lambda task: selected[task.keys[0]] in given.idle)
-    return tasks, blocked
-
-
-def _components_with(keys: Iterable[GroupKey], spread: Spread) -> list[tuple[SpreadGroup, ...]]:
-    """Return the components with any of the keys, the furthest from balanced first.
-
-    Their order, and that of the groups in each, is the same in every process: so are the plans made from them.
-    """
-    wanted = frozenset(keys)
-    components = [
-        tuple(sorted(component, key=lambda group: str(group.key)))
-        for namespace in {key.namespace for key in wanted}
-        for component in components_of(spread.by_namespace[namespace].values())
-        if any(group.key in wanted for group in component)
-    ]
-
-    def urgency(component: Sequence[SpreadGroup]) -> tuple[int, str]:
-        violated = [group for group in component if group.key in wanted]
-        return -max(group.excess for group in violated), str(violated[0].key)
-
-    return sorted(components, key=urgency)
-
-
-def _moves(number: int, solution: Solution, selection: Selection, wave: Wave) -> Iterable[Move]:
-    """Yield a solution's moves; the view shows the cluster as it is."""
-    board = solution.board
-    start = board.mark()
-    turn = 0
-    for step, choice in enumerate(solution.way.choices):
-        assessment = wave.join(board, choice, selection) if step == 0 else None
-        turn = 0 if assessment is not None else turn + 1
-        yield from moves_of(board, choice, assessment or choice.assessment, Place(number, step, turn), selection)
-        board.play(choice.step, choice.outcome.placed)
-    board.revert(start)
-
-
-def _blocked(key: GroupKey, held: Held, selected: Mapping[GroupKey, str]) -> BlockedGroup:
-    return BlockedGroup(group=key, policy=selected[key], reason=held.reason, message=held.message)
+def _in_turn(solution: Solution, *, now: bool) -> Iterable[Move]:
+    """Yield a solution's moves, beginning in the first turn or in the second."""
+    for step in solution.steps:
+        for move in step:
+            yield move if now else msgspec.structs.replace(move, turn=move.turn + 1)

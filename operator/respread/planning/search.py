@@ -51,8 +51,8 @@ class Rules(NamedTuple):
     gentleness: Gentleness
     together: Callable[[Sequence[Pod]], bool]
     """Whether pods may be evicted at the same time."""
-    limit: int
-    """How much to look at before the best way so far is taken."""
+    effort: Effort
+    """What the search may cost; once that is spent the best way so far is taken."""
 
 
 def best_way(board: Board, rules: Rules) -> Way:
@@ -80,7 +80,7 @@ class _Search:
 
     def __init__(self, board: Board, rules: Rules) -> None:
         self._board = board
-        self._effort = Effort(rules.limit)
+        self._effort = rules.effort
         self._options = Options(board, self._effort, rules.gentleness, rules.together)
         self._next_depth: float = inf
 

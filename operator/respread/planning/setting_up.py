@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from zlib import crc32
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
@@ -12,7 +13,7 @@ from respread.planning.closed_form import Bounds
 from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.protection import victim_order
 from respread.planning.tally import DomainMap, Tally, domain_map
-from respread.planning.task import Task
+from respread.planning.tasks import Task
 from respread.scheduling.node_sets import NodeSet, node_set
 from respread.scheduling.topology_spread import counts_as_pod
 from respread.spread.group import SpreadGroup, Template
@@ -39,7 +40,15 @@ def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
     tallies = [
         _tally(group, at, pieces, movable, pods, placement, cure=group.key in cure) for at, group in enumerate(groups)
     ]
-    return Board(tallies, pieces, movable, occupied, placement, _numbered([task.groups for task in tasks]))
+    return Board(
+        tallies,
+        pieces,
+        movable,
+        occupied,
+        placement,
+        components=_numbered([task.groups for task in tasks]),
+        first_slot=crc32(str(pods[0].key).encode()) % len(slot_of) if slot_of else 0,
+    )
 
 
 def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:

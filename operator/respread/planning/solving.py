@@ -1,181 +1,239 @@
-"""One component after the other is solved on one view of the cluster; those that compete for room are solved together.
+"""Components are solved one by one; those that compete for room are solved with each other in mind.
 
-What the moves of one component take of the nodes is there for the next to see, so the order decides who gets the room.
-Mostly nobody wants the same. Where a component could not be brought to what it could reach alone, and others took or
-would leave the room that it needs, they are solved as one.
+Each component is solved alone on the cluster as it is. Taken together their solutions may ask more of a node than it
+has: then the later one is solved again, with the room gone that the earlier ones take. And where a component could not
+be brought to what would be possible with more room, while others have or take the room that it needs, they are solved
+as one.
+
+What was solved is kept. It holds for as long as its task is the same, the same nodes are open to its pods, and no node
+has changed that made a difference to the search.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import is_
 from typing import Final, NamedTuple
 
 from respread.cluster.pod import Pod
-from respread.planning.blocked import why_blocked
-from respread.planning.board import Board
-from respread.planning.held import Held
+from respread.planning.effort import Effort
 from respread.planning.placement import Placement
-from respread.planning.protection import victim_order
-from respread.planning.search import Rules, Way, best_way
-from respread.planning.setting_up import set_up
-from respread.planning.task import Task
+from respread.planning.solution import Finder, Solution, Taken
+from respread.planning.tasks import Task
+from respread.scheduling.free_resources import POD_SLOTS
 from respread.scheduling.node_sets import NodeSet, node_set, slots_of
-from respread.spread.group import GroupKey
+from respread.scheduling.volume_usage import has_volumes
 
 MOST_PODS: Final = 60
 """Components that compete for room are solved as one if they have no more pods than this that may be evicted."""
 
 
-class Solution(NamedTuple):
-    """The best way found for some tasks, mostly one."""
+class Limits(NamedTuple):
+    """What searches may cost, in things looked at, each some tens of microseconds."""
 
-    tasks: tuple[Task, ...]
-    board: Board
-    way: Way
-    ideal: bool
-    """Whether nothing better could be, however much room there were."""
-    lower_bound: int
-    """No way that leaves as little excess has fewer evictions."""
-    excess: int
-    """What there was to begin with."""
-    stuck: tuple[tuple[GroupKey, Held], ...]
-    """The groups that stay violated, and why."""
-    counts_before: Mapping[GroupKey, Mapping[str, int]]
-    """Matching pods per domain, for every group that the way changes."""
-    counts_after: Mapping[GroupKey, Mapping[str, int]]
+    of_one: int = 4_000
+    """For one component, before the best way so far is taken."""
+    of_all: int = 40_000
+    """For all components together. Those that get less than one may cost are solved again by the next plan."""
+
+
+ORDINARY_LIMITS: Final = Limits()
+
+
+class Changes(NamedTuple):
+    """What has changed since the last plan."""
+
+    nodes: NodeSet
+    """The nodes that have other pods than before."""
+    rules: bool
+    """Whether anything else has that the scheduler goes by."""
+
+
+class Memory:
+    """Solutions, by what they are for."""
+
+    __slots__ = ("_apart", "_joint")
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._apart: dict[int, Solution] = {}
+        """By the identity of the task, which the solution holds."""
+        self._joint: dict[tuple[int, ...], tuple[tuple[Solution, ...], Solution]] = {}
+        """By the identities of the tasks: the solutions whose room was gone, and the one that was found so."""
+
+    def alone(self, task: Task, changes: Changes, placement: Placement) -> Solution | None:
+        """Return the solution of a task on its own if it still holds."""
+        known = self._apart.get(id(task))
+        return known if known is not None and _holds(known, changes, placement) else None
+
+    def beside(
+        self, tasks: tuple[Task, ...], others: Sequence[Solution], changes: Changes, placement: Placement
+    ) -> Solution | None:
+        """Return the solution of tasks beside those of others, whose room was gone, if it still holds."""
+        known = self._joint.get(tuple(map(id, tasks)))
+        if known is None or len(known[0]) != len(others) or not all(map(is_, known[0], others)):
+            return None
+        return known[1] if _holds(known[1], changes, placement) else None
+
+    def keep(self, alone: Iterable[Solution], beside: Iterable[tuple[tuple[Solution, ...], Solution]]) -> None:
+        """Keep what was found and forget all else."""
+        self._apart = {id(solution.tasks[0]): solution for solution in alone}
+        self._joint = {tuple(map(id, solution.tasks)): (others, solution) for others, solution in beside}
+
+
+def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
+    if solution.touched & changes.nodes or (changes.rules and not solution.follows_same_rules(placement)):
+        return False
+    return not changes.nodes or all(each.unchanged for each in solution.open_nodes)
 
 
 class Solver:
-    """Solves tasks on one view of the cluster."""
+    """Solves all tasks of a plan."""
 
-    __slots__ = ("_limit", "_placement", "_together")
+    __slots__ = ("_changes", "_finder", "_left", "_limits", "_memory", "_placement")
 
-    def __init__(self, placement: Placement, together: Callable[[Sequence[Pod]], bool], limit: int) -> None:
+    def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: Limits) -> None:
         """Prepare.
 
         Args:
-            placement: the cluster; left with the replacements of what was solved placed on it.
-            together: tells whether pods may be evicted at the same time.
-            limit: how many steps to assess for one board at the most.
+            placement: the cluster as it is.
+            finder: finds solutions on it.
+            memory: what was found for the last plan.
+            limits: what searches may cost.
         """
         self._placement = placement
-        self._together = together
-        self._limit = limit
+        self._finder = finder
+        self._memory = memory
+        self._changes = Changes(0, rules=False)
+        self._limits = limits
+        self._left = limits.of_all
 
-    def solve(self, tasks: Iterable[Task]) -> list[Solution]:
-        """Return the best ways for all tasks, in their order but for those solved together."""
-        view = self._placement.view
-        start = view.mark()
+    def solve(self, tasks: Iterable[Task], changes: Changes) -> list[Solution]:
+        """Return the best ways for all tasks, in their order but for those solved together.
+
+        Args:
+            tasks: of different components.
+            changes: what has changed since the last time.
+        """
+        self._changes = changes
+        alone = [self._memory.alone(task, changes, self._placement) or self._find((task,)) for task in tasks]
+        tried: list[tuple[tuple[Solution, ...], Solution]] = []
+        room = Room(self._placement)
         solutions: list[Solution] = []
-        for task in tasks:
-            solutions.append(self._solve((task,)))
-            self._reserve(solutions[-1])
-        view.revert(start)
+        for solution in alone:
+            fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
+            room.take(fitting.taken)
+            solutions.append(fitting)
         for rivals in self._rivals(solutions):
             others = [each for each in solutions if not any(each is rival for rival in rivals)]
-            for solution in others:
-                self._reserve(solution)
-            joint = self._solve(tuple(task for solution in rivals for task in solution.tasks))
-            view.revert(start)
+            joint = self._beside(tuple(task for solution in rivals for task in solution.tasks), others, tried)
             if _quality([joint]) < _quality(rivals):
                 solutions = [*others, joint]
+        self._memory.keep((each for each in alone if each.finished), (pair for pair in tried if pair[1].finished))
         return solutions
 
-    def _solve(self, tasks: tuple[Task, ...]) -> Solution:
-        board = set_up(tasks, self._placement)
-        excess, lower_bound = board.excess(), board.lower_bound()
-        way = best_way(board, Rules(victim_order, self._together, self._limit))
-        ideal = way.proven and (way.excess, way.evictions) <= board.reach(however_much_room=True)
-        known = way.evictions if way.proven else 0 if way.excess else int(lower_bound)
-        protected = [pair for task in tasks for pair in task.protected]
-        before = {tally.group.key: tally.counts for tally in board.tallies}
-        start = board.mark()
-        for choice in way.choices:
-            board.play(choice.step, choice.outcome.placed)
-        stuck = tuple(
-            (tally.group.key, why_blocked(tally, board, protected, proven=way.proven))
-            for tally in board.tallies
-            if tally.cure and tally.excess()
-        )
-        after = {tally.group.key: tally.counts for tally in board.tallies}
-        board.revert(start)
-        changed = [key for key in after if after[key] != before[key]]
-        return Solution(
-            tasks=tasks,
-            board=board,
-            way=way,
-            ideal=ideal,
-            lower_bound=known,
-            excess=excess,
-            stuck=stuck,
-            counts_before={key: before[key] for key in changed},
-            counts_after={key: after[key] for key in changed},
-        )
+    def _find(self, tasks: tuple[Task, ...], others: Sequence[Solution] = ()) -> Solution:
+        given = min(self._limits.of_one, max(self._left, 0))
+        effort = Effort(given)
+        reserved = [taken for other in others for taken in other.taken]
+        found = self._finder.find(tasks, effort, reserved)
+        self._left -= given - effort.left
+        return found._replace(finished=found.proven or given == self._limits.of_one)
 
-    def _reserve(self, solution: Solution) -> None:
-        """Place a solution's replacements; the evicted pods stay, since they may still be there."""
-        names = self._placement.table.names
-        for choice in solution.way.choices:
-            for spot in choice.outcome.placed:
-                self._placement.view.place(solution.board.pieces[spot.piece].sample, names[spot.slot])
+    def _beside(
+        self,
+        tasks: tuple[Task, ...],
+        others: Iterable[Solution],
+        tried: list[tuple[tuple[Solution, ...], Solution]],
+    ) -> Solution:
+        """Return the solution of tasks with the room gone that others take, as far as they may want it too."""
+        placing = tuple(other for other in others if other.taken)
+        found = self._memory.beside(tasks, placing, self._changes, self._placement) or self._find(tasks, placing)
+        tried.append((placing, found))
+        return found
 
     def _rivals(self, solutions: Sequence[Solution]) -> list[list[Solution]]:
         """Return those that may have kept each other from something better, by room that one has and another needs."""
         wanting = [solution for solution in solutions if not solution.ideal]
         if not wanting or len(solutions) == 1:
             return []
-        demand = _most(_demand(solution) for solution in wanting)
+        demand: dict[str, int] = {}
+        for solution in wanting:
+            for name, amount in solution.demand.items():
+                demand[name] = max(amount, demand.get(name, 0))
         tight = [(solution, self._tight(solution, demand)) for solution in solutions]
         rivals: list[list[Solution]] = []
+        taken: set[int] = set()
         for solution in wanting:
-            if any(each is solution for others in rivals for each in others):
+            if id(solution) in taken:
                 continue
-            wanted = solution.board.settled
             found = [solution]
-            pods = solution.board.movable_pods
+            pods = solution.pods
             for other, nodes in tight:
-                taken = any(each is other for others in rivals for each in others)
-                if other is solution or taken or not nodes & wanted:
+                if other is solution or id(other) in taken or not nodes & solution.wanted:
                     continue
-                pods += other.board.movable_pods
+                pods += other.pods
                 if pods > MOST_PODS:
                     break
                 found.append(other)
             if len(found) > 1:
                 rivals.append(found)
+                taken.update(map(id, found))
         return rivals
 
     def _tight(self, solution: Solution, demand: Mapping[str, int]) -> NodeSet:
         """Return the nodes of a solution that have not enough room for it and others: those it takes, or may leave."""
-        placed = Counter(spot.slot for choice in solution.way.choices for spot in choice.outcome.placed)
-        own = _demand(solution)
         free = self._placement.view.free
+        slots = chain((taken.slot for taken in solution.taken), slots_of(solution.vacated))
         return node_set(
             [
                 slot
-                for slot in {*placed, *slots_of(solution.board.vacated)}
-                if any(free.of(name).free[slot] < amount + own.get(name, 0) for name, amount in demand.items())
+                for slot in slots
+                if any(
+                    free.of(name).free[slot] < amount + solution.demand.get(name, 0) for name, amount in demand.items()
+                )
             ]
         )
 
 
+class Room:
+    """What solutions take of the room that nodes have."""
+
+    __slots__ = ("_free", "_taken")
+
+    def __init__(self, placement: Placement) -> None:
+        self._free = placement.view.free
+        self._taken: dict[int, Counter[str]] = {}
+
+    def holds(self, taken: Sequence[Taken]) -> bool:
+        """Whether there is room for a solution beside those that have taken theirs."""
+        own: dict[int, Counter[str]] = {}
+        for each in taken:
+            if (others := self._taken.get(each.slot)) is None:
+                continue  # it was solved with all the room of this node
+            if each.pod.spec.host_ports or has_volumes(each.pod.spec):
+                return False  # they may want more than an amount of something
+            together = own.setdefault(each.slot, others.copy())
+            _take(together, each.pod)
+        return all(
+            amount <= self._free.of(name).free[slot]
+            for slot, amounts in own.items()
+            for name, amount in amounts.items()
+        )
+
+    def take(self, taken: Iterable[Taken]) -> None:
+        """Let a solution have its room."""
+        for each in taken:
+            _take(self._taken.setdefault(each.slot, Counter()), each.pod)
+
+
+def _take(amounts: Counter[str], pod: Pod) -> None:
+    amounts.update(pod.spec.requests)
+    amounts[POD_SLOTS] += 1
+
+
 def _quality(solutions: Iterable[Solution]) -> tuple[int, int]:
     """Return what makes solutions better: less excess, then fewer evictions."""
-    return (
-        sum(solution.way.excess for solution in solutions),
-        sum(solution.way.evictions for solution in solutions),
-    )
-
-
-def _demand(solution: Solution) -> dict[str, int]:
-    """Return about what the replacements of a solution's pods take together, of each resource."""
-    return {name: amount * solution.excess for name, amount in solution.board.largest_request.items()}
-
-
-def _most(demands: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    most: dict[str, int] = {}
-    for demand in demands:
-        for name, amount in demand.items():
-            most[name] = max(amount, most.get(name, 0))
-    return most
+    return sum(solution.excess for solution in solutions), sum(solution.evictions for solution in solutions)

@@ -7,7 +7,7 @@ have one, until it has its own.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -37,54 +37,42 @@ def assign_costs(
     """
     if below - above - 1 < len(deletion_order):
         raise NoRoomError(f"{len(deletion_order)} pods can't have different costs between {above} and {below}")
-    kept = _longest_rising(deletion_order, held, above, below)
-    while (costs := _fill(deletion_order, held, kept, above, below)) is None:
-        pass
-    return {pod: cost for pod, cost in costs.items() if held.get(pod) != cost}
+    costs: dict[int, int] = {}
+    low, start = above, 0
+    for position in (*_kept(deletion_order, held, above, below), len(deletion_order)):
+        high = held[deletion_order[position]] if position < len(deletion_order) else below
+        run = deletion_order[start:position]
+        costs.update(zip(run, _spaced(low, high, len(run), first=not start), strict=True))
+        low, start = high, position + 1
+    return costs
 
 
-def _longest_rising(order: Sequence[int], held: Mapping[int, int], above: int, below: int) -> list[int]:
-    """Return positions in the order whose costs rise, as many as there can be."""
+def _kept(order: Sequence[int], held: Mapping[int, int], above: int, below: int) -> list[int]:
+    """Return the positions in the order whose costs stay: as many as can, with an integer for every pod between.
+
+    Two can stay if their costs are as far apart as their positions at least: if cost minus position does not fall.
+    """
     least_ends: list[int] = []
     ends: list[int] = []
     before: dict[int, int | None] = {}
     for position, pod in enumerate(order):
         cost = held.get(pod)
-        if cost is None or not above < cost < below:
+        if cost is None or not above + position < cost <= below - len(order) + position:
             continue
-        length = bisect_left(least_ends, cost)
+        length = bisect_right(least_ends, cost - position)
         before[position] = ends[length - 1] if length else None
         if length == len(ends):
-            least_ends.append(cost)
+            least_ends.append(cost - position)
             ends.append(position)
         else:
-            least_ends[length] = cost
+            least_ends[length] = cost - position
             ends[length] = position
-    rising: list[int] = []
-    position_: int | None = ends[-1] if ends else None
-    while position_ is not None:
-        rising.append(position_)
-        position_ = before[position_]
-    return rising[::-1]
-
-
-def _fill(
-    order: Sequence[int], held: Mapping[int, int], kept: list[int], above: int, below: int
-) -> dict[int, int] | None:
-    """Return all costs, those between kept ones spaced evenly; or None, having given up one that left no room."""
-    costs: dict[int, int] = {}
-    low, start = above, 0
-    for at, position in enumerate([*kept, len(order)]):
-        high = held[order[position]] if position < len(order) else below
-        run = order[start:position]
-        if high - low - 1 < len(run):
-            _give_up(order, held, kept, at, above, below)
-            return None
-        costs.update(zip(run, _spaced(low, high, len(run), first=not at), strict=True))
-        if position < len(order):
-            costs[order[position]] = high
-        low, start = high, position + 1
-    return costs
+    kept: list[int] = []
+    last = ends[-1] if ends else None
+    while last is not None:
+        kept.append(last)
+        last = before[last]
+    return kept[::-1]
 
 
 def _spaced(low: int, high: int, number: int, *, first: bool) -> list[int]:
@@ -92,19 +80,3 @@ def _spaced(low: int, high: int, number: int, *, first: bool) -> list[int]:
     if first and high - low > STEP * number:
         return [high - STEP * (number - at) for at in range(number)]
     return [low + (high - low) * (at + 1) // (number + 1) for at in range(number)]
-
-
-def _give_up(order: Sequence[int], held: Mapping[int, int], kept: list[int], at: int, above: int, below: int) -> None:
-    """Keep one cost less beside a run that is too long: the one that makes more room."""
-    left = at - 1
-    if left < 0:
-        del kept[at]
-        return
-    if at == len(kept):
-        del kept[left]
-        return
-    beyond_left = held[order[kept[left - 1]]] if left else above
-    beyond_right = held[order[kept[at + 1]]] if at + 1 < len(kept) else below
-    room_left = held[order[kept[left]]] - beyond_left
-    room_right = beyond_right - held[order[kept[at]]]
-    del kept[left if room_left >= room_right else at]

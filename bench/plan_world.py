@@ -1,0 +1,136 @@
+"""A cluster to plan for: workloads of 30 pods, spread over three zones as they should be but for one in ten."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.cluster.meta import OwnerReference
+from respread.cluster.node import Node
+from respread.cluster.objects import Namespace, PodDisruptionBudget
+from respread.cluster.pod import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    TopologySpreadConstraint,
+)
+from respread.cluster.state import ClusterState
+
+NOW: Final = datetime(2026, 11, 21, 9, tzinfo=UTC)
+REPLICAS: Final = 30
+ZONES: Final = ("zone-a", "zone-b", "zone-c")
+WORKLOADS_PER_NAMESPACE: Final = 50
+ZONE: Final = "topology.kubernetes.io/zone"
+HOSTNAME: Final = "kubernetes.io/hostname"
+ARCH: Final = "kubernetes.io/arch"
+MOST_ASTRAY: Final = 6
+
+
+def world(nodes: int, violated: float, *, seed: int = 1) -> ClusterState:
+    """Return a cluster of so many nodes with a workload for each, and how many workloads are not spread as they should.
+
+    Args:
+        nodes: how many.
+        violated: the share of workloads with a violated zone constraint.
+        seed: of everything that is drawn.
+    """
+    rng = random.Random(seed)
+    state = ClusterState()
+    made = [_node(number) for number in range(nodes)]
+    by_zone = {
+        (zone, arch): [
+            node.name for node in made if node.labels[ZONE] == zone and (not arch or node.labels[ARCH] == arch)
+        ]
+        for zone in ZONES
+        for arch in ("", "amd64")
+    }
+    state.replace("nodes", made)
+    namespaces = {f"team-{number // WORKLOADS_PER_NAMESPACE}" for number in range(nodes)}
+    state.replace("namespaces", [Namespace(name=name) for name in sorted(namespaces)])
+    state.replace("poddisruptionbudgets", [_budget(number) for number in range(0, nodes, 2)])
+    state.replace(
+        "pods",
+        [pod for number in range(nodes) for pod in _workload(number, by_zone, rng, astray=rng.random() < violated)],
+    )
+    return state
+
+
+def _node(number: int) -> Node:
+    name = f"node-{number:05}"
+    return Node(
+        name=name,
+        labels=Map(
+            {
+                HOSTNAME: name,
+                ZONE: ZONES[number % 3],
+                ARCH: "arm64" if number % 4 == 1 else "amd64",
+                "kubernetes.io/os": "linux",
+            }
+        ),
+        allocatable=Map(cpu=16_000, memory=64 << 30, pods=110),
+    )
+
+
+def _budget(number: int) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        namespace=f"team-{number // WORKLOADS_PER_NAMESPACE}",
+        name=f"web-{number}",
+        selector=LabelSelector(Map(app=f"web-{number}")),
+        current_healthy=REPLICAS,
+        desired_healthy=REPLICAS - 3,
+        expected_pods=REPLICAS,
+        disruptions_allowed=3,
+    )
+
+
+def _workload(
+    number: int, nodes: dict[tuple[str, str], list[str]], rng: random.Random, *, astray: bool
+) -> Iterator[Pod]:
+    own = LabelSelector(Map(app=f"web-{number}"))
+    constraints = [TopologySpreadConstraint(1, ZONE, "DoNotSchedule", own)]
+    if number % 10 == 0:
+        constraints.append(TopologySpreadConstraint(2, HOSTNAME, "DoNotSchedule", own))
+    elif number % 2:
+        constraints.append(TopologySpreadConstraint(1, HOSTNAME, "ScheduleAnyway", own))
+    only_amd64 = number % 5 == 2
+    amd64 = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement(ARCH, "In", ("amd64",)),)),))
+    spec = PodSpec(
+        requests=Map(cpu=50 * (1 + number % 9), memory=(32 << 20) * (1 + number % 13)),
+        node_affinity=amd64 if only_amd64 else None,
+        pod_anti_affinity=(PodAffinityTerm(HOSTNAME, own),) if number % 10 == 3 else (),
+        topology_spread_constraints=tuple(constraints),
+    )
+    labels = Map({"app": f"web-{number}", "pod-template-hash": f"{number:08x}"})
+    per_zone = dict.fromkeys(ZONES, REPLICAS // 3)
+    if astray:
+        short, full = rng.sample(ZONES, 2)
+        away = rng.randint(2, MOST_ASTRAY)
+        per_zone[short] -= away
+        per_zone[full] += away
+    placed = [
+        node
+        for zone, count in per_zone.items()
+        for node in rng.sample(nodes[zone, "amd64" if only_amd64 else ""], count)
+    ]
+    for replica, node in enumerate(placed):
+        name = f"web-{number}-{number:08x}-{replica:05x}"
+        yield Pod(
+            namespace=f"team-{number // WORKLOADS_PER_NAMESPACE}",
+            name=name,
+            uid=f"uid-{name}",
+            spec=spec,
+            labels=labels,
+            controller=OwnerReference("apps/v1", "ReplicaSet", f"web-{number}-{number:08x}", f"uid-{number}"),
+            node_name=node,
+            phase="Running",
+            ready=True,
+            creation_timestamp=NOW - timedelta(days=1),
+        )

@@ -1,0 +1,178 @@
+"""What there is to be restored, piece by piece: the groups that share pods, and which of these pods may be evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from operator import is_
+from typing import NamedTuple
+
+import msgspec
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.budgets import BudgetLedger
+from respread.planning.held import Held
+from respread.planning.protection import Protection
+from respread.planning.selection import NamespaceSelection, Selection, Violated
+from respread.spread.group import GroupKey, SpreadGroup
+
+
+class Task(msgspec.Struct, frozen=True, eq=False):
+    """A component of spread groups some of which are to be cured. It is only ever equal to itself."""
+
+    groups: tuple[SpreadGroup, ...]
+    cure: Mapping[GroupKey, str]
+    """The groups that are to be cured, and the policy that wants each restored."""
+    pods: tuple[Pod, ...]
+    """All unfinished pods that a group counts, or that carry one of the constraints; sorted by name."""
+    victims: tuple[Pod, ...]
+    """Those that may be evicted."""
+    protected: tuple[tuple[Pod, Held], ...]
+    """Those that may not, and why."""
+    moving: Held | None
+    """Why it is left alone although nothing else speaks against it: pods are on the move."""
+
+    @property
+    def passing(self) -> bool:
+        """Whether it changes with time alone."""
+        return any(held.reason is Reason.TOO_YOUNG for _, held in self.protected)
+
+    def is_like(self, other: Task) -> bool:
+        """Whether there is no difference to another task."""
+        return (
+            _same(self.groups, other.groups)
+            and _same(self.pods, other.pods)
+            and _same(self.victims, other.victims)
+            and self.cure == other.cure
+            and self.protected == other.protected
+        )
+
+
+class Rules(NamedTuple):
+    """What decides which pods may be evicted."""
+
+    selection: Selection
+    protections: Mapping[str, Protection]
+    """By policy name; one that is missing here may not evict, being wrong somewhere."""
+    budgets: BudgetLedger
+    in_flight: frozenset[str]
+    """The namespaces in which evictions are under way."""
+    now: datetime
+    """With a time zone."""
+
+
+class Tasks:
+    """The tasks of one snapshot after the other; one that has not changed is the same object as before."""
+
+    __slots__ = ("_namespaces",)
+
+    def __init__(self) -> None:
+        """Know of no tasks yet."""
+        self._namespaces: dict[str, _NamespaceTasks] = {}
+
+    def advance(self, snapshot: ClusterSnapshot, rules: Rules) -> list[Task]:
+        """Return the tasks of another snapshot, at the cost of what has changed; sorted by namespace."""
+        before, self._namespaces = self._namespaces, {}
+        for name, namespace in rules.selection.namespaces.items():
+            if not namespace.violated:
+                continue
+            basis = (namespace, snapshot.pods_by_labels.get(name), snapshot.disruption_budgets.get(name))
+            known = before.get(name)
+            if known is None or name in rules.in_flight or known.passing or not all(map(is_, known.basis, basis)):
+                known = _namespace_tasks(basis, snapshot, rules, () if known is None else known.tasks)
+            self._namespaces[name] = known
+        return [task for each in self._namespaces.values() for task in each.tasks]
+
+
+class _NamespaceTasks(NamedTuple):
+    basis: tuple[NamespaceSelection, object, object]
+    tasks: tuple[Task, ...]
+    passing: bool
+    """Whether they change with time alone."""
+
+
+def _namespace_tasks(
+    basis: tuple[NamespaceSelection, object, object],
+    snapshot: ClusterSnapshot,
+    rules: Rules,
+    before: Sequence[Task],
+) -> _NamespaceTasks:
+    known = {frozenset(task.cure): task for task in before}
+    tasks: list[Task] = []
+    for violated in basis[0].violated:
+        task = _task(violated, snapshot, rules)
+        former = known.get(frozenset(task.cure))
+        tasks.append(former if former is not None and former.is_like(task) else task)
+    tasks.sort(key=lambda task: task.pods[0].name)
+    return _NamespaceTasks(basis, tuple(tasks), passing=any(task.passing for task in tasks))
+
+
+def _task(violated: Violated, snapshot: ClusterSnapshot, rules: Rules) -> Task:
+    pods = pods_of(snapshot, violated.groups)
+    victims: list[Pod] = []
+    protected: list[tuple[Pod, Held]] = []
+    for pod in pods:
+        if not pod.node_name:
+            continue
+        held = _held(pod, rules)
+        if held is None:
+            victims.append(pod)
+        else:
+            protected.append((pod, held))
+    return Task(
+        groups=tuple(sorted(violated.groups, key=_order)),
+        cure=violated.cure,
+        pods=tuple(pods),
+        victims=tuple(victims),
+        protected=tuple(protected),
+        moving=in_motion(pods),
+    )
+
+
+def _order(group: SpreadGroup) -> tuple[str, str, int, int, str]:
+    key = group.key
+    return key.topology_key, key.when_unsatisfiable, key.max_skew, key.min_domains, str(key.selector)
+
+
+def _held(pod: Pod, rules: Rules) -> Held | None:
+    """Return why a pod may not be evicted, or None if it may."""
+    policy = rules.selection.policy_of(pod.namespace, pod.labels)
+    if policy is None:
+        return Held(Reason.NOT_SELECTED, "no policy selects it")
+    if (protection := rules.protections.get(policy.name)) is None:
+        return Held(Reason.INVALID_POLICY, f"policy {policy.name} is wrong somewhere, and evicts nothing until right")
+    if (held := protection.of_pod(pod, rules.now)) is not None:
+        return held
+    verdict = rules.budgets.verdict(pod)
+    return verdict if isinstance(verdict, Held) else None
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def pods_of(snapshot: ClusterSnapshot, component: Sequence[SpreadGroup]) -> list[Pod]:
+    """Return the unfinished pods that a group of a component counts, or that carry one of its constraints, by name."""
+    by_labels = snapshot.pods_by_labels[component[0].key.namespace]
+    belonging = {labels for group in component for labels in group.matched}
+    belonging.update(template.labels for group in component for template in group.carriers)
+    pods = (pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished)
+    return sorted(pods, key=lambda pod: pod.name)
+
+
+def in_motion(pods: Sequence[Pod]) -> Held | None:
+    """Return what is still moving among pods, if anything: the spread it ends in is not known yet."""
+    terminating = sum(pod.terminating for pod in pods)
+    waiting = [pod for pod in pods if not pod.node_name and not pod.terminating]
+    if not terminating and not waiting:
+        return None
+    parts = [f"{terminating} terminating"] * bool(terminating) + [f"{len(waiting)} without a node"] * bool(waiting)
+    example = waiting[0] if waiting else next(pod for pod in pods if pod.terminating)
+    return Held(
+        Reason.IN_MOTION,
+        f"of its {len(pods)} pods there are {' and '.join(parts)} (such as {example.name}): it is left alone until "
+        "they are gone or placed",
+    )

@@ -1,0 +1,81 @@
+"""Integers for an order of deletion: rising, few of them changed, and room for more."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respread.prevention.costs import LEAST_COST, STEP, NoRoomError, assign_costs
+
+
+def test_the_first_costs_are_spaced_below_zero() -> None:
+    assert assign_costs([7, 5, 6], {}) == {7: -3 * STEP, 5: -2 * STEP, 6: -STEP}
+
+
+def test_a_pod_more_leaves_the_others_alone_wherever_it_goes() -> None:
+    held = {1: -3000, 2: -2000, 3: -1000}
+    assert assign_costs([9, 1, 2, 3], held) == {9: -4000}
+    assert assign_costs([1, 9, 2, 3], held) == {9: -2500}
+    assert assign_costs([1, 2, 3, 9], held) == {9: -500}
+
+
+def test_several_pods_share_a_gap_evenly() -> None:
+    assert assign_costs([1, 8, 9, 2], {1: -2000, 2: -1000}) == {8: -1667, 9: -1334}
+
+
+def test_what_stays_in_order_keeps_its_cost() -> None:
+    held = {1: -5000, 2: -4000, 3: -3000, 4: -2000, 5: -1000}
+    assert assign_costs([2, 3, 1, 4, 5], held) == {1: -2500}
+
+
+def test_where_two_costs_touch_one_gives_way() -> None:
+    costs = {1: -11, 2: -10} | assign_costs([1, 9, 2], {1: -11, 2: -10})
+    assert costs[1] < costs[9] < costs[2]
+    assert len(assign_costs([1, 9, 2], {1: -11, 2: -10})) == 2
+
+
+def test_equal_costs_are_told_apart() -> None:
+    costs = assign_costs([1, 2], {1: -1000, 2: -1000})
+    assert costs in ({1: -2000}, {2: -500})
+
+
+def test_costs_out_of_bounds_are_replaced() -> None:
+    assert assign_costs([1, 2], {1: 5, 2: -1000}) == {1: -2000}
+    assert assign_costs([1, 2], {1: -9, 2: -5}, above=-7) == {1: -6}
+
+
+def test_too_little_room_is_an_error() -> None:
+    assert assign_costs([1, 2, 3], {}, above=-4) == {1: -3, 2: -2, 3: -1}
+    with pytest.raises(NoRoomError, match="3 pods can't have different costs between -3 and 0"):
+        assign_costs([1, 2, 3], {}, above=-3)
+
+
+@given(
+    st.permutations(range(7)),
+    st.dictionaries(st.integers(0, 6), st.integers(-30, 5)),
+    st.sampled_from((LEAST_COST - 1, -40, -20, -9)),
+)
+def test_costs_rise_along_the_order_and_as_many_as_can_be_stay(
+    order: list[int], held: dict[int, int], above: int
+) -> None:
+    changed = assign_costs(order, held, above=above)
+    costs = {**held, **changed}
+    assert all(costs[one] < costs[other] for one, other in pairwise(order))
+    assert all(above < costs[pod] < 0 for pod in order)
+    assert all(held.get(pod) != cost for pod, cost in changed.items())
+    assert len(order) - len(changed) == max(
+        size
+        for size in range(len(order) + 1)
+        if any(_may_stay(order, chosen, held, above) for chosen in combinations(range(len(order)), size))
+    )
+
+
+def _may_stay(order: list[int], chosen: tuple[int, ...], held: dict[int, int], above: int) -> bool:
+    """Whether pods at these positions can keep their costs, with room for all others between."""
+    if any(order[at] not in held for at in chosen):
+        return False
+    bounds = [(-1, above), *((at, held[order[at]]) for at in chosen), (len(order), 0)]
+    return all(high - low >= after - before for (before, low), (after, high) in pairwise(bounds))
