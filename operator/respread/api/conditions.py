@@ -21,6 +21,7 @@ from respread.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,
+    MoveInFlight,
     PolicyStatus,
     RecentEvictions,
     RememberedBackOff,
@@ -56,6 +57,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     blocked: tuple[BlockedCount, ...] = ()
     back_offs: tuple[RememberedBackOff, ...] = ()
     recent_evictions: tuple[RecentEvictions, ...] = ()
+    moves_in_flight: tuple[MoveInFlight, ...] = ()
     overridden_by: tuple[str, ...] = ()
     """Names of the policies that govern pods which this one selects too."""
     plan_time: datetime
@@ -108,6 +110,7 @@ def next_status(
         blocked=tuple(sorted(outcome.blocked, key=lambda each: (-each.groups, -each.pods, each.reason))),
         back_offs=outcome.back_offs,
         recent_evictions=outcome.recent_evictions,
+        moves_in_flight=outcome.moves_in_flight,
         last_plan_time=previous.last_plan_time,
         last_eviction_time=_whole_seconds(outcome.last_eviction_time) or previous.last_eviction_time,
     )
@@ -165,7 +168,7 @@ def _blocked(outcome: PolicyOutcome) -> _Verdict:
     holding.sort(key=lambda each: (-each.groups, each.reason))
     counts = ", ".join(f"{each.reason} ({each.groups})" for each in holding)
     reason = holding[0].reason if len(holding) == 1 else "SeveralReasons"
-    return _Verdict("True", reason, f"Violated spread groups that nothing can be done about for now: {counts}.")
+    return _Verdict("True", reason, f"Spread groups that nothing can be done about for now: {counts}.")
 
 
 def _condition(

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from respread.api.reasons import Reason
 from respread.cli.column_widths import ColumnWidth, column_widths, cut, natural_width
 from respread.cli.domain_bars import FAINT, OVER, SOFT, WITHIN, is_ascii_only
 from respread.cli.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
@@ -57,11 +58,15 @@ class PlanView:
             yield _heading("What they do")
             yield self._table([self._group(each) for each in report.groups if each.counts_after != each.group.counts])
             yield Text()
-        if report.blocked:
-            yield _heading("What stays violated, and why")
-            for blocked in report.blocked:
-                yield self._blocked(blocked)
-            yield Text()
+        missing = [each for each in report.blocked if each.reason is Reason.DOMAIN_HAS_NO_NODE]
+        for heading, blocked in (
+            ("What stays violated, and why", [each for each in report.blocked if each not in missing]),
+            ("What would be violated if every expected domain had a node", missing),
+        ):
+            if blocked:
+                yield _heading(heading)
+                yield from map(self._blocked, blocked)
+                yield Text()
         yield summary(report)
 
     def _move(self, number: int, move: MoveReport) -> dict[str, Text]:
@@ -137,12 +142,13 @@ def summary(report: PlanReport) -> Text:
     if not report.violated:
         text.append(f"{_all_hold(report.selected)}: nothing to do.", style=WITHIN)
     else:
-        restored = report.violated - len(report.blocked)
+        staying = sum(each.group.violated and each.violated_after for each in report.groups)
+        restored = report.violated - staying
         evictions = f"{report.evictions:,} {'eviction' if report.evictions == 1 else 'evictions'}"
         text.append(
             f"{evictions} to restore {restored:,} of {report.violated:,} violated "
             f"{'constraint' if report.violated == 1 else 'constraints'}",
-            style=OVER if report.blocked else SOFT,
+            style=OVER if staying else SOFT,
         )
         if report.evictions and report.lower_bound is not None:
             fewest = report.evictions <= report.lower_bound

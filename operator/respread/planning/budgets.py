@@ -157,7 +157,8 @@ class BudgetLedger:
             return Held(
                 Reason.BUDGET_OUT_OF_DATE,
                 f"{name} has changed and the disruption controller has not caught up (generation {budget.generation}, "
-                f"observedGeneration {budget.observed_generation})",
+                f"observedGeneration {budget.observed_generation}): if that lasts, is the kube-controller-manager "
+                "running?",
             )
         if budget.disruptions_allowed < 0 or len(budget.disrupted_pods) > MAX_DISRUPTED_PODS:
             return Held(
@@ -261,7 +262,10 @@ def _why_zero(budget: PodDisruptionBudget) -> str:
     needed = budget.desired_healthy
     if budget.current_healthy > needed:
         return f"of its {budget.current_healthy} healthy pods {needed} are needed, and others are going"
-    return f"{budget.current_healthy} of its {budget.expected_pods} pods are healthy and {needed} have to be"
+    found = f"{budget.current_healthy} of its {budget.expected_pods} pods are healthy and {needed} have to be"
+    if needed >= budget.expected_pods:
+        return f"{found}, which leaves none to go even if all are: raise maxUnavailable, or lower minAvailable"
+    return f"{found}; it will allow some when more are"
 
 
 def _unready_hint(budget: PodDisruptionBudget, pod: Pod) -> str:

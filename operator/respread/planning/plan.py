@@ -44,7 +44,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A selected group that is violated and stays so, or would after the plan's moves."""
+    """A selected group that is violated and stays so after the plan's moves, and why.
+
+    Or one that would be violated if a domain that its policy expects had a node.
+    """
 
     group: GroupKey
     policy: str

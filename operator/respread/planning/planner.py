@@ -18,6 +18,7 @@ from respread.api.policy import Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.budgets import BudgetLedger
+from respread.planning.expected_domains import ExpectedDomains, Stuck
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import BlockedGroup, Move, Plan
@@ -161,7 +162,10 @@ class Planner:
         finder = Finder(placement, self._selection, budgets.may_all_go, self._numbers)
         solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes)
         room = {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in setting.policies}
-        return _plan(solutions, blocked, Wave(placement, budgets, room), self._selection.selected)
+        stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
+        expected = ExpectedDomains(setting.policies, placement.table)
+        complete = expected.complete(stuck, self._selection.selected, spread.groups)
+        return _plan(solutions, complete, Wave(placement, budgets, room), self._selection.selected)
 
     def _advance(self, snapshot: ClusterSnapshot) -> Changes:
         """Take the view to another snapshot, and return what has changed there that matters for where pods may go."""
@@ -197,7 +201,7 @@ def _ready(tasks: Iterable[Task], on_hold: OnHold) -> tuple[list[Task], list[tup
 
 def _plan(
     solutions: Sequence[Solution],
-    blocked: Sequence[tuple[GroupKey, Held]],
+    stuck: Iterable[Stuck],
     wave: Wave,
     selected: Mapping[GroupKey, str],
 ) -> Plan:
@@ -205,12 +209,10 @@ def _plan(
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
-    stuck = list(blocked)
     for solution in solutions:
         moves.extend(_in_turn(solution, now=solution.first is not None and wave.join(solution.first)))
         before.update(solution.counts_before)
         after.update(solution.counts_after)
-        stuck.extend(solution.stuck)
     return Plan(
         moves=tuple(sorted(moves, key=lambda move: (move.turn, move.component, move.step))),
         blocked=tuple(

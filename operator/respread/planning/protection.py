@@ -127,7 +127,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         return Held(
             Reason.PRIORITY_TOO_HIGH,
             f"its priority, {pod.spec.priority}, is not below the policy's victims.priorityThreshold of "
-            f"{self.priority_threshold}{of_class}",
+            f"{self.priority_threshold}{of_class}; a higher threshold would allow it",
         )
 
     def _by_storage(self, pod: Pod) -> Held | None:
@@ -209,7 +209,9 @@ def why_not_replaced(pod: Pod) -> Held | None:
     if pod.is_mirror or (controller is not None and controller.kind == "Node"):
         return Held(Reason.MIRROR_POD, "it mirrors a static pod, which the kubelet runs whatever the API says")
     if controller is None:
-        return Held(Reason.BARE_POD, "no controller owns it, so nothing would replace it")
+        return Held(
+            Reason.BARE_POD, "no controller owns it, so nothing would replace it; a Deployment or StatefulSet would"
+        )
     if controller.kind == "DaemonSet":
         return Held(Reason.DAEMON_SET_POD, f"DaemonSet {controller.name} runs one on each of its nodes")
     if _REPLACING.get(controller.kind) != controller.api_version.rpartition("/")[0]:
@@ -225,14 +227,18 @@ def _by_annotation(pod: Pod) -> Held | None:
     annotations = pod.annotations
     if (word := annotations.get(EVICT)) is not None:
         known = "" if word == NEVER else f", which is taken for {NEVER!r}, the only value there is"
-        return Held(Reason.PROTECTED_POD, f"its annotation {EVICT} says {word!r}{known}")
+        return _by_own_word(f"its annotation {EVICT} says {word!r}{known}")
     if annotations.get(SAFE_TO_EVICT) == "false":
-        return Held(Reason.PROTECTED_POD, f"its annotation {SAFE_TO_EVICT} says 'false'")
+        return _by_own_word(f"its annotation {SAFE_TO_EVICT} says 'false'")
     if annotations.get(DO_NOT_DISRUPT) == "true":
-        return Held(Reason.PROTECTED_POD, f"its annotation {DO_NOT_DISRUPT} says 'true'")
+        return _by_own_word(f"its annotation {DO_NOT_DISRUPT} says 'true'")
     if PREFER_NO_EVICTION in annotations:
-        return Held(Reason.PROTECTED_POD, f"it has the annotation {PREFER_NO_EVICTION}")
+        return _by_own_word(f"it has the annotation {PREFER_NO_EVICTION}")
     return None
+
+
+def _by_own_word(which: str) -> Held:
+    return Held(Reason.PROTECTED_POD, f"{which}; without that it might go")
 
 
 def _by_phase(pod: Pod) -> Held | None:
