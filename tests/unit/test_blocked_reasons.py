@@ -12,11 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 from immutables import Map
 
-from respread.api.label_selector import LabelSelector
 from respread.api.policy import (
     ClusterPolicySpec,
-    ConstraintRules,
-    ExpectedDomains,
     Policy,
     PriorityThreshold,
     VictimRules,
@@ -24,50 +21,11 @@ from respread.api.policy import (
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.node import Node
 from respread.cluster.objects import PodDisruptionBudget
-from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
-from respread.cluster.state import ClusterSnapshot
-from respread.planning.assembly import plan_cluster
+from respread.cluster.pod import Pod, PodSpec
 from respread.planning.held import Held
-from respread.planning.plan import Plan
+from tests.unit.blocked_plans import OF_WEB, WEB, default_policy, plan_of, three_in_a, told, two_zones
 from tests.unit.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec, taint
-
-OF_WEB = LabelSelector(match_labels=Map(app="web"))
-WEB = spec(constraint())
-
-
-class Told(NamedTuple):
-    """What a plan says of the only group that it can't restore."""
-
-    reason: Reason
-    message: str
-    topology_key: str
-
-
-def default_policy(**spec_fields: Any) -> Policy:
-    return Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(**spec_fields))
-
-
-def plan_of(snapshot: ClusterSnapshot, policy: Policy | None = None, **options: Any) -> Plan:
-    return plan_cluster(snapshot, [default_policy() if policy is None else policy], now=NOW, **options)
-
-
-def told(snapshot: ClusterSnapshot, policy: Policy | None = None, *, moves: int = 0, **options: Any) -> Told:
-    plan = plan_of(snapshot, policy, **options)
-    assert len(plan.moves) == moves
-    (blocked,) = plan.blocked
-    assert blocked.policy == "default"
-    return Told(blocked.reason, blocked.message, blocked.group.topology_key)
-
-
-def two_zones(**of_b: Any) -> list[Node]:
-    return [node("a1", "a"), node("b1", "b", **of_b)]
-
-
-def three_in_a(of: PodSpec = WEB, **fields: Any) -> list[Pod]:
-    """Three pods on a1, and so one too many for a maxSkew of 1 and nothing in b."""
-    return pods({"a1": 3}, of, **fields)
 
 
 class Case(NamedTuple):
@@ -290,65 +248,6 @@ def test_a_selector_that_matches_nothing_is_never_violated() -> None:
     assert not plan.blocked
 
 
-# Expected domains
-
-
-def expecting(*values: str, key: str = ZONE, **rules: Any) -> Policy:
-    expected = ExpectedDomains(topology_key=key, values=values)
-    return default_policy(constraints=ConstraintRules(expected_domains=(expected,), **rules))
-
-
-def test_an_expected_domain_without_a_node() -> None:
-    found = told(cluster([node("a1", "a")], three_in_a()), expecting("a", "b", "c"))
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
-    assert found.message == (
-        "b and c have no node, so the scheduler does not know them, and a holds 3 pods, where maxSkew 1 would not "
-        f"allow it with them there: add nodes labelled {ZONE}=b, or take them out of spec.constraints.expectedDomains of "
-        "policy default"
-    )
-
-
-def test_what_can_be_restored_is_and_the_expected_domain_is_told_all_the_same() -> None:
-    found = told(cluster(two_zones(), pods({"a1": 6}, WEB)), expecting("a", "b", "c"), moves=3)
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
-
-
-def test_an_expected_domain_is_why_there_are_fewer_than_min_domains() -> None:
-    found = told(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))), expecting("c"))
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
-    assert found.message.startswith("c has no node")
-
-
-def test_what_keeps_a_group_violated_today_is_told_before_what_is_expected() -> None:
-    found = told(cluster(two_zones(pods=0), three_in_a()), expecting("c"))
-    assert found.reason == Reason.NO_FEASIBLE_NODE
-
-
-ZONE_A_OR_B = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(ZONE, "In", ("a", "b")),)),))
-GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("gpu", "Exists"),)),))
-
-
-@pytest.mark.parametrize(
-    ("of", "policy"),
-    [
-        (WEB, expecting("a")),  # it has a node
-        (WEB, expecting("c", key="rack")),  # of another key
-        (WEB, expecting("c", when_unsatisfiable=("ScheduleAnyway",))),  # the policy does not restore the constraint
-        (spec(constraint(max_skew=3)), expecting("c")),  # with c there it would hold too
-        (spec(constraint(), node_selector=Map({ZONE: "a"})), expecting("c")),  # no pod of it may go there anyway
-        (spec(constraint(), node_affinity=ZONE_A_OR_B), expecting("c")),
-    ],
-)
-def test_expected_domains_that_make_no_difference(of: PodSpec, policy: Policy) -> None:
-    assert plan_of(cluster([node("a1", "a")], three_in_a(of)), policy).blocked == ()
-
-
-def test_affinity_to_other_labels_says_nothing_of_the_expected_domain() -> None:
-    with_gpu = [node("a1", "a", labels={"gpu": ""})]
-    found = told(cluster(with_gpu, three_in_a(spec(constraint(), node_affinity=GPU))), expecting("c"))
-    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
-
-
 # Budgets
 
 
@@ -364,16 +263,16 @@ def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
             [budget()],
             Reason.HELD_BY_BUDGET,
             (
-                "PodDisruptionBudget web allows no disruption: 3 of its 3 pods are healthy and 3 have to be, which leaves "
-                "none to go even if all are: raise maxUnavailable, or lower minAvailable"
+                "PodDisruptionBudget web allows no disruption: 3 of its 3 pods are healthy and 3 have to be, which "
+                "leaves none to go even if all are: raise maxUnavailable, or lower minAvailable"
             ),
         ),
         (
             [budget(current_healthy=2, desired_healthy=2)],
             Reason.HELD_BY_BUDGET,
             (
-                "PodDisruptionBudget web allows no disruption: 2 of its 3 pods are healthy and 2 have to be; it will allow "
-                "some when more are"
+                "PodDisruptionBudget web allows no disruption: 2 of its 3 pods are healthy and 2 have to be; it will "
+                "allow some when more are"
             ),
         ),
         (
@@ -388,8 +287,8 @@ def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
             [budget("one", disruptions_allowed=1), budget("two", disruptions_allowed=1)],
             Reason.OVERLAPPING_BUDGETS,
             (
-                "2 PodDisruptionBudgets select it (one, two), and the Eviction API refuses pods with more than one: change "
-                "their selectors so that one remains"
+                "2 PodDisruptionBudgets select it (one, two), and the Eviction API refuses pods with more than one: "
+                "change their selectors so that one remains"
             ),
         ),
     ],
