@@ -5,14 +5,43 @@ Mirrors `DefaultSelector` of the scheduler's plugin helper.
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from immutables import Map
 
-from respread.cluster.meta import ObjectKey, OwnerReference
+from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector, compile_selector, selector_of_labels
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.verdict import Unknown
+
+_RESOURCES: Final = {
+    ("v1", "ReplicationController"): "replicationcontrollers",
+    ("apps/v1", "ReplicaSet"): "replicasets",
+    ("apps/v1", "StatefulSet"): "statefulsets",
+}
+"""The owners whose selectors the scheduler looks at, by apiVersion and kind."""
+
+
+class SelectingOwner(NamedTuple):
+    """The owner of pods whose selector is a part of that of their default constraints."""
+
+    resource: str
+    """Its plural name."""
+    kind: str
+    key: ObjectKey
+    uid: str
+    """As its pods have it; the scheduler goes by the name alone."""
+
+
+def selecting_owner(pod: Pod) -> SelectingOwner | None:
+    """Return the owner by whose selector a pod's default constraints count, if it has one of such a kind."""
+    owner = pod.controller
+    resource = None if owner is None else _RESOURCES.get((owner.api_version, owner.kind))
+    if owner is None or resource is None:
+        return None
+    return SelectingOwner(resource, owner.kind, ObjectKey(pod.namespace, owner.name), owner.uid)
 
 
 def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete: bool) -> Selector | Unknown:
@@ -32,11 +61,10 @@ def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete:
     for service in snapshot.services.get(pod.namespace, Map()).values():
         if service.selector and selector_of_labels(service.selector).matches(pod.labels):
             labels.update(service.selector)
-    owner = pod.controller
-    workloads = None if owner is None else _workloads(snapshot, owner)
-    if owner is None or workloads is None:
+    owner = selecting_owner(pod)
+    if owner is None:
         return selector_of_labels(Map(labels))
-    workload = workloads.get(ObjectKey(pod.namespace, owner.name))
+    workload = _workload(owner, snapshot)
     if workload is not None:
         return _with_workload(labels, workload, replaces=owner.kind == "ReplicationController")
     if workloads_complete:
@@ -44,21 +72,24 @@ def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete:
     return Unknown(
         "PodTopologySpread defaults",
         f"which topology spread constraints the scheduler gives a pod without any depends on the selector of "
-        f"{owner.kind} {owner.name}, which is not known",
+        f"{owner.kind} {owner.key.name}, which is not known",
     )
 
 
-def _workloads(snapshot: ClusterSnapshot, owner: OwnerReference) -> Map[ObjectKey, Workload] | None:
-    """Return the workloads among which an owner is, if it is of a kind whose selector the scheduler looks at."""
-    match owner.api_version, owner.kind:
-        case "v1", "ReplicationController":
-            return snapshot.replication_controllers
-        case "apps/v1", "ReplicaSet":
-            return snapshot.replica_sets
-        case "apps/v1", "StatefulSet":
-            return snapshot.stateful_sets
+def selector_basis(pod: Pod, snapshot: ClusterSnapshot) -> tuple[object, object]:
+    """Return what of a snapshot a pod's default selector is made from: while these objects are the same, so is it."""
+    owner = selecting_owner(pod)
+    return snapshot.services.get(pod.namespace), None if owner is None else _workload(owner, snapshot)
+
+
+def _workload(owner: SelectingOwner, snapshot: ClusterSnapshot) -> Workload | None:
+    match owner.resource:
+        case "replicasets":
+            return snapshot.replica_sets.get(owner.key)
+        case "statefulsets":
+            return snapshot.stateful_sets.get(owner.key)
         case _:
-            return None
+            return snapshot.replication_controllers.get(owner.key)
 
 
 def _with_workload(labels: dict[str, str], workload: Workload, *, replaces: bool) -> Selector:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from operator import is_
 from typing import Final, TypeAlias
 
@@ -25,6 +24,7 @@ from respread.scheduling import (
 )
 from respread.scheduling.cluster_view import ClusterView, storage_of
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.default_selector import selector_basis
 from respread.scheduling.filters import Filter
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.topology_spread_constraints import ConstraintsInForce, constraints_in_force
@@ -90,28 +90,21 @@ class Predictor:
         basis: tuple[object, ...] = (table, table.state, snapshot.namespaces)
         if has_volumes(pod.spec):
             basis += (view.attachments, *storage_of(snapshot))
-        if profile.has_hard_defaults and not pod.spec.topology_spread_constraints:
-            basis += (
-                snapshot.services,
-                snapshot.replica_sets,
-                snapshot.stateful_sets,
-                snapshot.replication_controllers,
-            )
+        if profile.default_constraints and not pod.spec.topology_spread_constraints:
+            basis += selector_basis(pod, snapshot)
         return basis
 
     def _prepare(self, pod: Pod, profile: Profile | None) -> PreparedPod:
         rules = _DEFAULT_PROFILE if profile is None else profile
-        in_force = self._in_force(pod, rules)
+        snapshot = self.view.snapshot
+        in_force = constraints_in_force(pod, rules, snapshot, workloads_complete=self._workloads_complete)
         return PreparedPod(
             view=self.view,
             pod=pod,
-            unknown=unknown_of(pod, profile, self.view.snapshot, in_force),
+            unknown=unknown_of(pod, profile, snapshot, in_force),
             filters=self._filters(pod, rules, in_force),
-            constraints=partial(self._in_force, pod, rules),
+            constraints=in_force,
         )
-
-    def _in_force(self, pod: Pod, profile: Profile) -> ConstraintsInForce:
-        return constraints_in_force(pod, profile, self.view.snapshot, workloads_complete=self._workloads_complete)
 
     def _filters(self, pod: Pod, profile: Profile, in_force: ConstraintsInForce) -> list[Filter]:
         """Return the filters that have something to say, in the scheduler's order."""

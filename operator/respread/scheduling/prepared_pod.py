@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from respread.cluster.pod import Pod
@@ -28,7 +28,7 @@ _COSTLY: Final[tuple[Plugin, ...]] = ("VolumeRestrictions", "NodeVolumeLimits", 
 class PreparedPod:
     """Where a pod may go as the view stands: it may be asked again after every step of the view."""
 
-    __slots__ = ("_changing", "_constraints", "_fallible", "_filters", "_settled", "_view", "pod", "unknown")
+    __slots__ = ("_changing", "_fallible", "_filters", "_settled", "_view", "constraints", "pod", "unknown")
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class PreparedPod:
         pod: Pod,
         unknown: Unknown | None,
         filters: Sequence[Filter],
-        constraints: Callable[[], ConstraintsInForce],
+        constraints: ConstraintsInForce,
     ) -> None:
         """Make one; `Predictor.prepare` does.
 
@@ -46,14 +46,15 @@ class PreparedPod:
             pod: any of those that all this holds for.
             unknown: why nothing can be proven.
             filters: that have something to say, in the scheduler's order.
-            constraints: returns the pod's topology spread constraints in force.
+            constraints: the pod's topology spread constraints in force.
         """
         self._view = view
         self.pod = pod
         self.unknown = unknown
         """Why it can't be said where the pod may go; None if it can."""
         self._filters = tuple(filters)
-        self._constraints = constraints
+        self.constraints = constraints
+        """The topology spread constraints in force."""
         self._fallible = [each for each in self._filters if isinstance(each, (NodeVolumeLimits, VolumeBinding))]
         self._settled = view.table.every
         for each in self._filters:
@@ -167,11 +168,6 @@ class PreparedPod:
     def hard_constraints(self) -> Sequence[HardConstraint]:
         """The DoNotSchedule constraints in force, with their live counts."""
         return next((each.constraints for each in self._filters if isinstance(each, PodTopologySpread)), ())
-
-    @property
-    def constraints(self) -> ConstraintsInForce:
-        """The topology spread constraints in force."""
-        return self._constraints()
 
     @property
     def depends_on_pods(self) -> bool:
