@@ -31,7 +31,7 @@ from respread.prevention.pace import (
 from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
 from respread.prevention.ranks import Costs, HeldCost, Roles, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
-from respread.prevention.scale_down import deletion_order, evictions_needed, groups_without, no_cost
+from respread.prevention.scale_down import deletion_order, evictions_needed, groups_without, without_ours
 from respread.prevention.selection import Selection, Wish, select
 from respread.spread.index import Spread
 
@@ -319,9 +319,11 @@ class Prevention:
         in_order = deletion_order(before, time)
         if {pod.uid for pod in deleted} != {pod.uid for pod in in_order[: len(deleted)]}:
             return None  # something else than a scale-down took them
-        without_costs = deletion_order(before, time, no_cost)[: len(deleted)]
+        without_costs = deletion_order(before, time, without_ours)[: len(deleted)]
         needed = [
-            evictions_needed(group for group in groups_without(before, gone) if group.key in course.selection.restored)
+            evictions_needed(
+                group for group in groups_without(before.groups, gone) if group.key in course.selection.restored
+            )
             for gone in (without_costs, deleted)
         ]
         return Avoided(before, course.selection.policy, len(deleted), max(0, needed[0] - needed[1]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from math import log2
 
@@ -11,7 +11,7 @@ import msgspec
 
 from respread.cluster.pod import Pod
 from respread.planning.closed_form import Bounds, fewest_moves
-from respread.prevention.ranks import PHASES, CostOf, cost_of
+from respread.prevention.ranks import PHASES, CostOf, HeldCost, cost_of
 from respread.prevention.replica_set import ReplicaSetPods, counted_in
 from respread.spread.group import SpreadGroup
 
@@ -25,11 +25,17 @@ def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf =
     Args:
         replica_set: the ReplicaSet.
         now: the time, with a time zone.
-        cost_of: which costs the pods have; give `no_cost` to see what would be without.
+        cost_of: which costs the pods have; give `without_ours` to see what would be without.
     """
+    known = known_order(replica_set, cost_of)
+    return sorted(replica_set.pods, key=lambda pod: (*known(pod), _age_class(pod, now), pod.uid))
+
+
+def known_order(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Callable[[Pod], tuple[int, ...]]:
+    """Return what tells pods apart before their age: of two that differ in it the lower is certainly deleted first."""
     on_node = Counter(pod.node_name for pod in (*replica_set.pods, *replica_set.siblings))
 
-    def key(pod: Pod) -> tuple[object, ...]:
+    def known(pod: Pod) -> tuple[int, ...]:
         cost = cost_of(pod)
         return (
             bool(pod.node_name),
@@ -37,26 +43,26 @@ def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf =
             pod.ready,
             0 if cost is None else cost.value,
             -on_node[pod.node_name],
-            _age_class(pod, now),
-            pod.uid,
         )
 
-    return sorted(replica_set.pods, key=key)
+    return known
 
 
-def no_cost(_pod: Pod) -> None:
-    """Say that no pod has a cost."""
+def without_ours(pod: Pod) -> HeldCost | None:
+    """Return the cost that a pod would have if Respread had written none."""
+    cost = cost_of(pod)
+    return None if cost is None or cost.ours else cost
 
 
-def groups_without(replica_set: ReplicaSetPods, deleted: Sequence[Pod]) -> tuple[SpreadGroup, ...]:
-    """Return a ReplicaSet's spread groups as they are once some of its pods are gone."""
-    groups = []
-    for group in replica_set.groups:
+def groups_without(groups: Iterable[SpreadGroup], deleted: Sequence[Pod]) -> tuple[SpreadGroup, ...]:
+    """Return spread groups as they are once some of the pods that they count are gone."""
+    after = []
+    bound = [pod for pod in deleted if pod.node_name]
+    for group in groups:
         counts = Counter(group.counts)
-        bound = [pod for pod in deleted if pod.node_name]
         counts.subtract(domain for domain in counted_in(group, bound) if domain is not None)
-        groups.append(msgspec.structs.replace(group, counts={domain: n for domain, n in counts.items() if n}))
-    return tuple(groups)
+        after.append(msgspec.structs.replace(group, counts={domain: n for domain, n in counts.items() if n}))
+    return tuple(after)
 
 
 def evictions_needed(groups: Iterable[SpreadGroup]) -> int:

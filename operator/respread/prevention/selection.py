@@ -30,6 +30,8 @@ class Selection(NamedTuple):
     """Its name; empty if no policy governs the pods."""
     restored: tuple[GroupKey, ...] = ()
     """The constraints that the policy is about."""
+    enabled: bool = False
+    """Whether the policy asks for prevention, for whichever constraints."""
 
 
 def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> Selection:
@@ -50,7 +52,7 @@ def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: Cluster
     if policy.spec.prevention.pod_deletion_cost != "Enabled":
         return Selection(Wish.REMOVE, policy.name)
     restored = tuple(group.key for group in replica_set.groups if restores(policy, group.key))
-    return Selection(Wish.PROTECT if restored else Wish.REMOVE, policy.name, restored)
+    return Selection(Wish.PROTECT if restored else Wish.REMOVE, policy.name, restored, enabled=True)
 
 
 def restores(policy: Policy, key: GroupKey) -> bool:

@@ -1,0 +1,160 @@
+"""Whether pod deletion costs protect a workload's spread when it is scaled down, and if not why not."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.policies import PolicyIndex
+from respread.prevention.costs import NoRoomError
+from respread.prevention.ranks import rank_new, roles_of
+from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.selection import Selection, Wish, select
+from respread.prevention.workload_pods import WorkloadPods
+
+
+class ScaleDownReason(StrEnum):
+    """What scale-downs of a workload go by, in a word; the value is what people and programs see."""
+
+    PROTECTED = "Protected"
+    """Respread's costs decide."""
+    SINGLE_POD = "SinglePod"
+    NO_CONSTRAINT = "NoConstraint"
+    # Prevention is not wanted
+    NO_POLICY = "NoPolicy"
+    INVALID_POLICY = "InvalidPolicy"
+    PREVENTION_DISABLED = "PreventionDisabled"
+    CONSTRAINT_NOT_SELECTED = "ConstraintNotSelected"
+    # It is, but costs can't be relied upon
+    NOT_RANKED = "NotRanked"
+    COSTS_OF_OTHERS = "CostsOfOthers"
+    ROLLING_OUT = "RollingOut"
+    # Another controller deletes by other rules
+    HIGHEST_ORDINAL = "HighestOrdinal"
+    NOT_SCALED_DOWN = "NotScaledDown"
+    UNKNOWN_CONTROLLER = "UnknownController"
+
+
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a workload is protected."""
+
+    reason: ScaleDownReason
+    message: str
+    """A sentence for the person who wants to know why, and what to do."""
+    policy: str = ""
+    """The policy that governs the pods; empty if none does, or if it does not matter."""
+
+    @property
+    def protected(self) -> bool:
+        """Whether the next scale-down goes by Respread's costs."""
+        return self.reason is ScaleDownReason.PROTECTED
+
+
+_NEVER_SCALED: Final = frozenset({"DaemonSet", "Job", "Node", "Pod"})
+"""A DaemonSet has a pod a node, a Job ends; static pods and pods of no controller are not scaled at all."""
+
+
+def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> Protection:
+    """Return whether a workload is protected, and why not.
+
+    Args:
+        workload: the workload.
+        policies: all policies of the cluster.
+        snapshot: where the namespaces' labels are looked up.
+    """
+    kind = workload.name.kind
+    if workload.is_stateful_set:
+        return Protection(
+            reason=ScaleDownReason.HIGHEST_ORDINAL,
+            message="A StatefulSet deletes its pods of the highest ordinals first, whatever their pod deletion costs.",
+        )
+    if kind in _NEVER_SCALED:
+        return Protection(
+            reason=ScaleDownReason.NOT_SCALED_DOWN, message=f"A {kind} is not scaled down by a number of replicas."
+        )
+    if not workload.replica_sets:
+        return Protection(
+            reason=ScaleDownReason.UNKNOWN_CONTROLLER,
+            message=f"How a {kind} chooses the pods it deletes is not known; pod deletion costs are for ReplicaSets.",
+        )
+    if not workload.groups:
+        return Protection(
+            reason=ScaleDownReason.NO_CONSTRAINT,
+            message="No topology spread constraint of the pods counts them, so that there is nothing to be kept.",
+        )
+    return _of_replica_sets(workload, policies, snapshot)
+
+
+def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> Protection:
+    selection = select(workload.replica_sets[0], policies, snapshot)
+    policy, number = selection.policy, len(workload.replica_sets)
+    if not policy:
+        return Protection(reason=ScaleDownReason.NO_POLICY, message="No policy selects the pods.")
+    if selection.wish is not Wish.PROTECT:
+        return _of_policy(selection)
+    if number > 1:
+        return Protection(
+            reason=ScaleDownReason.ROLLING_OUT,
+            policy=policy,
+            message=f"{number} ReplicaSets have pods: while a rollout goes on, the Deployment decides which of them "
+            "shrinks before costs decide about pods.",
+        )
+    if len(workload.pods) == 1:
+        message = "One pod alone has nothing to be ranked."
+        return Protection(reason=ScaleDownReason.SINGLE_POD, policy=policy, message=message)
+    return _of_costs(workload.replica_sets[0], policy)
+
+
+def _of_policy(selection: Selection) -> Protection:
+    """Return why a policy does not protect the pods that it governs."""
+    policy = selection.policy
+    if selection.wish is Wish.LEAVE:
+        reason = ScaleDownReason.INVALID_POLICY
+        message = f"Policy {policy} is wrong somewhere: until it is right no cost is written or removed."
+    elif selection.enabled:
+        reason = ScaleDownReason.CONSTRAINT_NOT_SELECTED
+        message = f"spec.constraints of policy {policy} selects no constraint of the pods."
+    else:
+        reason = ScaleDownReason.PREVENTION_DISABLED
+        message = f"spec.prevention.podDeletionCost of policy {policy} is not Enabled."
+    return Protection(reason=reason, policy=policy, message=message)
+
+
+def _of_costs(replica_set: ReplicaSetPods, policy: str) -> Protection:
+    """Return what the costs that the pods have make of a scale-down."""
+    roles, pods = roles_of(replica_set), len(replica_set.pods)
+    others = len(roles.first) + len(roles.last)
+    reason = ScaleDownReason.PROTECTED
+    message = "Pods are deleted by Respread's pod deletion costs, which keep the spread."
+    if roles.new and not _has_room(replica_set):
+        reason = ScaleDownReason.COSTS_OF_OTHERS
+        message = (
+            f"Somebody else wrote a pod deletion cost of {roles.above}, which leaves no room below 0 for "
+            f"{len(roles.new) + len(roles.ranked)} pods: remove it, or make it lower."
+        )
+    elif roles.new:
+        reason = ScaleDownReason.NOT_RANKED
+        message = (
+            f"{len(roles.new)} of {pods} pods have no pod deletion cost yet. They get one in a moment, unless the "
+            "operator does not run or lacks the right to patch pods."
+        )
+    elif others and not roles.ranked:
+        reason = ScaleDownReason.COSTS_OF_OTHERS
+        message = "Somebody else wrote the pod deletion costs of all pods, and they are left alone."
+    elif others:
+        message = (
+            f"Pods are deleted by Respread's pod deletion costs, but for {others} of {pods} whose cost somebody else "
+            "wrote."
+        )
+    return Protection(reason=reason, policy=policy, message=message)
+
+
+def _has_room(replica_set: ReplicaSetPods) -> bool:
+    try:
+        rank_new(replica_set, roles_of(replica_set))
+    except NoRoomError:
+        return False
+    return True
