@@ -82,11 +82,12 @@ def _by_domains(nodes: NodeSet, tallies: Sequence[Tally]) -> list[NodeSet]:
 
 def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]) -> list[bool]:
     """Return for each part of the feasible nodes whether PodTopologySpread gives it the most points."""
-    if not piece.soft:
-        if piece.template.spec.topology_spread_constraints:
-            return [True] * len(parts)
-        best = piece.replacement.best_nodes(nodes)  # by default constraints, which are no spread groups
+    constraints = piece.replacement.constraints
+    if len(piece.soft) != len(constraints.soft) or not constraints.soft_need_all_keys:
+        best = piece.replacement.best_nodes(nodes)  # default constraints are not always spread groups
         return [bool(part & best) for part in parts]
+    if not piece.soft:
+        return [True] * len(parts)
     scores = _soft_scores(board, piece, parts)
     best_score = min(scores)
     return [score <= best_score for score in scores]

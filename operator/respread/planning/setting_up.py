@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 from zlib import crc32
 
-from respread.cluster.meta import Labels
+from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.board import Board, Piece, Spot
 from respread.planning.closed_form import Bounds
@@ -16,8 +17,9 @@ from respread.planning.tally import DomainMap, Tally, domain_map
 from respread.planning.tasks import Task
 from respread.scheduling.node_sets import NodeSet, node_set
 from respread.scheduling.topology_spread import counts_as_pod
-from respread.spread.group import SpreadGroup, Template
-from respread.spread.index import group_keys_of
+from respread.spread.group import SpreadGroup, template_of
+
+_Identity: TypeAlias = tuple[str, tuple[Labels, int, OwnerReference | None], str]
 
 
 def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
@@ -60,26 +62,30 @@ def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:
     return numbered
 
 
-def _identity(pod: Pod) -> tuple[str, Labels, int, str]:
+def _identity(pod: Pod) -> _Identity:
     """Return what is equal for pods whose replacements are alike: of one template, with the same claims."""
     own_claims = pod.spec.stateful_claims or pod.spec.ephemeral_volumes
-    return pod.namespace, pod.labels, id(pod.spec), pod.name if own_claims and is_replaced_when_gone(pod) else ""
+    return pod.namespace, template_of(pod).identity, pod.name if own_claims and is_replaced_when_gone(pod) else ""
 
 
 def _pieces(
     groups: Sequence[SpreadGroup], pods: Iterable[Pod], placement: Placement
-) -> tuple[list[Piece], dict[tuple[str, Labels, int, str], int]]:
-    at = {group.key: index for index, group in enumerate(groups)}
+) -> tuple[list[Piece], dict[_Identity, int]]:
     matched = [(group.key.namespace, frozenset(group.matched)) for group in groups]
-    samples: dict[tuple[str, Labels, int, str], Pod] = {}
+    carried: dict[tuple[object, ...], list[int]] = {}
+    for index, group in enumerate(groups):
+        for template in group.carriers:
+            carried.setdefault((group.key.namespace, template.identity), []).append(index)
+    samples: dict[_Identity, Pod] = {}
     for pod in pods:
         samples.setdefault(_identity(pod), pod)
     pieces = []
     for pod in samples.values():
-        own = group_keys_of(pod)
+        template = template_of(pod)
+        own = carried.get((pod.namespace, template.identity), ())
         pieces.append(
             Piece(
-                template=Template(pod.labels, pod.spec),
+                template=template,
                 sample=pod,
                 replacement=placement.prepare(pod),
                 when_gone=is_replaced_when_gone(pod),
@@ -88,8 +94,8 @@ def _pieces(
                     for index, (namespace, labels) in enumerate(matched)
                     if namespace == pod.namespace and pod.labels in labels
                 ),
-                hard=tuple(at[key] for key in own if key.when_unsatisfiable == "DoNotSchedule"),
-                soft=tuple(at[key] for key in own if key.when_unsatisfiable == "ScheduleAnyway"),
+                hard=tuple(index for index in own if groups[index].key.when_unsatisfiable == "DoNotSchedule"),
+                soft=tuple(index for index in own if groups[index].key.when_unsatisfiable == "ScheduleAnyway"),
             )
         )
     return pieces, {identity: number for number, identity in enumerate(samples)}

@@ -12,7 +12,6 @@ from respread.cluster.node import Node
 from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration, TopologySpreadConstraint
 from respread.scheduling.node_affinity import matches_node_affinity
 from respread.scheduling.taint_toleration import untolerated_taint
-from respread.scheduling.topology_spread import required_keys
 
 
 class Eligibility(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -41,11 +40,17 @@ class Domains(msgspec.Struct, frozen=True):
     """Domain to the names of its eligible nodes; never empty."""
 
 
-def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint) -> Eligibility:
-    """Return what makes nodes eligible for one of the constraints of a pod spec."""
+def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required_keys: tuple[str, ...]) -> Eligibility:
+    """Return what makes nodes eligible for one of the constraints of pods.
+
+    Args:
+        spec: of the pods.
+        constraint: of theirs, or by default.
+        required_keys: as from `topology_spread.required_keys`.
+    """
     honor_affinity = constraint.node_affinity_policy == "Honor"
     return Eligibility(
-        required_keys=required_keys(spec.topology_spread_constraints, constraint.when_unsatisfiable),
+        required_keys=required_keys,
         node_affinity_policy=constraint.node_affinity_policy,
         node_taints_policy=constraint.node_taints_policy,
         node_selector=spec.node_selector if honor_affinity else Map(),

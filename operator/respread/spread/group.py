@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from respread.cluster.meta import Labels
-from respread.cluster.pod import PodSpec, WhenUnsatisfiable
+from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
 from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
 from respread.spread.domains import Domains, Eligibility
@@ -40,6 +40,18 @@ class Template(msgspec.Struct, frozen=True):
 
     labels: Labels
     spec: PodSpec
+    controller: OwnerReference | None = None
+    """Whose pods they are, where they have no constraints of their own: the selector of default ones depends on it."""
+
+    @property
+    def identity(self) -> tuple[Labels, int, OwnerReference | None]:
+        """What is equal for equal templates of pods that exist, and quick to look up."""
+        return self.labels, id(self.spec), self.controller
+
+
+def template_of(pod: Pod) -> Template:
+    """Return the template of a pod."""
+    return Template(pod.labels, pod.spec, None if pod.spec.topology_spread_constraints else pod.controller)
 
 
 class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True):
