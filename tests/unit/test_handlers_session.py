@@ -206,7 +206,7 @@ def test_a_page_that_is_no_list_counts_as_a_broken_transfer(tmp_path: Path) -> N
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("code", [401, 429, 500, 503, 504])
+@pytest.mark.parametrize("code", [401, 500, 503, 504])
 def test_all_other_refusals_reach_kopf(tmp_path: Path, code: int) -> None:
     async def scenario() -> None:
         async with (

@@ -6,6 +6,7 @@ a request was ever sent. Its `ApiClient` still does what is worth having: addres
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -120,17 +121,18 @@ class Requests:
         return Response(
             status_code=raw.status,
             body=content,
-            retry_after_seconds=_seconds(raw.getheader("Retry-After")),
+            retry_after_seconds=retry_after_seconds(raw.getheader("Retry-After")),
         )
+
+
+def retry_after_seconds(header: str | None) -> float | None:
+    """Read a Retry-After header in seconds, as Kubernetes writes it; a date, as proxies may write, is passed over."""
+    try:
+        seconds = 0.0 if header is None else float(header)
+    except ValueError:
+        return None
+    return max(0.0, seconds) if header is not None and math.isfinite(seconds) else None
 
 
 def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-def _seconds(header: str | None) -> float | None:
-    """Read a Retry-After header in seconds, as Kubernetes writes it; a date, as proxies may write, is passed over."""
-    try:
-        return None if header is None else max(0.0, float(header))
-    except ValueError:
-        return None

@@ -19,7 +19,7 @@ from respread.handlers.access import ClusterAccess
 from respread.handlers.backoff import Backoff, Backoffs
 from respread.handlers.health import WatchHealth
 from respread.handlers.resources import full_name
-from respread.handlers.session import open_session
+from respread.handlers.session import open_plain_session
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -35,7 +35,7 @@ async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, hea
     kinds = tuple(kinds)
     backoff = Backoff(Backoffs(least_seconds=0.5, greatest_seconds=5))
     last_problem = ""
-    async with open_session(access, {}) as session:
+    async with open_plain_session(access) as session:
         while True:
             problem = await _problem(session, access.server, kinds)
             if not problem:

@@ -4,15 +4,20 @@ Kopf lists each kind page by page before it watches it, and would make a task of
 its way: its objects go to the kind's feed, and Kopf gets the page without them, with the version to watch from. It then
 calls the handlers for every change from there on; the object of each is read as it comes past, too.
 
-Some answers make Kopf end the process, though the cluster gets over them; the session waits them out itself:
+Many answers make Kopf end the process, though the cluster gets over them; the session waits them out itself:
 
 - 410 for a page of a LIST, whose continue token has expired: the list is begun anew.
-- 403, 404 and any other refusal (4xx) of a list of a watched kind: asked again, at growing intervals, with a message
-  that says what to do.
-- A page that is no list: Kopf is told that the transfer failed, and lists anew.
+- 403, 404 and any other refusal (4xx) of a list of a watched kind, or of what Kopf asks for at its start: asked again,
+  at growing intervals, with a message that says what to do. 429 too, whose Retry-After Kopf would trip over if a
+  proxy wrote it as a date.
+- 410 and any other refusal of a watch, whose version may be the reason: looks like a watch that ends with 410, and the
+  kind is listed anew.
+- A page that is no list: Kopf is told that the transfer failed, and lists anew. What is served, cut off or spoilt:
+  asked again.
+- Answers that are no HTTP, a proxy's refusal, credentials that can't be read: look like a lost connection.
 
-Everything else - connections refused or lost, 429, 5xx - is left to Kopf's own retries, which by our settings never
-end; and 401 to its login handler.
+Everything else - connections refused or lost, 5xx - is left to Kopf's own retries, which by our settings never end; and
+401 to its login handler.
 """
 
 from __future__ import annotations
@@ -23,20 +28,27 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiohttp
+from kubernetes.config import ConfigException
 from yarl import URL
 
 from respread.cluster.errors import DecodeError
+from respread.eviction.answers import status_of
+from respread.eviction.requests import retry_after_seconds
 from respread.handlers.access import ClusterAccess
-from respread.handlers.backoff import Backoff
+from respread.handlers.discovery import Discovery
 from respread.handlers.feed import Feed
+from respread.handlers.obstacle import Obstacle
 from respread.handlers.resources import POLICY_KINDS, full_name
-from respread.handlers.watch_stream import WatchStream
+from respread.handlers.watch_stream import ExpiredStream, WatchStream
 from respread.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
 _log: Final = get_logger(__name__)
+
+_LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
+"""Whatever an overloaded server asks for: liveness gives a kind 180 s."""
 
 
 def open_session(access: ClusterAccess, feeds: Mapping[str, Feed]) -> aiohttp.ClientSession:
@@ -48,12 +60,24 @@ def open_session(access: ClusterAccess, feeds: Mapping[str, Feed]) -> aiohttp.Cl
     """
     prefix = URL(access.server).path.rstrip("/")
     wires = {prefix + path: _Wire(feed) for path, feed in feeds.items()}
+    patience = _Patience(wires, Discovery(wires, prefix))
+    return _session(access, _response_class(wires), patience)
+
+
+def open_plain_session(access: ClusterAccess) -> aiohttp.ClientSession:
+    """Return a session that says who we are, and gives every answer as it is; call it within the event loop."""
+    return _session(access, aiohttp.ClientResponse)
+
+
+def _session(
+    access: ClusterAccess, response_class: type[aiohttp.ClientResponse], *middlewares: aiohttp.ClientMiddlewareType
+) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=access.ssl_context),
         # Compressing a page costs the API server far more than sending it as it is does the network.
         headers={"User-Agent": "respread", "Accept-Encoding": "identity"},
-        response_class=_response_class(wires),
-        middlewares=(_Translator(access, wires),),
+        response_class=response_class,
+        middlewares=(*middlewares, _Sender(access)),
         proxy=access.proxy,
         trust_env=access.proxy is None,
     )
@@ -62,20 +86,16 @@ def open_session(access: ClusterAccess, feeds: Mapping[str, Feed]) -> aiohttp.Cl
 class _Wire:
     """One kind's feed, and what is or was in its way."""
 
-    __slots__ = ("backoff", "feed", "problem")
+    __slots__ = ("feed", "obstacle")
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
-        self.backoff = Backoff()
-        self.problem = ""
-        """As logged; empty once a request was granted."""
+        self.obstacle = Obstacle()
 
 
-def _response_class(wires: Mapping[str, _Wire]) -> type[aiohttp.ClientResponse]:
-    class Response(aiohttp.ClientResponse):
+def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
+    class Response(_Response):
         """A response that hands what it carries to the feed of its kind."""
-
-        _is_watch = False
 
         async def start(self, connection: Connection) -> aiohttp.ClientResponse:
             """Begin to read; of a watch, whole lines only."""
@@ -83,21 +103,10 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[aiohttp.ClientResponse]:
             wire = wires.get(self.url.path)
             if wire is not None and self.status == HTTPStatus.OK and "watch" in self.url.query:
                 # Kopf reads it by iter_chunked, and aiohttp itself only sets exceptions on it.
-                self.content = cast("aiohttp.StreamReader", WatchStream(self.content, wire.feed, wire.backoff))
+                stream = WatchStream(self.content, wire.feed, wire.obstacle.backoff)
+                self.content = cast("aiohttp.StreamReader", stream)
                 self._is_watch = True
             return self
-
-        def close(self) -> None:
-            """End the connection at once: a farewell by TLS would go on when everything else has ended."""
-            if self.connection is not None and self.connection.transport is not None:
-                self.connection.transport.abort()
-            super().close()
-
-        def release(self) -> Any:
-            """Give the connection back; that of a watch, which has no end, is closed."""
-            if self._is_watch:
-                self.close()
-            return super().release()
 
         async def json(self, **options: Any) -> Any:
             """Return the document; of a page of a watched kind, all but its items, which are taken over."""
@@ -108,55 +117,111 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[aiohttp.ClientResponse]:
             try:
                 remainder = wire.feed.take_page(body)
             except DecodeError as error:
-                seconds = wire.backoff.failed()
+                seconds = wire.obstacle.backoff.failed()
                 _log.warning("A page is no list; listing anew", fault=str(error), wait_seconds=round(seconds, 1))
                 await asyncio.sleep(seconds)
                 raise aiohttp.ClientPayloadError(str(error)) from error
-            wire.backoff.succeeded()
             return remainder
 
     return Response
 
 
-class _Translator:
-    """The middleware that says who we are, and waits out what Kopf would not."""
+class _Response(aiohttp.ClientResponse):
+    """A response that Kopf can do something with, whatever came."""
 
-    def __init__(self, access: ClusterAccess, wires: Mapping[str, _Wire]) -> None:
+    _is_watch = False
+
+    def close(self) -> None:
+        """End the connection at once: a farewell by TLS would go on when everything else has ended."""
+        if self.connection is not None and self.connection.transport is not None:
+            self.connection.transport.abort()
+        super().close()
+
+    def release(self) -> Any:
+        """Give the connection back; that of a watch, which has no end, is closed."""
+        if self._is_watch:
+            self.close()
+        return super().release()
+
+    async def json(self, **options: Any) -> Any:
+        """Return the document; of a refusal, always a Status, since Kopf trips over some others that proxies send."""
+        if self.status < HTTPStatus.BAD_REQUEST:
+            return await super().json(**{**options, "content_type": None})
+        return {"kind": "Status", "code": self.status, "message": await _message_of(self)}
+
+    def expire(self) -> None:
+        """Become a watch that ends at once because its version is too old."""
+        self._is_watch = True
+        self.status = HTTPStatus.OK
+        self.content = cast("aiohttp.StreamReader", ExpiredStream(self.content))
+
+
+class _Sender:
+    """The middleware that says who we are, to the API server and nobody else."""
+
+    def __init__(self, access: ClusterAccess) -> None:
         self._access = access
-        self._wires = wires
+        self._origin = URL(access.server).origin()
 
     async def __call__(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        wire = self._wires.get(request.url.path)
-        if wire is None:
-            await self._identify(request)
-            return await send(request)
-        kind = wire.feed.kind
-        while True:
-            await self._identify(request)
-            wire.feed.health.asked(kind.resource)
-            if "watch" not in request.url.query and "continue" not in request.url.query:
-                wire.feed.begin_list()
-            response = await send(request)
-            if response.status == HTTPStatus.GONE and "continue" in request.url.query:
-                request.url = request.url.without_query_params("continue")
-                _log.info("The list took too long for the API server; beginning it anew", kind=kind.resource)
-                response.release()
-            elif _is_held(request, response.status):
-                await self._hold(wire, response)
-            else:
-                if response.status == HTTPStatus.OK:
-                    wire.problem = ""
-                    wire.feed.health.answered(kind.resource)
-                return response
-
-    async def _identify(self, request: aiohttp.ClientRequest) -> None:
-        authorization = await self._access.authorization()
+        if request.url.origin() != self._origin:
+            raise aiohttp.ClientConnectionError(
+                f"the API server at {self._origin} redirects to {request.url.origin()}, which would get our credentials"
+            )
+        try:
+            authorization = await self._access.authorization()
+        except (ConfigException, OSError) as error:
+            raise aiohttp.ClientConnectionError(f"there are no credentials for the API server: {error}") from error
         if request.session.closed:  # meanwhile, by Kopf, to log in anew: of this error it knows what to do
             raise RuntimeError("Session is closed")
         if authorization is not None:
             request.headers["Authorization"] = authorization
         if self._access.server_name is not None:
             request.server_hostname = self._access.server_name
+        try:
+            return await send(request)
+        except aiohttp.ClientResponseError as error:  # no HTTP, or a proxy's refusal
+            raise aiohttp.ClientConnectionError(f"what answers is no API server: {error}") from error
+
+
+class _Patience:
+    """The middleware that waits out what Kopf would not."""
+
+    def __init__(self, wires: Mapping[str, _Wire], discovery: Discovery) -> None:
+        self._wires = wires
+        self._discovery = discovery
+        self._discovering = Obstacle()
+
+    async def __call__(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        wire = self._wires.get(request.url.path)
+        if wire is None:
+            if self._discovery.concerns(request.url.path):
+                return await self._discover(request, send)
+            return await send(request)
+        kind = wire.feed.kind
+        is_watch = "watch" in request.url.query
+        while True:
+            wire.feed.health.asked(kind.resource)
+            if not is_watch and "continue" not in request.url.query:
+                wire.feed.begin_list()
+            response = await send(request)
+            if not _is_held(response.status):
+                if response.status == HTTPStatus.OK:
+                    wire.obstacle.over()
+                    wire.feed.health.answered(kind.resource)
+                return response
+            if response.status == HTTPStatus.GONE and is_watch:
+                _log.info("The version to watch from is too old; listing anew", kind=kind.resource)
+                await asyncio.sleep(wire.obstacle.backoff.failed())
+            elif response.status == HTTPStatus.GONE and "continue" in request.url.query:
+                _log.info("The list took too long for the API server; beginning it anew", kind=kind.resource)
+                request.url = request.url.without_query_params("continue")
+                response.release()
+                await asyncio.sleep(wire.obstacle.backoff.failed())
+            else:
+                await self._hold(wire, response)
+            if is_watch and response.status not in _SAME_AGAIN:
+                return _expired(response)
 
     async def _hold(self, wire: _Wire, response: aiohttp.ClientResponse) -> None:
         """Say what is in the way, then wait before asking again."""
@@ -174,28 +239,74 @@ class _Translator:
             problem = f"{name} are not served by this API server in version {kind.version}. {message}"
         problem = problem.strip()
         wire.feed.health.hindered(kind.resource, problem)
-        if wire.problem != problem:
-            wire.problem = problem
-            _log.error("A kind can't be watched; asking again until it can", kind=kind.resource, problem=problem)
-        await asyncio.sleep(wire.backoff.failed())
+        await wire.obstacle.wait(
+            "A kind can't be watched; asking again until it can",
+            problem,
+            of=kind.resource,
+            at_least_seconds=_wanted_pause_seconds(response),
+        )
+
+    async def _discover(
+        self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Ask what is served until the answer says it."""
+        path = request.url.path
+        while True:
+            for wire in self._wires.values():
+                wire.feed.health.asked(wire.feed.kind.resource)
+            response = await send(request)
+            if response.status != HTTPStatus.OK:
+                if self._discovery.passes(path, response.status):
+                    return response
+                problem = f"the API server answers {response.status} to who asks for {path}: " + await _message_of(
+                    response
+                )
+            elif not (fault := await self._fault_of(path, response)):
+                self._discovering.over()
+                self._discovering.backoff.succeeded()
+                return response
+            else:
+                problem = f"what the API server answers to who asks for {path} does not say what is served: {fault}"
+            for wire in self._wires.values():
+                wire.feed.health.hindered(wire.feed.kind.resource, problem)
+            await self._discovering.wait(
+                "What the API server serves is not known; asking again",
+                problem,
+                of=path,
+                at_least_seconds=_wanted_pause_seconds(response),
+            )
+
+    async def _fault_of(self, path: str, response: aiohttp.ClientResponse) -> str:
+        try:
+            return self._discovery.fault_of(path, await response.read())
+        except aiohttp.ClientError as error:
+            return str(error) or type(error).__name__
 
 
-def _is_held(request: aiohttp.ClientRequest, status: int) -> bool:
+_SAME_AGAIN: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
+"""Refusals of a watch that have nothing to do with the version that it is to begin with."""
+
+
+def _is_held(status: int) -> bool:
     """Whether Kopf would give the process up for an answer, though asking again later may help."""
-    if status in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-        return True
-    is_list = "watch" not in request.url.query
-    refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
-    return is_list and refused and status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
+    return HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.UNAUTHORIZED
+
+
+def _expired(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+    """Make a refused watch look like one that ended; the session makes no other responses than its own."""
+    cast("_Response", response).expire()
+    return response
+
+
+def _wanted_pause_seconds(response: aiohttp.ClientResponse) -> float:
+    return min(retry_after_seconds(response.headers.get("Retry-After")) or 0.0, _LONGEST_RETRY_AFTER_SECONDS)
 
 
 async def _message_of(response: aiohttp.ClientResponse) -> str:
-    """Return the message of a Status, and be done with the response."""
+    """Return the message of a refusal, and be done with the response."""
     try:
-        document = await response.json(content_type=None)
-    except (aiohttp.ClientError, ValueError):
+        return status_of(await response.read()).message
+    except aiohttp.ClientError:
         return ""
     finally:
         response.release()
-    message = document.get("message") if isinstance(document, dict) else None
-    return message if isinstance(message, str) else ""

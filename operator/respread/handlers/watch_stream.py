@@ -47,6 +47,22 @@ class WatchStream:
         return getattr(self._content, name)
 
 
+class ExpiredStream:
+    """The content of a watch whose version is too old: nothing but the error that says so."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Return the line that makes Kopf list anew."""
+        del size
+        yield msgspec.json.encode({"type": "ERROR", "object": {"code": _GONE}}) + b"\n"
+
+    def __getattr__(self, name: str) -> Any:
+        """Return whatever else the content has."""
+        return getattr(self._content, name)
+
+
 class _WholeLines:
     """What comes, cut after line ends."""
 
@@ -56,6 +72,8 @@ class _WholeLines:
         self._backoff = backoff
         self._begun: list[bytes] = []
         """The pieces of a line whose end has not come yet."""
+        self._has_passed = False
+        """Whether anything but errors has come."""
         self._broken: NotAnEventError | None = None
         """Why nothing more is read."""
 
@@ -84,7 +102,7 @@ class _WholeLines:
             if not line:
                 continue
             if line.startswith(_ERROR_LINE):
-                passed.append(await self._translate(line))
+                passed.append(await self._translate(line, is_first=not (self._has_passed or passed)))
                 break
             try:
                 passed.append(self._feed.read_event(line))
@@ -93,16 +111,18 @@ class _WholeLines:
                 await self._wait("A line of a watch can't be read; watching anew", str(error))
                 break
         else:
+            self._has_passed = True
             self._backoff.succeeded()
         return b"".join(line + b"\n" for line in passed)
 
-    async def _translate(self, line: bytes) -> bytes:
-        """Return the error as 410, having waited if it is another."""
+    async def _translate(self, line: bytes, *, is_first: bool) -> bytes:
+        """Return the error as 410, having waited if it is another, or came before anything else."""
         try:
             status = msgspec.json.decode(line, type=_ErrorEvent).object
         except msgspec.DecodeError:
             status = {}
-        if status.get("code") != _GONE:
+        # That a version has become too old is in order, unless it was listed just before.
+        if status.get("code") != _GONE or is_first:
             message = f"{status.get('code')} {status.get('message') or status.get('reason') or ''}"
             await self._wait("The API server ended a watch with an error; listing anew", message.strip())
         return msgspec.json.encode({"type": "ERROR", "object": {**status, "code": _GONE}})

@@ -1,0 +1,83 @@
+"""What Kopf asks the API server at its start: which groups, versions and resources it serves.
+
+Kopf ends the process over any such answer that is refused, cut off or not what it should be. Here it is told which
+answers it may see; the session waits the others out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+CORE: Final = "/api"
+GROUPS: Final = "/apis"
+_GROUP_VERSION: Final = re.compile("/apis/[^/]+/[^/]+")
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    name: str
+    versions: list[_Version]
+    preferred_version: _Version
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    name: str
+    kind: str
+    singular_name: str
+    namespaced: bool
+    verbs: list[str] | None = None
+
+
+class _CoreVersions(msgspec.Struct):
+    versions: list[str]
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource]
+
+
+class Discovery:
+    """Tells which answers about what is served are to be taken for one."""
+
+    __slots__ = ("_needed", "_prefix")
+
+    def __init__(self, watched_paths: Iterable[str], prefix: str = "") -> None:
+        """Judge answers.
+
+        Args:
+            watched_paths: of the collections that are watched, such as `/apis/policy/v1/poddisruptionbudgets`.
+            prefix: what goes before each path on this API server; of all the paths here, too.
+        """
+        self._prefix = prefix
+        self._needed = frozenset(path.rpartition("/")[0] for path in watched_paths) | {prefix + CORE, prefix + GROUPS}
+
+    def concerns(self, path: str) -> bool:
+        """Whether a path is one that says what is served: `/api`, `/api/v1`, `/apis`, `/apis/GROUP/VERSION`."""
+        return path in self._needed or _GROUP_VERSION.fullmatch(path.removeprefix(self._prefix)) is not None
+
+    def passes(self, path: str, status_code: int) -> bool:
+        """Whether Kopf knows what to do with a refusal: it logs in anew, tries again, or goes without a group."""
+        if status_code == HTTPStatus.NOT_FOUND:
+            return path not in self._needed
+        return status_code == HTTPStatus.UNAUTHORIZED or status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+    def fault_of(self, path: str, body: bytes) -> str:
+        """Return what is wrong with an answer, or nothing if it says what is served."""
+        read = {self._prefix + CORE: _CoreVersions, self._prefix + GROUPS: _Groups}.get(path, _Resources)
+        try:
+            msgspec.json.decode(body, type=read)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return str(error)
+        return ""
