@@ -14,6 +14,7 @@ from respread.cli.main import respread
 from respread.cli.snapshot_content import snapshot_content
 from respread.cli.snapshot_file import ABOUT
 from respread.cluster.decode import KINDS, Decoder
+from respread.cluster.pod import Pod
 from tests.unit.cli_snapshots import deployment_pods, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 
 NODES = [manifest_of_node("node-a", "zone-a"), manifest_of_node("node-b", "zone-b")]
@@ -167,3 +168,31 @@ def test_secrets_are_not_in_a_snapshot_and_what_decides_is() -> None:
     content = snapshot_content(KINDS["replicasets"], workload)
     assert "secret" not in json.dumps(content)
     assert decoder.decode_object("replicasets", content) == decoder.decode_object("replicasets", workload)
+
+
+@pytest.mark.parametrize(("manager", "ours"), [("respread", True), ("somebody", False)])
+def test_whose_a_pod_deletion_cost_is_stays_known_and_nothing_else_of_who_wrote_what(manager: str, ours: bool) -> None:
+    cost = "controller.kubernetes.io/pod-deletion-cost"
+    pod = manifest_of_pod("web-1", "node-a", "web", {}, annotations={cost: "-1000"})
+    entry = {"operation": "Apply", "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, f"f:{cost}": {}}}}}
+    other = {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": {"f:phase": {}}}}
+    pod["metadata"]["managedFields"] = [other, {"manager": manager, "time": "2026-05-04T03:02:01Z", **entry}]
+    content = snapshot_content(KINDS["pods"], pod)
+    (kept,) = content["metadata"]["managedFields"]
+    assert kept == {
+        "manager": manager,
+        "operation": "Apply",
+        "fieldsV1": {"f:metadata": {"f:annotations": {f"f:{cost}": {}}}},
+    }
+    read = Decoder().decode_object("pods", json.dumps(content).encode())
+    assert isinstance(read, Pod)
+    assert read.deletion_cost_is_ours is ours
+
+
+@pytest.mark.parametrize(
+    "broken", ["none", [1], [{"fieldsV1": 2}], [{"fieldsV1": {"f:metadata": {"f:annotations": 3}}}]]
+)
+def test_managed_fields_that_are_none_are_left_out(broken: object) -> None:
+    pod = manifest_of_pod("web-1", "node-a", "web", {}, annotations={"controller.kubernetes.io/pod-deletion-cost": "1"})
+    pod["metadata"]["managedFields"] = broken
+    assert "managedFields" not in snapshot_content(KINDS["pods"], pod)["metadata"]

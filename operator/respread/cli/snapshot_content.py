@@ -12,6 +12,7 @@ from respread.cluster.annotations import (
     BIND_COMPLETED,
     MIGRATED_PLUGINS,
     MIRROR,
+    POD_DELETION_COST,
     SELECTED_NODE,
     STORAGE_CLASS,
     kept_annotations,
@@ -44,7 +45,31 @@ def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
         }
         if wanted:
             kept["annotations"] = wanted
+        if POD_DELETION_COST in wanted and (owners := _owners_of_cost(metadata.get("managedFields"))):
+            kept["managedFields"] = owners
     return kept
+
+
+def _owners_of_cost(managed_fields: Any) -> list[dict[str, Any]]:
+    """Return who owns a pod's deletion cost, and nothing of what else they own: it says whether the cost is ours."""
+    if not isinstance(managed_fields, list):
+        return []
+    field = f"f:{POD_DELETION_COST}"
+    return [
+        {
+            **{name: entry[name] for name in ("manager", "operation") if name in entry},
+            "fieldsV1": {"f:metadata": {"f:annotations": {field: {}}}},
+        }
+        for entry in managed_fields
+        if isinstance(entry, Mapping) and field in _annotations_owned(entry)
+    ]
+
+
+def _annotations_owned(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    owned: Any = entry
+    for name in ("fieldsV1", "f:metadata", "f:annotations"):
+        owned = owned.get(name) if isinstance(owned, Mapping) else None
+    return owned if isinstance(owned, Mapping) else {}
 
 
 def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.replica_set import ReplicaSetPods, counts
-from respread.spread.group import GroupKey, SpreadGroup
-from respread.spread.index import Spread, group_keys_of
+from respread.spread.group import SpreadGroup
+from respread.spread.index import Spread
 
 
 class WorkloadPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -22,7 +22,7 @@ class WorkloadPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     pods: tuple[Pod, ...]
     """Those that are neither being deleted nor finished, bound or not, sorted by name."""
     groups: tuple[SpreadGroup, ...]
-    """The spread groups that its pods carry and are counted in."""
+    """The spread groups that its pods carry and that count them."""
     replica_sets: tuple[ReplicaSetPods, ...] = ()
     """Those that have such pods, where pod deletion costs decide: more than one while a rollout is going on."""
 
@@ -48,6 +48,10 @@ def workloads_of(
             for pod in names.values():
                 if not pod.terminating and not pod.finished:
                     pods.setdefault(workload_of(pod), []).append(pod)
+    groups: dict[WorkloadName, list[SpreadGroup]] = {}
+    for group in spread.groups.values():
+        for name in group.workloads:
+            groups.setdefault(name, []).append(group)
     index = ReplicaSetIndex()
     index.update(snapshot, spread)
     replica_sets: dict[WorkloadName, tuple[ReplicaSetPods, ...]] = {}
@@ -58,16 +62,10 @@ def workloads_of(
         name: WorkloadPods(
             name=name,
             pods=tuple(sorted(found, key=lambda pod: pod.name)),
-            groups=_groups_of(found, spread),
+            groups=tuple(
+                group for group in groups.get(name, ()) if any(counts(group.key, pod.labels) for pod in found)
+            ),
             replica_sets=replica_sets.get(name, ()),
         )
         for name, found in pods.items()
     }
-
-
-def _groups_of(pods: Collection[Pod], spread: Spread) -> tuple[SpreadGroup, ...]:
-    templates = {(id(pod.spec), pod.labels): pod for pod in pods}
-    keys: dict[GroupKey, None] = {}
-    for pod in templates.values():
-        keys.update((key, None) for key in group_keys_of(pod) if counts(key, pod.labels))
-    return tuple(group for key in keys if (group := spread.groups.get(key)) is not None)
