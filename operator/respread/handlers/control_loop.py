@@ -32,6 +32,7 @@ from respread.handlers.permission import Permission, Policies
 from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.record import Record
 from respread.handlers.report import Turn, figures_of, outcomes_of
+from respread.handlers.scheduler_model import SchedulerModel
 from respread.handlers.settling import Settling
 from respread.handlers.status_writer import StatusWriter, Wanted
 from respread.handlers.takeover import TakeoverError
@@ -39,14 +40,11 @@ from respread.handlers.violation_times import ViolationTimes
 from respread.handlers.waves import Waves
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
-from respread.planning.planner import OnHold, Planner, PolicySetting
+from respread.planning.planner import OnHold, PolicySetting
 from respread.planning.policies import PolicyIndex, reach
 from respread.planning.protection import OwnPods
-from respread.scheduling.cluster_view import ClusterView
-from respread.scheduling.configuration import SchedulerConfiguration
-from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey
-from respread.spread.index import Spread, SpreadIndex
+from respread.spread.index import Spread
 from respread.telemetry.figures import PlanFigures
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger
@@ -90,7 +88,7 @@ class ControlLoop:
         metrics: Metrics,
         heartbeat: Heartbeat,
         own_pods: OwnPods | None = None,
-        scheduler_configuration: SchedulerConfiguration | None = None,
+        scheduler: SchedulerModel | None = None,
         namespaced_policies: bool = True,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
@@ -108,7 +106,7 @@ class ControlLoop:
             metrics: told of every plan.
             heartbeat: beats at every turn that did not fail.
             own_pods: how to tell the operator's own pods.
-            scheduler_configuration: of the cluster's schedulers.
+            scheduler: what is taken for the cluster's schedulers; without it they are as they come.
             namespaced_policies: whether RebalancePolicies count.
             clock: seconds that never go back.
             wall_clock: seconds since the epoch.
@@ -126,8 +124,7 @@ class ControlLoop:
         self._namespaced_policies = namespaced_policies
         self._clock = clock
         self._wall_clock = wall_clock
-        self._index = SpreadIndex()
-        self._planner = Planner(Predictor(ClusterView(), scheduler_configuration))
+        self._scheduler = SchedulerModel() if scheduler is None else scheduler
         self._settling = Settling()
         self._record = Record(wall_clock)
         self._waves = Waves(
@@ -180,8 +177,11 @@ class ControlLoop:
         """Look at everything, do what is to be done, and return when to look again if nothing changes, on the clock."""
         snapshot = self._intake.state.snapshot
         policies = self._intake.policies.policies
-        spread = await asyncio.to_thread(self._index.update, snapshot)
-        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies)
+        self._scheduler.follow(policies.values())
+        spread = await asyncio.to_thread(self._scheduler.index.update, snapshot)
+        index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+        known = self._scheduler.learn(spread, snapshot, index)
+        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
         self._prevent(snapshot, spread, policies, leads=leads)
         if leads:
             await self._waves.ask_again(snapshot, spread, policies, planned_at=self._clock())
@@ -197,7 +197,7 @@ class ControlLoop:
         turn = Turn(
             spread=spread,
             plan=planned,
-            reach=reach(PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies), snapshot),
+            reach=reach(index, snapshot),
             held=paced.held,
             in_flight=self._carrier.flights.now.moves,
             time=self._now(),
@@ -216,11 +216,15 @@ class ControlLoop:
 
     # The steps of a turn
 
-    async def _has_taken_over(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies) -> bool:
-        """Know what was done by whoever led before; until that is known, nothing is done."""
+    async def _has_taken_over(
+        self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, known: bool
+    ) -> bool:
+        """Know what was done by whoever led before; until that and the spread are known, nothing is done."""
         term = self._leading.term()
         if self._term == term:
             return True
+        if not known:
+            return False
         try:
             statuses = await self._statuses.read()
         except TakeoverError as error:
@@ -258,7 +262,7 @@ class ControlLoop:
             own_pods=self._own_pods,
             namespaced_policies=self._namespaced_policies,
         )
-        planned = self._planner.plan(
+        planned = self._scheduler.planner.plan(
             in_flight.overlay(snapshot),
             spread,
             setting,

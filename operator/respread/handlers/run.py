@@ -32,10 +32,13 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.intake import Intake
 from respread.handlers.operator import run_operator
 from respread.handlers.options import OperatorOptions
+from respread.handlers.owner_selectors import OwnerSelectors
 from respread.handlers.permission import Permission
 from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.renewal import Renewal
 from respread.handlers.resources import POLICY_KINDS, watched_kinds
+from respread.handlers.scheduler_model import SchedulerModel
+from respread.handlers.server_version import ServerVersion
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.writing import api_client
 from respread.planning.protection import OwnPods
@@ -128,6 +131,8 @@ async def run(options: OperatorOptions) -> None:
                 namespaced_policies=options.namespaced_policies,
                 clock=seconds_since_boot,
             )
+            version = ServerVersion(requests, intake.changes)
+            owner_selectors = OwnerSelectors(requests, intake, seconds_since_boot)
             loop = ControlLoop(
                 intake,
                 carrier,
@@ -144,14 +149,22 @@ async def run(options: OperatorOptions) -> None:
                 metrics=metrics,
                 heartbeat=heartbeat,
                 own_pods=OwnPods(access.namespace, OWN_LABELS) if _in_cluster() else None,
-                scheduler_configuration=options.scheduler_configuration,
+                scheduler=SchedulerModel(options.scheduler_configuration, version, owner_selectors),
                 namespaced_policies=options.namespaced_policies,
                 clock=seconds_since_boot,
             )
             looping = asyncio.create_task(loop.run(), name="control-loop")
             preventing = asyncio.create_task(prevention.run(), name="prevention")
             try:
-                await _until_first(signalled.wait(), feeding, looping, preventing, *leadership.tasks)
+                await _until_first(
+                    signalled.wait(),
+                    feeding,
+                    looping,
+                    preventing,
+                    version.run(),
+                    owner_selectors.run(),
+                    *leadership.tasks,
+                )
             finally:
                 _log.info("Stopping")
                 # What acts ends first, with what it has sent answered, and then the Lease; last what feeds it.
