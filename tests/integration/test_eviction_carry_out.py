@@ -48,11 +48,22 @@ class Counted(Requests):
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
         timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
     ) -> Response:
-        if path.endswith("/eviction"):
-            self.evictions.append(names["name"])
+        def look() -> None:
+            last_look()
+            if path.endswith("/eviction"):
+                self.evictions.append(names["name"])
+
         return await self._inner.send(
-            method, path, names, query=query, body=body, content_type=content_type, timeout_seconds=timeout_seconds
+            method,
+            path,
+            names,
+            query=query,
+            body=body,
+            content_type=content_type,
+            timeout_seconds=timeout_seconds,
+            last_look=look,
         )
 
 
@@ -297,13 +308,22 @@ class Losing(Counted):
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
         timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
     ) -> Response:
         lost = path.endswith("/eviction") and not self.evictions
         if lost and not self._arrives:
+            last_look()
             self.evictions.append(names["name"])
             raise NoResponseError("lost", sent=True)
         response = await super().send(
-            method, path, names, query=query, body=body, content_type=content_type, timeout_seconds=timeout_seconds
+            method,
+            path,
+            names,
+            query=query,
+            body=body,
+            content_type=content_type,
+            timeout_seconds=timeout_seconds,
+            last_look=last_look,
         )
         if lost:
             raise NoResponseError("lost", sent=True)

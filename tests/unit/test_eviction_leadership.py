@@ -88,9 +88,11 @@ class Line(Requests):
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
         timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
     ) -> Response:
         assert path.format(**names).startswith("/apis/coordination.k8s.io/v1/namespaces/respread/leases")
         assert (query, content_type) == (None, None)
+        last_look()
         if self.hangs:
             await asyncio.sleep(timeout_seconds)
         if self.dead or self.hangs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,8 +54,10 @@ class Scripted(Requests):
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
         timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
     ) -> Response:
         assert timeout_seconds > 0
+        last_look()
         assert content_type is None
         if method == "GET":
             assert query is not None

@@ -31,6 +31,12 @@ class _Pod(msgspec.Struct):
     metadata: _Metadata
 
 
+class _HeldError(Exception):
+    def __init__(self, held: Held) -> None:
+        super().__init__(held.message)
+        self.held = held
+
+
 class EvictionApi:
     """The Eviction API of one cluster."""
 
@@ -55,10 +61,11 @@ class EvictionApi:
 
         Args:
             pod: the pod that was planned; a namesake that came after it is left alone.
-            gate: asked right before the eviction is sent, with nothing awaited in between. What it holds is not sent.
+            gate: asked right before the eviction is written, when even the credentials are in it. What it holds is not
+                sent.
             grace_period_seconds: what the pod is given to stop; None: what it asks for itself.
             dry_run: whether the API server is only to say what it would do. It evaluates budgets and changes nothing.
-            time_left: asked together with the gate: within so many seconds the eviction has to have been answered.
+            time_left: asked before the eviction is made ready: within so many seconds it has to have been answered.
 
         Returns:
             The API server's answer, `Unknown` where none came to the eviction itself; or what the gate holds it for.
@@ -70,8 +77,11 @@ class EvictionApi:
             options["gracePeriodSeconds"] = grace_period_seconds
         if dry_run:
             options["dryRun"] = ["All"]
-        if (held := gate()) is not None:
-            return held
+
+        def last_look() -> None:
+            if (held := gate()) is not None:
+                raise _HeldError(held)
+
         try:
             response = await self._requests.send(
                 "POST",
@@ -85,7 +95,10 @@ class EvictionApi:
                     "deleteOptions": options,
                 },
                 timeout_seconds=min(TIMEOUT_SECONDS, time_left()),
+                last_look=last_look,
             )
+        except _HeldError as error:
+            return error.held
         except NoResponseError as error:
             result = EvictionResult.UNKNOWN if error.sent else EvictionResult.UNREACHABLE
             return Answer(result=result, message=error.message)

@@ -6,6 +6,8 @@ a request was ever sent. Its `ApiClient` still does what is worth having: addres
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -61,7 +63,8 @@ class Requests:
 
         Args:
             client: a client of `kubernetes.aio`, which the caller makes and closes.
-            on_unauthorized: called after an answer 401, to find other credentials for the next request.
+            on_unauthorized: called after an answer 401, to find other credentials for the next request; cancelled
+                where it takes longer than the request was given.
         """
         self._client = client
         self._on_unauthorized = on_unauthorized
@@ -76,6 +79,7 @@ class Requests:
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
         timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
     ) -> Response:
         """Send one request and return what came back, whatever the status code.
 
@@ -86,29 +90,37 @@ class Requests:
             query: parameters of the query.
             body: an object to send as JSON.
             content_type: of the body; None: JSON, and for a PATCH a merge patch.
-            timeout_seconds: for all of it, from the connection to the last byte of the answer.
+            timeout_seconds: for all of it, from looking for credentials to the last byte of the answer.
+            last_look: called when the request is ready, with nothing left to wait for but the connection; what it
+                raises is raised, and nothing is sent.
 
         Raises:
             NoResponseError: no answer came, or not all of it.
         """
+        total_seconds = max(timeout_seconds, _LEAST_TIMEOUT_SECONDS)
+        deadline = asyncio.get_running_loop().time() + total_seconds
         client: Any = self._client  # its methods have no annotations
         type_header = _CONTENT_TYPES.get(method, {}) if content_type is None else {"Content-Type": content_type}
         try:  # credentials are renewed in here: files are read, plugins run
-            method_, url, headers, body_, _ = await client.param_serialize(
-                method,
-                path,
-                path_params=dict(names),
-                query_params=list((query or {}).items()),
-                header_params={"Accept": "application/json", **type_header},
-                body=None if body is None else dict(body),
-                auth_settings=["BearerToken"],
-            )
-        except (ConfigException, OSError) as error:
+            async with asyncio.timeout_at(deadline):
+                method_, url, headers, body_, _ = await client.param_serialize(
+                    method,
+                    path,
+                    path_params=dict(names),
+                    query_params=list((query or {}).items()),
+                    header_params={"Accept": "application/json", **type_header},
+                    body=None if body is None else dict(body),
+                    auth_settings=["BearerToken"],
+                )
+        except (ConfigException, OSError) as error:  # TimeoutError is one of the latter
             raise NoResponseError(
                 f"there are no credentials for the API server: {_words(error)}", sent=False
             ) from error
-        total = max(timeout_seconds, _LEAST_TIMEOUT_SECONDS)
-        timeout = aiohttp.ClientTimeout(total=total, connect=min(CONNECT_TIMEOUT_SECONDS, total))
+        # The client makes an empty header of it where a certificate says who we are.
+        headers = {name: value for name, value in headers.items() if value is not None}
+        left_seconds = max(deadline - asyncio.get_running_loop().time(), _LEAST_TIMEOUT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
+        last_look()
         try:
             raw = await client.call_api(method_, url, headers, body_, _request_timeout=timeout)
             content: bytes = await raw.read()
@@ -117,7 +129,9 @@ class Requests:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
         if raw.status == HTTPStatus.UNAUTHORIZED and self._on_unauthorized is not None:
-            await self._on_unauthorized()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await self._on_unauthorized()
         return Response(
             status_code=raw.status,
             body=content,

@@ -34,11 +34,11 @@ class ClusterAccess:
     nothing.
     """
 
-    __slots__ = ("_configuration", "_lock", "namespace", "ssl_context")
+    __slots__ = ("_asking", "_configuration", "namespace", "ssl_context")
 
     def __init__(self, configuration: client.Configuration, namespace: str) -> None:
         self._configuration = configuration
-        self._lock = asyncio.Lock()
+        self._asking: asyncio.Task[str | None] | None = None
         self.namespace = namespace
         """The operator's own namespace in a cluster, the context's elsewhere."""
         self.ssl_context: ssl.SSLContext = _connection_info(configuration).as_ssl_context()
@@ -74,8 +74,10 @@ class ClusterAccess:
         renew: object = self._configuration.refresh_api_key_hook
         if renew is None:
             return _authorization(self._configuration)
-        async with self._lock:  # a plugin must not be run twice at a time
-            return await asyncio.to_thread(_authorization, self._configuration)
+        # A plugin must not be run twice at a time, nor be given up on because one of those who wait for it does.
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(asyncio.to_thread(_authorization, self._configuration))
+        return await asyncio.shield(self._asking)
 
 
 def load_access(*, kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:

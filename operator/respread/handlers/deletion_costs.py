@@ -69,6 +69,10 @@ class _Pod(msgspec.Struct):
     metadata: _Metadata
 
 
+class _NotSentError(Exception):
+    """It may not be sent any more."""
+
+
 class DeletionCosts:
     """The pod deletion costs of one cluster."""
 
@@ -94,16 +98,19 @@ class DeletionCosts:
             cost: what it is to have.
             known: what it is believed to have.
             careful: read the pod first, and send nothing if it has something else than was believed.
-            may_send: asked right before the patch is sent, with nothing awaited in between.
-            time_left: asked together with it: within so many seconds the patch has to have been answered.
+            may_send: asked right before the patch is written, when even the credentials are in it.
+            time_left: asked before the patch is made ready: within so many seconds it has to have been answered.
 
         Returns:
             The answer; None if it may not be sent any more.
         """
         if careful and (found := await self._read(pod, known)) is not None:
             return found
-        if not may_send():
-            return None
+
+        def last_look() -> None:
+            if not may_send():
+                raise _NotSentError
+
         annotations = {} if cost is None else {"annotations": {POD_DELETION_COST: str(cost)}}
         metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, **annotations}
         try:
@@ -115,7 +122,10 @@ class DeletionCosts:
                 body={"apiVersion": "v1", "kind": "Pod", "metadata": metadata},
                 content_type=_APPLY,
                 timeout_seconds=min(TIMEOUT_SECONDS, time_left()),
+                last_look=last_look,
             )
+        except _NotSentError:
+            return None
         except NoResponseError as error:
             result = PatchResult.UNKNOWN if error.sent else PatchResult.UNREACHABLE
             return PatchAnswer(result=result, message=error.message)

@@ -18,7 +18,7 @@ LEAST_INTERVAL_SECONDS: Final = 2.0
 class Renewal:
     """Looks where the credentials were found, and lets everyone go on with what is there now."""
 
-    __slots__ = ("_access", "_clock", "_find", "_looked_at")
+    __slots__ = ("_access", "_clock", "_find", "_looked_at", "_looking")
 
     def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
         """Renew an access.
@@ -32,6 +32,7 @@ class Renewal:
         self._find = find
         self._clock = clock
         self._looked_at = -inf
+        self._looking: asyncio.Task[None] | None = None
 
     def load(self) -> ClusterAccess:
         """Find an access anew; the shared one goes on with its credentials.
@@ -44,10 +45,18 @@ class Renewal:
         return found
 
     async def __call__(self) -> None:
-        """Do it in a thread, and not again at once; if nothing is found, all stays as it is."""
-        if self._clock() - self._looked_at < LEAST_INTERVAL_SECONDS:
-            return
-        self._looked_at = self._clock()
+        """Do it in a thread, once for all who ask meanwhile, and not again at once.
+
+        If nothing is found, all stays as it is. Who no longer wants to wait may be cancelled; it goes on.
+        """
+        if self._looking is None or self._looking.done():
+            if self._clock() - self._looked_at < LEAST_INTERVAL_SECONDS:
+                return
+            self._looked_at = self._clock()
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
         try:
             await asyncio.to_thread(self.load)
         except AccessError as error:
