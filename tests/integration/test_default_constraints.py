@@ -1,0 +1,91 @@
+"""Constraints that only the scheduler's configuration has: kept by a real scheduler, and restored by the operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
+from tests.integration.workloads import deployment, pods_per_domain, wait_for_ready_pods, wait_until
+
+HARD_DEFAULTS = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints:
+      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
+"""
+PATHS = {
+    "web": "/apis/apps/v1/namespaces/shop/deployments",
+    "set": "/apis/apps/v1/namespaces/shop/statefulsets",
+    "controller": "/api/v1/namespaces/shop/replicationcontrollers",
+}
+"""By name, where a workload of each kind is created."""
+
+
+def without_constraints(name: str) -> dict[str, Any]:
+    manifest = deployment(name, replicas=6)
+    if name == "set":
+        manifest["kind"] = "StatefulSet"
+        manifest["spec"] |= {"serviceName": name, "podManagementPolicy": "Parallel"}
+    elif name == "controller":
+        manifest |= {"apiVersion": "v1", "kind": "ReplicationController"}
+        manifest["spec"]["selector"] = {"app": name}
+    return manifest
+
+
+@pytest.fixture
+def crowded(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    """A cluster whose scheduler has hard defaults, with a workload of each kind, all in the only zone there was."""
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True, scheduler_configuration=HARD_DEFAULTS))
+    install(sandbox)
+    sandbox.create_namespace("shop")
+    for name, path in PATHS.items():
+        sandbox.api.request("POST", path, without_constraints(name))
+    for name in PATHS:
+        wait_for_ready_pods(sandbox, "shop", name, 6)
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(4, zone=zone)
+    return sandbox
+
+
+def balanced(sandbox: Sandbox, name: str) -> bool:
+    counts = pods_per_domain(sandbox, "shop", name)
+    return len(counts) == 3 and max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_pods_without_constraints_are_spread_as_the_scheduler_was_told(crowded: Sandbox, tmp_path: Path) -> None:
+    configuration = tmp_path / "scheduler.yaml"
+    configuration.write_text(HARD_DEFAULTS)
+    crowded.apply(json.dumps(policy()))
+    with OperatorProcess(crowded, tmp_path, "--scheduler-configuration", str(configuration)) as operator:
+        wait_until(lambda: all(balanced(crowded, name) for name in PATHS), "all workloads to be spread")
+        for name in PATHS:
+            wait_for_ready_pods(crowded, "shop", name, 6)
+        # [6, 0, 0] with maxSkew 1 takes 4 moves, whoever owns the pods.
+        assert len(evictions(crowded)) == 4 * len(PATHS)
+        assert operator.metric('respread_eviction_outcomes_total{outcome="Improved",policy="test"}') >= 4
+        assert operator.stop() == 0
+    assert refused(crowded) == []
+    assert not any(line["level"] in {"warning", "error", "critical"} for line in operator.lines())
+
+
+def test_without_the_configuration_nothing_is_known_of_such_constraints(crowded: Sandbox, tmp_path: Path) -> None:
+    crowded.apply(json.dumps(policy()))
+    with OperatorProcess(crowded, tmp_path) as operator:
+        operator.wait_until_ready()
+        status = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
+        wait_until(lambda: "summary" in crowded.api.get(status).get("status", {}), "a status")
+        assert crowded.api.get(status)["status"]["summary"]["violated"] == 0
+        assert evictions(crowded) == []
+    asked = [line for line in crowded.files.audit_log.read_text().splitlines() if "respread-system:respread" in line]
+    assert not any('"resource":"replicasets"' in line for line in asked), "no owner is read that nothing depends on"
