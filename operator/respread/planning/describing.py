@@ -10,9 +10,9 @@ from respread.cluster.workload import workload_of
 from respread.planning.board import Board, Spot
 from respread.planning.plan import Move
 from respread.planning.safety import Step
-from respread.planning.search import Choice
 from respread.planning.selection import Selection
 from respread.planning.tally import Tally
+from respread.planning.way import Choice
 from respread.scheduling.node_sets import NodeSet, slots_of
 
 

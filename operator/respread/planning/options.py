@@ -26,6 +26,8 @@ class Option(NamedTuple):
     assessment: Assessment
     outcomes: tuple[Outcome, ...]
     """The likely ones, the best first."""
+    potentials: tuple[Potential, ...]
+    """How far from cured the board is after each of them."""
 
 
 class Options:
@@ -154,7 +156,8 @@ class Options:
             by_potential = sorted(zip(potentials, likely, strict=True), key=lambda pair: (pair[0], pair[1].placed))
             gentleness = sorted((self._gentleness(pod) for pod in victims), reverse=True)
             rank = (len(step), expected, gentleness, step)
-            ranked.append((rank, Option(step, assessment, tuple(outcome for _, outcome in by_potential))))
+            outcomes = tuple(outcome for _, outcome in by_potential)
+            ranked.append((rank, Option(step, assessment, outcomes, tuple(each for each, _ in by_potential))))
         ranked.sort(key=lambda pair: pair[0])
         return tuple(option for _, option in ranked)
 

@@ -1,48 +1,26 @@
-"""The shortest way to cure a board: greedy first, then as deep as the lower bound leaves a gap.
+"""The shortest way to cure a board: greedy first, then abreast, then as deep as the lower bound leaves a gap.
 
 The greedy way picks, at every position, the safe step after which the board is nearest to cured (on average over where
 the scheduler may put the replacements). It nearly always needs exactly as many evictions as the lower bound says, and
-is then known to be the shortest. Where it does not, iterative deepening from the lower bound (IDA*) looks for a shorter
-one, with pods one by one and then with pods together too; and where the board can't be cured at all, an exhaustive
-search looks for the least excess that remains, then for the fewest evictions.
+is then known to be the shortest. Where it does not, beams (`beam`) nearly always find the shortest way. What they leave
+open is left to iterative deepening from the lower bound (IDA*), with pods one by one and then with pods together too;
+and where the board can't be cured at all, to an exhaustive search for the least excess that remains, then for the
+fewest evictions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from respread.cluster.pod import Pod
+from respread.planning.beam import Beam, beam_way
 from respread.planning.board import Board
 from respread.planning.effort import Effort
 from respread.planning.options import Gentleness, Option, Options
-from respread.planning.safety import Assessment, Outcome, Step
-
-
-class Choice(NamedTuple):
-    """A step of a way, with the outcome that the way goes on from."""
-
-    step: Step
-    victims: tuple[Pod, ...]
-    assessment: Assessment
-    outcome: Outcome
-
-
-class Way(NamedTuple):
-    """Steps that bring a board as near to cured as they can."""
-
-    choices: tuple[Choice, ...]
-    excess: int
-    """What is left of the total excess."""
-    proven: bool
-    """Whether no way with less excess left, nor as little excess and fewer evictions, exists. False only where the
-    search stopped at its limit."""
-
-    @property
-    def evictions(self) -> int:
-        """How many pods are evicted."""
-        return sum(len(choice.step) for choice in self.choices)
+from respread.planning.safety import Outcome
+from respread.planning.way import Choice, Way
 
 
 class Rules(NamedTuple):
@@ -55,6 +33,10 @@ class Rules(NamedTuple):
     """What the search may cost; once that is spent the best way so far is taken."""
 
 
+_BEAMS: Final = (Beam(12), Beam(48), Beam(2, jointly=True), Beam(8, jointly=True))
+"""Those with pods together last, and only if the others leave any excess: they cost most by far."""
+
+
 def best_way(board: Board, rules: Rules) -> Way:
     """Return the best way found; the board is left as it was."""
     reach = board.reach()
@@ -62,26 +44,29 @@ def best_way(board: Board, rules: Rules) -> Way:
         return Way((), board.excess(), proven=True)
     search = _Search(board, rules)
     board.fine = False
-    greedy = search.greedy()
-    if greedy.excess <= reach.excess and greedy.evictions <= reach.moves:
-        return greedy._replace(proven=True)
+    best = search.greedy()
     board.fine = True
+    for beam in _BEAMS:
+        if best.cost > reach and (best.excess or not beam.jointly):
+            best = beam_way(board, search.options, rules.effort, beam, best)
+    if best.cost <= reach:
+        return best._replace(proven=True)
     if not reach.excess:
-        cure = search.shortest_cure(greedy.evictions if not greedy.excess else None)
+        cure = search.shortest_cure(best.evictions if not best.excess else None)
         if cure is not None:
             return cure
-    if not greedy.excess:
-        return greedy._replace(proven=not search.exhausted)
-    return search.least_excess(greedy)
+    if not best.excess:
+        return best._replace(proven=not search.exhausted)
+    return search.least_excess(best)
 
 
 class _Search:
-    __slots__ = ("_board", "_effort", "_next_depth", "_options")
+    __slots__ = ("_board", "_effort", "_next_depth", "options")
 
     def __init__(self, board: Board, rules: Rules) -> None:
         self._board = board
         self._effort = rules.effort
-        self._options = Options(board, self._effort, rules.gentleness, rules.together)
+        self.options = Options(board, self._effort, rules.gentleness, rules.together)
         self._next_depth: float = inf
 
     @property
@@ -94,7 +79,7 @@ class _Search:
         board = self._board
         start = board.mark()
         choices: list[Choice] = []
-        while board.excess() and (options := self._options.nearest()):
+        while board.excess() and (options := self.options.nearest()):
             choices.append(self._take(options[0], options[0].outcomes[0]))
         excess = board.excess()
         board.revert(start)
@@ -129,7 +114,7 @@ class _Search:
         if failed.get(position, depth) <= evictions or self.exhausted:
             return None
         self._effort.spend()
-        for option in self._options.every(jointly=jointly):
+        for option in self.options.every(jointly=jointly):
             after = evictions + len(option.step)
             if after > depth:
                 self._next_depth = min(self._next_depth, after)
@@ -164,7 +149,7 @@ class _Search:
             reached[position] = evictions
             if (board.excess(), evictions) < (best.excess, best.evictions):
                 best = Way(tuple(path), board.excess(), proven=False)
-            for option in self._options.every(jointly=True):
+            for option in self.options.every(jointly=True):
                 for outcome in option.outcomes:
                     mark = board.mark()
                     path.append(self._take(option, outcome))

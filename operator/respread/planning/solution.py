@@ -15,11 +15,12 @@ from respread.planning.placement import Placement
 from respread.planning.plan import Move
 from respread.planning.protection import victim_order
 from respread.planning.safety import assess
-from respread.planning.search import Rules, Way, best_way
+from respread.planning.search import Rules, best_way
 from respread.planning.selection import Selection
 from respread.planning.setting_up import set_up
 from respread.planning.tasks import Task
 from respread.planning.wave import FirstStep, Member
+from respread.planning.way import Way
 from respread.scheduling.node_sets import NodeSet, node_set
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.spread.group import GroupKey

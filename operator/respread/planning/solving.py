@@ -33,7 +33,7 @@ MOST_PODS: Final = 60
 class Limits(NamedTuple):
     """What searches may cost, in things looked at, each some tens of microseconds."""
 
-    of_one: int = 4_000
+    of_one: int = 12_000
     """For one component, before the best way so far is taken."""
     of_all: int = 40_000
     """For all components together. Those that get less than one may cost are solved again by the next plan."""
