@@ -1,0 +1,139 @@
+"""Scenarios side by side on one control plane: each has nodes of its own, a namespace, and a RebalancePolicy there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+from respread.sandbox import NodeShape, Sandbox
+from tests.integration.operator_process import evictions
+from tests.integration.workloads import (
+    ZONE,
+    create_deployment,
+    deployment,
+    is_ready,
+    pods,
+    wait_for_ready_pods,
+    wait_until,
+)
+
+POOL = "example.com/pool"
+
+
+class Pool:
+    """The nodes of one scenario, which no other scenario's pods may use, and its namespace of the same name."""
+
+    def __init__(self, sandbox: Sandbox, name: str) -> None:
+        """Create the namespace; there is no node yet."""
+        self.sandbox = sandbox
+        self.name = sandbox.create_namespace(name)
+        self._zone_of: dict[str, str] = {}
+
+    # Nodes
+
+    def add_zone(self, zone: str, nodes: int = 1, **shape: Any) -> list[str]:
+        """Add nodes to a zone, new or not, and return their names."""
+        added = self.sandbox.nodes.add(nodes, zone, NodeShape(labels={POOL: self.name}, **shape))
+        self._zone_of.update(dict.fromkeys(added, zone))
+        return added
+
+    def remove_zone(self, zone: str) -> None:
+        """Take a zone's nodes away, and the pods on them."""
+        gone = [name for name, of in self._zone_of.items() if of == zone]
+        self.sandbox.nodes.remove(*gone)
+        for name in gone:
+            del self._zone_of[name]
+
+    # Pods
+
+    def deploy(self, name: str, replicas: int, labels: Mapping[str, str] | None = None, **fields: Any) -> None:
+        """Create a Deployment whose pods go to the pool, with more labels and fields of the pod's spec; wait for it."""
+        manifest = deployment(name, replicas=replicas, nodeSelector={POOL: self.name}, **fields)
+        manifest["spec"]["template"]["metadata"]["labels"].update(labels or {})
+        create_deployment(self.sandbox, self.name, manifest)
+        wait_for_ready_pods(self.sandbox, self.name, name, replicas)
+
+    def wait_for(self, replicas: int) -> None:
+        """Wait until there are so many pods, all Ready."""
+
+        def settled() -> bool:
+            found = self.pods()
+            return len(found) == replicas and all(map(is_ready, found))
+
+        wait_until(settled, f"{replicas} Ready pods in {self.name}")
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Return all its pods, those included that are terminating."""
+        return pods(self.sandbox, self.name)
+
+    def uids(self) -> set[str]:
+        """Return its pods' UIDs."""
+        return {pod["metadata"]["uid"] for pod in self.pods()}
+
+    def counts(self, key: str = ZONE) -> dict[str, int]:
+        """Return its pods in each zone, or on each node, that has nodes; none has no node."""
+        counts = dict.fromkeys(self._zone_of.values() if key == ZONE else self._zone_of, 0)
+        for pod in self.pods():
+            node = pod["spec"]["nodeName"]
+            counts[self._zone_of[node] if key == ZONE else node] += 1
+        return counts
+
+    # The policy
+
+    def rebalance(self, **spec: Any) -> None:
+        """Create a policy that evicts and waits for nothing."""
+        hurried = {"mode": "Enforce", "quietPeriod": "1ms", "victims": {"minAge": "0s"}, **spec}
+        policy = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy", "spec": hurried}
+        self.sandbox.apply(json.dumps({**policy, "metadata": {"name": "all", "namespace": self.name}}))
+
+    def status(self) -> dict[str, Any]:
+        """Return the policy's status."""
+        path = f"/apis/respread.dev/v1alpha1/namespaces/{self.name}/rebalancepolicies/all"
+        status: dict[str, Any] = self.sandbox.api.get(path).get("status", {})
+        return status
+
+    def condition(self, name: str) -> dict[str, Any]:
+        """Return a condition of the policy; empty before there is one."""
+        found = [each for each in self.status().get("conditions", ()) if each["type"] == name]
+        return found[0] if found else {}
+
+    def wait_until_balanced(self, replicas: int) -> None:
+        """Wait until the policy says that all constraints hold, and all pods are Ready."""
+        wait_until(lambda: self.condition("Balanced").get("status") == "True", f"{self.name} to be balanced")
+        self.wait_for(replicas)
+
+    def wait_until_blocked(self, replicas: int) -> dict[str, Any]:
+        """Wait until the policy says that nothing more can be done, and all pods are Ready; return what it says."""
+
+        def at_the_end() -> bool:
+            said = [self.condition(name).get("status") for name in ("Blocked", "Progressing")]
+            return said == ["True", "False"]
+
+        wait_until(at_the_end, f"{self.name} to be blocked")
+        self.wait_for(replicas)
+        return self.condition("Blocked")
+
+    def evicted(self) -> list[str]:
+        """Return the pods that the API server evicted for the operator, in that order, as its audit log has it."""
+        references = (entry["objectRef"] for entry in evictions(self.sandbox))
+        return [reference["name"] for reference in references if reference["namespace"] == self.name]
+
+
+def holds(counts: Iterable[int], max_skew: int = 1) -> bool:
+    """Whether a constraint holds whose eligible domains have so many pods."""
+    found = list(counts)
+    return max(found) - min(found) <= max_skew
+
+
+def fewest_moves(counts: Mapping[str, int], max_skew: int = 1) -> int:
+    """Return the fewest pods that have to go elsewhere until a constraint holds, by trying all ways to spread them."""
+    before = list(counts.values())
+    total = sum(before)
+    ways = (way for way in product(range(total + 1), repeat=len(before) - 1) if sum(way) <= total)
+    return min(
+        sum(max(0, was - will_be) for was, will_be in zip(before, (*way, total - sum(way)), strict=True))
+        for way in ways
+        if holds((*way, total - sum(way)), max_skew)
+    )

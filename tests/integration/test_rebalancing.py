@@ -1,0 +1,223 @@
+"""What the operator makes of a cluster: as many evictions as are needed, all constraints met, and no pod Pending.
+
+One control plane and one operator serve all scenarios (see `pools`). The number of evictions is worked out by hand, and
+counted twice: by the pods that are gone, and by the API server's audit log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from respread.sandbox import Binaries, Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, install, refused
+from tests.integration.pools import Pool, fewest_moves, holds
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale
+
+QUIET_SECONDS = 5
+"""How long nothing may happen for a scenario to have ended."""
+
+
+@pytest.fixture(scope="module")
+def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A control plane without nodes, on which the operator runs."""
+    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
+        install(sandbox)
+        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
+            operator.wait_until_ready()
+            yield sandbox
+            assert operator.stop() == 0
+        assert refused(sandbox) == []
+        assert not any(line["level"] in {"error", "critical"} for line in operator.lines())
+
+
+@pytest.fixture
+def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
+    """The scenario's own nodes and namespace, named after it."""
+    return Pool(cluster, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
+
+
+def assert_evicted(pool: Pool, before: set[str], count: int) -> None:
+    """Say that so many pods were evicted, no replacement among them, and that no other pod is gone."""
+    assert len(pool.evicted()) == len(before - pool.uids()) == count
+
+
+def test_one_zone_then_five(pool: Pool) -> None:
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", 10, constraints=[constraint(ZONE, "web")])
+    for zone in ("zone-b", "zone-c", "zone-d", "zone-e"):
+        pool.add_zone(zone)
+    before, counts = pool.uids(), pool.counts()
+    assert sorted(counts.values()) == [0, 0, 0, 0, 10]
+    pool.rebalance()
+    pool.wait_until_balanced(10)
+    assert set(pool.counts().values()) == {2}
+    assert_evicted(pool, before, 8)
+
+
+def test_two_hard_constraints_and_a_zone_that_comes_back(pool: Pool) -> None:
+    for zone in ("zone-a", "zone-b", "zone-c"):
+        pool.add_zone(zone, 2)
+    pool.deploy("web", 9, constraints=[constraint(ZONE, "web"), constraint(HOSTNAME, "web")])
+    pool.remove_zone("zone-c")
+    pool.wait_for(9)
+    pool.add_zone("zone-c", 2)
+    before, counts = pool.uids(), pool.counts()
+    # [5, 4, 0] becomes [3, 3, 3]; on the nodes 3 2 2 2 0 0 that takes no more than it does for the zones.
+    assert sorted(counts.values()) == [0, 4, 5]
+    pool.rebalance()
+    pool.wait_until_balanced(9)
+    assert set(pool.counts().values()) == {3}
+    assert holds(pool.counts(HOSTNAME).values())
+    assert_evicted(pool, before, 3)
+
+
+def test_max_skew_2_over_six_zones(pool: Pool) -> None:
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", 12, constraints=[constraint(ZONE, "web", max_skew=2)])
+    for zone in ("zone-b", "zone-c", "zone-d", "zone-e", "zone-f"):
+        pool.add_zone(zone)
+    before = pool.uids()
+    # All other zones need one pod at least, and then zone-a may keep three.
+    pool.rebalance()
+    pool.wait_until_balanced(12)
+    assert holds(pool.counts().values(), 2)
+    assert_evicted(pool, before, 9)
+
+
+def test_a_cordoned_zone_that_holds_the_minimum(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    pool.add_zone("zone-b")
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
+    cordoned = pool.add_zone("zone-c")
+    pool.sandbox.nodes.cordon(*cordoned)
+    before = pool.uids()
+    pool.rebalance()
+    assert pool.wait_until_blocked(6)["reason"] == "NoFeasibleNode"
+    (violation,) = pool.status()["violations"]
+    assert violation["reason"] == "NoFeasibleNode"
+    assert "zone-c holds the fewest pods, 0" in violation["message"]
+    assert f"{cordoned[0]} is cordoned" in violation["message"]
+    time.sleep(QUIET_SECONDS)
+    assert_evicted(pool, before, 0)
+    pool.sandbox.nodes.uncordon(*cordoned)
+    pool.wait_until_balanced(6)
+    assert_evicted(pool, before, 2)
+
+
+def test_min_domains_3_and_the_third_zone_arrives(pool: Pool) -> None:
+    for zone in ("zone-a", "zone-b", "zone-c"):
+        pool.add_zone(zone)
+    pool.deploy("web", 12, constraints=[constraint(ZONE, "web", minDomains=3)])
+    pool.remove_zone("zone-c")
+    scale(pool.sandbox, pool.name, "web", 8)  # those go first that have no node, as it takes three domains to have one
+    pool.wait_for(8)
+    before = pool.uids()
+    assert set(pool.counts().values()) == {4}
+    pool.rebalance()
+    assert pool.wait_until_blocked(8)["reason"] == "TooFewDomains"
+    assert_evicted(pool, before, 0)
+    pool.add_zone("zone-c")
+    pool.wait_until_balanced(8)
+    assert sorted(pool.counts().values()) == [2, 3, 3]
+    assert_evicted(pool, before, 2)
+
+
+def test_room_for_only_two_pods(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    pool.deploy("web", 8, constraints=[constraint(ZONE, "web")])
+    (small,) = pool.add_zone("zone-b", pods=2)
+    before = pool.uids()
+    pool.rebalance()
+    assert pool.wait_until_blocked(8)["reason"] == "NoFeasibleNode"
+    (violation,) = pool.status()["violations"]
+    assert f"{small} has room for 2 pods and has 2 already" in violation["message"]
+    assert pool.counts() == {"zone-a": 6, "zone-b": 2}
+    time.sleep(QUIET_SECONDS)
+    assert_evicted(pool, before, 2)
+
+
+def test_the_lowest_priority_goes_first(pool: Pool) -> None:
+    for name, value in (("low", -10), ("middle", 10), ("high", 1000)):
+        manifest = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
+        pool.sandbox.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
+    pool.add_zone("zone-a")
+    shared = constraint(ZONE, "", labelSelector={"matchLabels": {"tier": "front"}})
+    for name, replicas in (("high", 4), ("low", 2), ("middle", 4)):
+        pool.deploy(name, replicas, {"tier": "front"}, constraints=[shared], priorityClassName=name, priority=None)
+    pool.add_zone("zone-b")
+    before = pool.uids()
+    pool.rebalance()
+    pool.wait_until_balanced(10)
+    assert set(pool.counts().values()) == {5}
+    assert_evicted(pool, before, 5)
+    assert [name.split("-")[0] for name in pool.evicted()] == ["low"] * 2 + ["middle"] * 3
+
+
+def test_affinity_that_excludes_a_zone(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    elsewhere = {"key": ZONE, "operator": "NotIn", "values": ["zone-c"]}
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
+        }
+    }
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")], affinity=affinity)
+    pool.add_zone("zone-b")
+    pool.add_zone("zone-c")
+    before = pool.uids()
+    pool.rebalance()
+    pool.wait_until_balanced(6)
+    assert pool.counts() == {"zone-a": 3, "zone-b": 3, "zone-c": 0}
+    assert_evicted(pool, before, 3)
+
+
+def test_node_taints_policy_honor(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web", nodeTaintsPolicy="Honor")])
+    pool.add_zone("zone-b")
+    pool.add_zone("zone-c", taints=({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},))
+    before = pool.uids()
+    pool.rebalance()
+    pool.wait_until_balanced(6)
+    assert pool.counts() == {"zone-a": 3, "zone-b": 3, "zone-c": 0}
+    assert_evicted(pool, before, 3)
+
+
+def test_soft_constraints_after_a_zone_came_back(pool: Pool) -> None:
+    for zone in ("zone-a", "zone-b", "zone-c"):
+        pool.add_zone(zone, 2)
+    soft = [constraint(key, "web", when_unsatisfiable="ScheduleAnyway") for key in (ZONE, HOSTNAME)]
+    pool.deploy("web", 9, constraints=soft)
+    pool.remove_zone("zone-c")
+    pool.wait_for(9)
+    pool.add_zone("zone-c", 2)
+    counts = pool.counts()
+    pool.rebalance(constraints={"whenUnsatisfiable": ["ScheduleAnyway"]})
+    pool.wait_until_balanced(9)
+    assert holds(pool.counts().values())
+    assert holds(pool.counts(HOSTNAME).values())
+    needed = fewest_moves(counts)
+    evicted = pool.evicted()
+    assert needed <= len(evicted) <= 2 * needed  # where they land is up to the scheduler's score, ours is a prediction
+    time.sleep(QUIET_SECONDS)
+    assert pool.evicted() == evicted
+    pool.wait_for(9)
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_skew", "fewest"),
+    [
+        ([10, 0, 0, 0, 0], 1, 8),
+        ([5, 4, 0], 1, 3),
+        ([12, 0, 0, 0, 0, 0], 2, 9),
+        ([3, 3, 0], 1, 2),
+        ([4, 4, 0], 1, 2),
+        ([10, 0], 1, 5),
+        ([6, 0], 1, 3),
+    ],
+)
+def test_the_numbers_above_are_the_fewest(counts: list[int], max_skew: int, fewest: int) -> None:
+    assert fewest_moves(dict(zip("abcdef", counts, strict=False)), max_skew) == fewest
