@@ -2,64 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import click
 
-from respread.api.policy import Policy
-from respread.cli.cluster_view import ClusterView
-from respread.cli.errors import CommandError
 from respread.cli.options import (
     ENVIRONMENT,
     ClusterOptions,
     OutputOptions,
     cluster_options,
     namespace_options,
-    option,
     output_options,
 )
 from respread.cli.output import make_console, print_json, print_parts, print_yaml
-from respread.cli.plan_report import PolicyReport, plan_report, policy_report
+from respread.cli.plan_report import plan_report
 from respread.cli.plan_table import PlanView
-from respread.cli.policy_files import DEFAULT_POLICY, read_policies
-from respread.cli.reading import read_for_plan
-from respread.cli.scheduler_option import scheduler_option
-from respread.planning.assembly import plan_cluster
-from respread.planning.protection import threshold_value
-from respread.scheduling.cluster_view import ClusterView as SchedulerView
-from respread.scheduling.configuration import SchedulerConfiguration
-from respread.scheduling.predictor import Predictor
-from respread.spread.index import spread_of
+from respread.cli.planned import PlanningOptions, plan_cluster_of, planning_options
 
 
 @click.command(context_settings=ENVIRONMENT)
-@option(
-    "-f",
-    "--filename",
-    "filenames",
-    metavar="FILE",
-    multiple=True,
-    help="Plan for the policies in this file instead of those in the cluster; - is standard input.",
-)
 @namespace_options
-@option(
-    "--namespaced-policies",
-    type=click.Choice(["honor", "ignore"]),
-    default="honor",
-    show_default=True,
-    help="As the operator is told.",
-)
-@scheduler_option
+@planning_options
 @cluster_options
 @output_options
 @click.pass_context
 def plan(
     ctx: click.Context,
     *,
-    filenames: tuple[str, ...],
     namespace: str | None,
-    namespaced_policies: str,
-    scheduler_configuration: SchedulerConfiguration,
+    planning: PlanningOptions,
     cluster: ClusterOptions,
     output: OutputOptions,
 ) -> None:
@@ -71,33 +40,16 @@ def plan(
 
     Exit code: 0 if all constraints that the policies restore hold, 1 if one is violated, 2 for an error.
     """
-    if filenames.count("-") + (cluster.snapshot == "-") > 1:
-        raise click.UsageError("standard input can be read only once.")
-    view = read_for_plan(cluster, with_policies=not filenames)
-    given = read_policies(filenames, default_namespace=view.namespace) if filenames else view.policies
-    policies = given or (DEFAULT_POLICY,)
-    reports = [policy_report(policy, _wrong(policy, view)) for policy in policies]
-    if filenames:
-        _refuse(reports)
-    spread = spread_of(view.snapshot)
-    planned = plan_cluster(
-        view.snapshot,
-        policies,
-        now=view.time,
-        spread=spread,
-        predictor=Predictor(SchedulerView(), scheduler_configuration),
-        priority_classes=view.priority_classes,
-        namespaced_policies=namespaced_policies == "honor",
-    )
+    planned = plan_cluster_of(cluster, planning)
     report = plan_report(
-        planned,
-        spread,
-        reports,
-        default_policy=not given,
+        planned.plan,
+        planned.spread,
+        planned.reports,
+        default_policy=planned.default_policy,
         namespace=namespace,
-        source=view.source,
-        time=view.time,
-        notes=(*view.notes, *_notes(reports, default_policy=not given)),
+        source=planned.view.source,
+        time=planned.view.time,
+        notes=planned.notes,
     )
     if output.format == "json":
         print_json(report)
@@ -111,39 +63,3 @@ def plan(
         shown = PlanView(console, wide=wide, with_namespace=namespace is None)
         print_parts(console, shown.render(report))
     ctx.exit(1 if report.violated else 0)
-
-
-def _wrong(policy: Policy, view: ClusterView) -> list[str]:
-    """Return what is wrong with a policy in this very cluster."""
-    if policy.problems:
-        return []
-    try:
-        threshold_value(policy.spec.victims.priority_threshold, view.priority_classes)
-    except ValueError as error:
-        return [str(error)]
-    return []
-
-
-def _refuse(policies: Iterable[PolicyReport]) -> None:
-    wrong = [f"{policy.name}: {problem}" for policy in policies for problem in policy.wrong]
-    if wrong:
-        raise CommandError("; ".join(wrong))
-
-
-def _notes(policies: Iterable[PolicyReport], *, default_policy: bool) -> list[str]:
-    if default_policy:
-        return [
-            (
-                "There is no policy in the cluster; this is the plan for a ClusterRebalancePolicy with an empty spec, "
-                "which restores DoNotSchedule constraints in all namespaces but those of Kubernetes itself."
-            )
-        ]
-    notes = [
-        f"Policy {policy.name} is wrong and evicts nothing: {'; '.join(policy.wrong)}."
-        for policy in policies
-        if policy.wrong
-    ]
-    if dry := [policy.name for policy in policies if policy.mode == "DryRun" and not policy.wrong]:
-        those = f"Policy {dry[0]} is" if len(dry) == 1 else f"Policies {', '.join(dry)} are"
-        notes.append(f"{those} in mode DryRun: the operator plans this too, and evicts nothing.")
-    return notes
