@@ -117,7 +117,7 @@ def _task(violated: Violated, snapshot: ClusterSnapshot, rules: Rules) -> Task:
     for pod in pods:
         if not pod.node_name:
             continue
-        held = _held(pod, rules)
+        held = why_held(pod, rules)
         if held is None:
             victims.append(pod)
         else:
@@ -137,7 +137,7 @@ def _order(group: SpreadGroup) -> tuple[str, str, int, int, str]:
     return key.topology_key, key.when_unsatisfiable, key.max_skew, key.min_domains, str(key.selector)
 
 
-def _held(pod: Pod, rules: Rules) -> Held | None:
+def why_held(pod: Pod, rules: Rules) -> Held | None:
     """Return why a pod may not be evicted, or None if it may."""
     policy = rules.selection.policy_of(pod.namespace, pod.labels)
     if policy is None:
