@@ -91,11 +91,8 @@ class Solution(NamedTuple):
     """About how much room it may take of a node, of each resource."""
 
     def follows_same_rules(self, placement: Placement) -> bool:
-        """Whether the scheduler still goes by the same for its pods; by default constraints it may not."""
-        return all(
-            each.sample.spec.topology_spread_constraints and placement.prepare(each.sample) is each.replacement
-            for each in self.open_nodes
-        )
+        """Whether the scheduler still goes by the same for its pods."""
+        return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)
 
 
 class Finder:
