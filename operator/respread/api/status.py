@@ -23,6 +23,11 @@ MAX_BACK_OFFS: Final = 100
 """How many spread groups that are left alone a status remembers, those that failed most often first."""
 MAX_RECENT_EVICTIONS: Final = 64
 """The minutes of an hour, and a few for clocks that differ."""
+MAX_MOVES_IN_FLIGHT: Final = 500
+"""How many moves under way a status remembers. No policy has more under way, however high its limits are."""
+MAX_GROUPS_OF_MOVE: Final = 64
+MAX_NEWEST_PODS: Final = 32
+"""How many pods that are no replacement a move under way remembers by name."""
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal["Ready", "Balanced", "Progressing", "Blocked"]
@@ -146,6 +151,44 @@ class RecentEvictions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     evictions: Annotated[_Count, described("Evictions in it that count for limits.perHour.")]
 
 
+class LeftDomain(msgspec.Struct, frozen=True):
+    """A spread group that a move is to help."""
+
+    group: Annotated[str, Meta(max_length=64, description="A digest of the group, as in backOffs.")]
+    domain: Annotated[str, Meta(max_length=63, description="The domain that the pod leaves.")]
+
+
+class MoveInFlight(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A move under way, for the next process to follow. It is written down before its eviction is sent."""
+
+    uid: Annotated[str, Meta(max_length=64, description="The UID of the evicted pod.")]
+    namespace: Annotated[str, Meta(max_length=63, description="Its namespace.")]
+    pod: Annotated[str, Meta(max_length=253, description="Its name.")]
+    node: Annotated[str, Meta(max_length=253, description="The node that it leaves.")]
+    workload: Annotated[str, Meta(max_length=512, description="What it belongs to, such as Deployment/web.")]
+    controller_kind: Annotated[str, Meta(max_length=63, description="The kind of the controller that replaces it.")]
+    controller_name: Annotated[str, Meta(max_length=253, description="The controller's name.")]
+    controller_uid: Annotated[str, Meta(max_length=64, description="The controller's UID.")]
+    groups: Annotated[
+        tuple[LeftDomain, ...],
+        Meta(
+            max_length=MAX_GROUPS_OF_MOVE,
+            description="The spread groups that it is to help.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    sent: Annotated[datetime, described("When its eviction was about to be sent.")]
+    newest: Annotated[datetime, described("When the newest pod that the controller had by then was created.")]
+    newest_pods: Annotated[
+        tuple[Annotated[str, Meta(max_length=253)], ...],
+        Meta(
+            max_length=MAX_NEWEST_PODS,
+            description="Pods created then or later of which it is known that they are not its replacement.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+
+
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What Respread knows and does in the name of the policy. It is written by Respread, and only when it changes."""
 
@@ -191,6 +234,14 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             max_length=MAX_RECENT_EVICTIONS,
             description="The evictions of the last hour by the minute, where limits.perHour is set.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["minute"]},
+        ),
+    ] = ()
+    moves_in_flight: Annotated[
+        tuple[MoveInFlight, ...],
+        Meta(
+            max_length=MAX_MOVES_IN_FLIGHT,
+            description="Evictions made, or about to be made, whose replacement is not Ready yet.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
         ),
     ] = ()
     last_plan_time: Annotated[

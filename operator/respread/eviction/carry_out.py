@@ -6,8 +6,9 @@ Moves of one controller are made one after another, those of different ones at t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from time import time
 from typing import Final
 
 import msgspec
@@ -38,16 +39,29 @@ MayEvict = Callable[[Move], Held | None]
 class Flights:
     """The moves under way, as they stand now: an `InFlight` that changes while moves are carried out."""
 
-    __slots__ = ("clock", "now")
+    __slots__ = ("clock", "now", "wall_clock")
 
-    def __init__(self, clock: Callable[[], float], in_flight: InFlight | None = None) -> None:
-        """Start with what is under way; `clock` returns seconds that never go back."""
+    def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time) -> None:
+        """Begin with none.
+
+        Args:
+            clock: seconds that never go back.
+            wall_clock: seconds since the epoch.
+        """
         self.clock = clock
-        self.now = in_flight or InFlight()
+        self.wall_clock = wall_clock
+        self.now = InFlight()
 
     def sent(self, move: Move, snapshot: ClusterSnapshot) -> None:
         """Note a move right before its eviction is sent."""
-        self.now = self.now.sent(move, snapshot, self.clock())
+        self.now = self.about_to_send((move,), snapshot)
+
+    def about_to_send(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> InFlight:
+        """Return how things will stand when some moves are sent: for whoever writes that down first."""
+        in_flight = self.now
+        for move in moves:
+            in_flight = in_flight.sent(move, snapshot, self.clock(), self.wall_clock())
+        return in_flight
 
     def answered(self, move: Move, answer: Answer | None) -> None:
         """Note what the API server said to a move's eviction."""
@@ -168,7 +182,7 @@ class Carrier:
             What came of it, for those that were asked for.
         """
         now = self.flights.clock()
-        unanswered = self.flights.now.unanswered_since(now - UNANSWERED_SECONDS)
+        unanswered = self.flights.now.unanswered(now, UNANSWERED_SECONDS)
         due = [
             move
             for move in unanswered

@@ -60,6 +60,10 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     stage_since: float
     known: frozenset[str]
     """UIDs of pods that are not the replacement: its controller had them before, or they replace others."""
+    sent_time: float = 0.0
+    """The same moment as `sent_at` in seconds since the epoch: for whoever follows the move after us."""
+    newest: datetime = _LEAVING_SINCE
+    """When the newest of the pods that its controller had before was created, by the API server's clock."""
     replacement: Pod | None = None
     wanted: bool = True
     """Whether its controller wants a replacement; it does not after a scale-down, or in a rollout."""
@@ -98,20 +102,24 @@ class InFlight(msgspec.Struct, frozen=True):
         """The moves under way."""
         return tuple(flight.move for flight in self.flights)
 
-    def sent(self, move: Move, snapshot: ClusterSnapshot, now: float) -> InFlight:
+    def sent(self, move: Move, snapshot: ClusterSnapshot, now: float, time: float = 0.0) -> InFlight:
         """Note a move right before its eviction is sent.
 
         Args:
             move: the move.
             snapshot: the cluster as it was known then; its pods are not the replacement.
             now: seconds on the caller's clock.
+            time: the same in seconds since the epoch.
         """
+        siblings = list(siblings_of(snapshot, move.pod))
         flight = Flight(
             move=move,
             sent_at=now,
             stage=Stage.SENT,
             stage_since=now,
-            known=frozenset(each.uid for each in siblings_of(snapshot, move.pod)) | {move.pod.uid},
+            known=frozenset(each.uid for each in siblings) | {move.pod.uid},
+            sent_time=time,
+            newest=max((each.creation_timestamp or _LEAVING_SINCE for each in siblings), default=_LEAVING_SINCE),
         )
         return self._with((*(each for each in self.flights if each.uid != flight.uid), flight))
 
@@ -132,9 +140,24 @@ class InFlight(msgspec.Struct, frozen=True):
             for each in self.flights
         )
 
-    def unanswered_since(self, moment: float) -> tuple[Move, ...]:
-        """Return the moves that were sent before a moment, on the caller's clock, and never answered."""
-        return tuple(each.move for each in self.flights if each.stage is Stage.SENT and each.sent_at <= moment)
+    def resumed(self, flights: Iterable[Flight]) -> InFlight:
+        """Return these, which are all that are under way, with what is known here of those that were known before."""
+        known = {each.uid: each for each in self.flights}
+        return self._with(known.get(each.uid, each) for each in flights)
+
+    def unanswered(self, now: float, least_seconds: float) -> tuple[Move, ...]:
+        """Return the moves that were sent some seconds ago and never answered, but are not to be given up on yet.
+
+        Args:
+            now: seconds on the caller's clock.
+            least_seconds: how long ago they were sent at least.
+        """
+        most_seconds = self.patience.unconfirmed_seconds
+        return tuple(
+            each.move
+            for each in self.flights
+            if each.stage is Stage.SENT and least_seconds <= now - each.sent_at < most_seconds
+        )
 
     def without(self, move: Move) -> InFlight:
         """Return all but one."""

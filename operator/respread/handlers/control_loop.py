@@ -26,12 +26,12 @@ from respread.eviction.pacing import Limiter, Pace
 from respread.handlers.announcements import Announcements
 from respread.handlers.comparison import Comparison
 from respread.handlers.due import next_look
-from respread.handlers.inherited import Inherited
 from respread.handlers.intake import Intake
 from respread.handlers.permission import Permission, Policies
 from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.record import Record
 from respread.handlers.report import Turn, figures_of, outcomes_of
+from respread.handlers.resuming import moves_to_remember, resume
 from respread.handlers.scheduler_model import SchedulerModel
 from respread.handlers.settling import Settling
 from respread.handlers.status_writer import StatusWriter, Wanted
@@ -130,7 +130,6 @@ class ControlLoop:
         self._waves = Waves(
             carrier, permission, self._record, statuses, announcements=announcements, metrics=metrics, intake=intake
         )
-        self._inherited = Inherited()
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
         )
@@ -181,13 +180,13 @@ class ControlLoop:
         spread = await asyncio.to_thread(self._scheduler.index.update, snapshot)
         index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
         known = self._scheduler.learn(spread, snapshot, index)
-        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
+        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, known=known)
         self._prevent(snapshot, spread, policies, leads=leads)
         if leads:
             await self._waves.ask_again(snapshot, spread, policies, planned_at=self._clock())
         await self._carrier.look_after(snapshot)
         now = self._clock()
-        self._follow(snapshot, spread, now)
+        self._follow(snapshot, spread, now, leads=leads)
         planned = await asyncio.to_thread(self._plan, snapshot, spread, policies, now)
         self._forget(snapshot, spread, planned, policies, now, leads=leads)
         paced = self._pace(snapshot, policies).of(planned.moves)
@@ -200,6 +199,7 @@ class ControlLoop:
             reach=reach(index, snapshot),
             held=paced.held,
             in_flight=self._carrier.flights.now.moves,
+            remembered=moves_to_remember(self._carrier.flights.now, snapshot),
             time=self._now(),
         )
         figures, wanted = await asyncio.to_thread(self._tell, policies, turn)
@@ -216,9 +216,7 @@ class ControlLoop:
 
     # The steps of a turn
 
-    async def _has_taken_over(
-        self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, known: bool
-    ) -> bool:
+    async def _has_taken_over(self, snapshot: ClusterSnapshot, spread: Spread, *, known: bool) -> bool:
         """Know what was done by whoever led before; until that and the spread are known, nothing is done."""
         term = self._leading.term()
         if self._term == term:
@@ -232,10 +230,9 @@ class ControlLoop:
             self._intake.changes.notify("takeover")
             return False
         self._statuses.begin(statuses)
-        self._record.recall({name: found.status for name, found in statuses.items()})
-        index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
-        ours = {move.pod.uid for move in self._carrier.flights.now.moves}
-        self._inherited.begin(snapshot, spread, index, ours=ours, now=self._now(), seconds=self._clock())
+        remembered = {name: found.status for name, found in statuses.items()}
+        self._record.recall(remembered)
+        resume(self._carrier.flights, remembered, snapshot, spread)
         self._term = term
         return True
 
@@ -244,10 +241,11 @@ class ControlLoop:
         leaving = frozenset(move.pod.uid for move in self._carrier.flights.now.moves)
         self._prevention.observe(snapshot, spread, policies, leaving, self._term if leads else None)
 
-    def _follow(self, snapshot: ClusterSnapshot, spread: Spread, now: float) -> None:
-        """Take over what became of the moves under way."""
+    def _follow(self, snapshot: ClusterSnapshot, spread: Spread, now: float, *, leads: bool) -> None:
+        """Take over what became of the moves under way; of those of an earlier term the leader of this one tells."""
         moving = {move.workload for move in self._carrier.flights.now.moves}
-        for each in self._carrier.flights.update(snapshot, Comparison(spread)):
+        ended = self._carrier.flights.update(snapshot, Comparison(spread))
+        for each in ended if leads else ():
             self._metrics.count_outcome(policy=each.move.policy, outcome=each.outcome)
             self._announcements.end(each)
             self._record.learn(each, spread.groups)
@@ -309,7 +307,7 @@ class ControlLoop:
         return Pace(
             snapshot=snapshot,
             limiters=tuple(Limiter.of(policy) for policy in policies.values() if not policy.problems),
-            in_flight=(*self._carrier.flights.now.moves, *self._inherited.moves(snapshot, self._clock())),
+            in_flight=self._carrier.flights.now.moves,
             history=self._record.history,
             closed={
                 name: held

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from respread.api.conditions import PolicyOutcome
 from respread.api.policy import Policy
-from respread.api.status import BlockedCount, DomainCount, Summary, ViolatedConstraint, Violation
+from respread.api.status import BlockedCount, DomainCount, MoveInFlight, Summary, ViolatedConstraint, Violation
 from respread.cluster.pod import WhenUnsatisfiable
 from respread.eviction.pacing import HeldMove
 from respread.handlers.record import Record
@@ -30,6 +30,8 @@ class Turn(NamedTuple):
     held: Sequence[HeldMove]
     """Moves of the plan that are not made now."""
     in_flight: Sequence[Move]
+    remembered: Mapping[str, tuple[MoveInFlight, ...]]
+    """The same by policy, for the next process to know."""
     time: datetime
 
 
@@ -91,6 +93,7 @@ def _outcome(
         overridden_by=turn.reach.overridden_by.get(policy.name, ()),
         back_offs=record.remembered_back_offs(group.key for group in groups),
         recent_evictions=record.recent_evictions(policy),
+        moves_in_flight=turn.remembered.get(policy.name, ()),
         plan_time=turn.time,
         last_eviction_time=record.last_eviction_time.get(policy.name),
     )

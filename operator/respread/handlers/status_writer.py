@@ -90,18 +90,21 @@ class StatusWriter:
         self._written = {uid: status for uid, status in self._written.items() if uid in uids}
         self._written_at = {uid: at for uid, at in self._written_at.items() if uid in uids}
         different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
-        await asyncio.gather(*(self._write(each) for each in different if self._due_at(each.policy) <= now))
+        due = [each for each in different if self._due_at(each.policy) <= now]
+        self._written_at.update((each.policy.uid, now) for each in due)
+        await asyncio.gather(*(self._write(each) for each in due))
         return min((at for each in different if (at := self._due_at(each.policy)) > now), default=None)
 
     async def ensure(self, wanted: Iterable[Wanted]) -> set[str]:
-        """Write statuses that are due, and return the names of the policies that have theirs for certain."""
-        now = self._clock()
+        """Write statuses without waiting until they are due: something depends on them.
+
+        Returns:
+            The names of the policies that have theirs for certain.
+        """
         statuses = tuple(wanted)
         different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
-        due = [each for each in different if self._due_at(each.policy) <= now]
-        written = await asyncio.gather(*(self._write(each) for each in due))
-        missing = {each.policy.name for each in different}
-        missing -= {each.policy.name for each, done in zip(due, written, strict=True) if done}
+        written = await asyncio.gather(*(self._write(each) for each in different))
+        missing = {each.policy.name for each, done in zip(different, written, strict=True) if not done}
         return {each.policy.name for each in statuses} - missing
 
     def _due_at(self, policy: Policy) -> float:
@@ -110,7 +113,6 @@ class StatusWriter:
     async def _write(self, wanted: Wanted) -> bool:
         """Write a status, and return whether it was."""
         policy, status, _ = wanted
-        self._written_at[policy.uid] = self._clock()
         in_namespace = "/namespaces/{namespace}" if policy.namespace else ""
         names = {"name": policy.object_name} | ({"namespace": policy.namespace} if policy.namespace else {})
         async with self._at_once:

@@ -17,6 +17,7 @@ from respread.handlers.announcements import Announcements
 from respread.handlers.intake import Intake
 from respread.handlers.permission import Permission, Policies
 from respread.handlers.record import Record
+from respread.handlers.resuming import moves_to_remember
 from respread.handlers.status_writer import StatusWriter, Wanted
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -90,7 +91,7 @@ class Waves:
             return False
         limiters = [Limiter.of(policy) for policy in policies.values() if not policy.problems]
         bounded = {move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves}
-        unrecorded = await self._record_ahead(moves, bounded, policies)
+        unrecorded = await self._record_ahead(moves, bounded, snapshot, policies)
         self._permission.begin_wave(policies, planned_at)
         carried = await self._carrier.carry_out(
             [move for move in moves if unrecorded.isdisjoint(bounded[move.pod.uid])],
@@ -130,28 +131,31 @@ class Waves:
             self._account_for(each, ())  # for limits.perHour it was counted when it was first sent
 
     async def _record_ahead(
-        self, moves: Sequence[Move], bounded: Mapping[str, list[str]], policies: Policies
+        self, moves: Sequence[Move], bounded: Mapping[str, list[str]], snapshot: ClusterSnapshot, policies: Policies
     ) -> set[str]:
-        """Write down evictions that count for `limits.perHour` before they are made, and return whose could not be.
+        """Write down evictions before they are made, and return the names of the policies whose could not be.
 
-        Whoever leads after a crash right afterwards counts them all the same.
+        Whoever leads after a crash right afterwards follows them to their outcome, and counts them for
+        `limits.perHour`.
         """
-        hourly = {name for names in bounded.values() for name in names if policies[name].spec.limits.per_hour}
-        if not hourly:
-            return set()
         history = self._record.history
         for move in moves:
             self._record.count(move.policy, bounded[move.pod.uid], certain=False)
+        remembered = moves_to_remember(self._carrier.flights.about_to_send(moves, snapshot), snapshot)
+        hourly = {name for names in bounded.values() for name in names if policies[name].spec.limits.per_hour}
         wanted = []
-        for name in sorted(hourly):
+        for name in sorted(hourly | {move.policy for move in moves}):
             policy = policies[name]
             seen = self._intake.policies.statuses.get(name, PolicyStatus())
-            known = self._statuses.known(policy, seen)
-            ahead = msgspec.structs.replace(known, recent_evictions=self._record.recent_evictions(policy))
+            ahead = msgspec.structs.replace(
+                self._statuses.known(policy, seen),
+                recent_evictions=self._record.recent_evictions(policy),
+                moves_in_flight=remembered.get(name, ()),
+            )
             wanted.append(Wanted(policy, ahead, seen))
         written = await self._statuses.ensure(wanted)
         self._record.history = history  # each is counted as it is made
-        return hourly - written
+        return {each.policy.name for each in wanted} - written
 
     def _stale(self) -> Held | None:
         """Return why what is known of the cluster is not to be acted by, or None if it is."""

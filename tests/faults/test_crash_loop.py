@@ -1,0 +1,125 @@
+"""An operator that is killed after every eviction: what came of the eviction before is known all the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import ApiError, Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import FaultProxy
+from tests.faults.rounds import enforce, wait_for
+from tests.faults.watcher import PodWatcher
+from tests.integration.operator_process import install
+from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, pods
+
+NAMESPACE = "stubborn"
+REPLICAS = 6
+STATUS = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
+FULL_ZONE, RIGHT_ZONE = "zone-a", "zone-b"
+
+
+@pytest.fixture
+def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3), scheduler=False))
+    install(sandbox)
+    sandbox.create_namespace(NAMESPACE)
+    return sandbox
+
+
+class Scheduler:
+    """A scheduler that knows one zone, whatever the pods' constraints say."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.zone = FULL_ZONE
+        self._sandbox = sandbox
+        self._stopping = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._run, name="scheduler")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.05):
+            for pod in pods(self._sandbox, NAMESPACE):
+                if "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
+                    self._bind(pod["metadata"]["name"])
+
+    def _bind(self, name: str) -> None:
+        nodes = self._sandbox.api.get("/api/v1/nodes")["items"]
+        node = next(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][ZONE] == self.zone)
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        try:
+            self._sandbox.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", body)
+        except ApiError as error:
+            assert error.status in {404, 409}  # noqa: PT017 - gone, or bound by now
+
+
+def status(sandbox: Sandbox) -> dict[str, Any]:
+    found: dict[str, Any] = sandbox.api.get(STATUS).get("status", {})
+    return found
+
+
+def all_ready(sandbox: Sandbox) -> bool:
+    return sum(map(is_ready, pods(sandbox, NAMESPACE, "web"))) == REPLICAS
+
+
+def reasons(sandbox: Sandbox) -> set[str]:
+    return {each["reason"] for each in status(sandbox).get("violations", ())}
+
+
+def test_a_crash_after_every_eviction_makes_no_loop_of_evictions(cluster: Sandbox, tmp_path: Path) -> None:
+    scheduler = Scheduler(cluster)
+    with scheduler.running(), PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])
+        create_deployment(cluster, NAMESPACE, web)
+        wait_for(lambda: all_ready(cluster), "six Ready pods")
+        enforce(cluster)
+        for number in range(6):
+            replica = Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election")
+            before = watcher.evicted().total()
+            with replica:
+                replica.wait_until_ready()
+                deadline = time.monotonic() + 4
+                while watcher.evicted().total() == before and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                # killed on leaving: before it can know, let alone write down, what came of it
+            assert watcher.evicted().total() <= 1, f"process {number} has evicted again"
+        assert watcher.evicted().total() == 1
+        assert [each["failures"] for each in status(cluster)["backOffs"]] == [1]
+        assert status(cluster)["movesInFlight"] == []
+        with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
+            wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the reason to be told", 20)
+        assert watcher.evicted().total() == 1
+
+
+def test_a_crash_after_every_eviction_holds_nothing_up_that_helps(cluster: Sandbox, tmp_path: Path) -> None:
+    scheduler = Scheduler(cluster)
+    with scheduler.running(), PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])
+        create_deployment(cluster, NAMESPACE, web)
+        wait_for(lambda: all_ready(cluster), "six Ready pods")
+        enforce(cluster)
+        for number, zone in enumerate([RIGHT_ZONE, "zone-c"] * 2):
+            scheduler.zone = zone
+            with Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election"):
+                wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction", 30)  # type: ignore[misc]
+            wait_for(lambda: all_ready(cluster), "its replacement")
+        with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
+            wait_for(lambda: status(cluster).get("summary", {}).get("violated") == 0, "the spread to be restored", 30)
+            wait_for(lambda: not status(cluster)["movesInFlight"], "the last move to end", 10)
+        assert watcher.evicted().total() == 4
+        assert status(cluster)["backOffs"] == []

@@ -1,0 +1,198 @@
+"""Moves under way outlive the process that made them, by what the policies' statuses say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from respread.api.decoding import decode_status
+from respread.api.status import MAX_NEWEST_PODS, PolicyStatus, encode_status
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.carry_out import Flights
+from respread.eviction.in_flight import Ended, Stage
+from respread.eviction.outcomes import Outcome
+from respread.handlers.comparison import Comparison
+from respread.handlers.resuming import moves_to_remember, resume
+from respread.planning.plan import Move
+from respread.spread.index import spread_of
+from tests.unit.eviction_moves import move
+from tests.unit.worlds import NOW, cluster, constraint, node, pod, pods, spec
+
+SPEC = spec(constraint())
+NODES = [node("a1", "a"), node("b1", "b"), node("c1", "c")]
+ONE_SECOND = timedelta(seconds=1)
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def world(*others: Pod, at_a: int = 3) -> ClusterSnapshot:
+    return cluster(NODES, [*pods({"a1": at_a}, SPEC), *others])
+
+
+def rest() -> list[Pod]:
+    """Return the pods of the world without the one that is moved."""
+    return [each for each in world().pods.values() if each.name != "web-a1-0"]
+
+
+def of_web(snapshot: ClusterSnapshot, name: str = "web-a1-0") -> Move:
+    victim = next(each for each in snapshot.pods.values() if each.name == name)
+    (key,) = spread_of(snapshot).groups
+    return move(victim, groups=(key,), from_domains=("a",))
+
+
+def process(seconds: float, wall: float = 1_000_000) -> Flights:
+    return Flights(Clock(seconds), Clock(wall))
+
+
+def killed(flights: Flights, snapshot: ClusterSnapshot) -> dict[str, PolicyStatus]:
+    """Return what the statuses say, as the API server has it, of a process that is no more."""
+    remembered = moves_to_remember(flights.now, snapshot)
+    return {
+        policy: decode_status(
+            msgspec.json.decode(msgspec.json.encode({"status": encode_status(PolicyStatus(moves_in_flight=moves))}))
+        )
+        for policy, moves in remembered.items()
+    }
+
+
+def followed(flights: Flights, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
+    return flights.update(snapshot, Comparison(spread_of(snapshot)))
+
+
+def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
+    given = {"creation_timestamp": NOW, **fields}
+    return msgspec.structs.replace(pod(name, on, SPEC), **given)
+
+
+@pytest.fixture
+def sent() -> dict[str, PolicyStatus]:
+    """What is remembered of a move that was killed right after it was sent."""
+    first = process(50)
+    before = world()
+    first.sent(of_web(before), before)
+    return killed(first, before)
+
+
+@pytest.mark.parametrize(
+    ("on", "ready", "outcome"),
+    [("b1", True, Outcome.IMPROVED), ("a1", True, Outcome.UNCHANGED), ("b1", False, None), ("", False, None)],
+)
+def test_what_became_of_a_move_is_found_by_the_next_process(
+    sent: dict[str, PolicyStatus], on: str, ready: bool, outcome: Outcome | None
+) -> None:
+    after = cluster(NODES, [*rest(), came(on=on, ready=ready)])
+
+    second = process(7)
+    resume(second, sent, after, spread_of(after))
+    (flight,) = second.now.flights
+    assert flight.move.policy == "default"
+    assert str(flight.move.workload) == "ReplicaSet/web"
+    assert flight.move.pod.node_name == "a1"
+    assert flight.move.pod.controller == OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
+    assert [each.outcome for each in followed(second, after)] == ([] if outcome is None else [outcome])
+    assert len(second.now) == (outcome is None)
+
+
+def test_a_replacement_in_the_wrong_place_that_is_never_ready(sent: dict[str, PolicyStatus]) -> None:
+    after = cluster(NODES, [*rest(), came(on="", ready=False)])
+    clock = Clock(7)
+    second = Flights(clock, Clock(1_000_000))
+    resume(second, sent, after, spread_of(after))
+    assert followed(second, after) == ()
+    clock.now += second.now.patience.step_seconds
+    assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
+
+
+def test_a_pod_that_is_still_there_may_be_going_and_is_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
+    second = process(7, wall=1_000_006)
+    resume(second, sent, world(), spread_of(world()))
+    (flight,) = second.now.flights
+    assert flight.stage is Stage.SENT
+    assert second.now.unanswered(7, 5) == (flight.move,)
+    assert second.now.unanswered(7, 7) == ()
+    assert followed(second, world()) == ()
+
+
+def test_one_that_was_sent_long_ago_is_not_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
+    second = process(7, wall=1_000_000 + 75)
+    resume(second, sent, world(), spread_of(world()))
+    assert second.now.unanswered(7, 5) == ()  # what it was planned for may be another cluster by now
+    assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
+
+
+def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
+    before = world(came("young"), came("replacement-of-another", creation_timestamp=NOW + ONE_SECOND))
+    first = process(50)
+    first.sent(of_web(before), world(came("young")))
+    flight = first.now.flights[0]
+    other = before.pods[came("replacement-of-another").key]
+    first.now = msgspec.structs.replace(
+        first.now, flights=(msgspec.structs.replace(flight, known=flight.known | {other.uid}),)
+    )
+    ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
+    assert remembered.newest == NOW
+    assert remembered.newest_pods == ("replacement-of-another", "young")
+    after = cluster(NODES, [each for each in before.pods.values() if each.name != "web-a1-0"])
+    second = process(7)
+    resume(second, killed(first, before), after, spread_of(after))
+    assert followed(second, after) == ()
+    new = cluster(NODES, [*after.pods.values(), came("new")])  # within the same second as `young`
+    (ended,) = followed(second, new)
+    assert ended.replacement is not None
+    assert ended.replacement.name == "new"
+
+
+def test_of_very_many_pods_made_in_one_second_none_is_named() -> None:
+    before = world(at_a=MAX_NEWEST_PODS + 2)
+    first = process(50)
+    first.sent(of_web(before), before)
+    ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
+    assert remembered.newest_pods == ()
+    second = process(7)
+    resume(second, killed(first, before), before, spread_of(before))
+    assert second.now.flights[0].known == {each.uid for each in before.pods.values()}
+
+
+def test_the_pod_of_a_stateful_set_comes_back_by_its_name() -> None:
+    controller = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
+    old = [came(f"db-{number}", "a1", controller=controller) for number in range(3)]
+    before = cluster(NODES, old)
+    first = process(50)
+    first.sent(of_web(before, "db-0"), before)
+    again = came("db-0", controller=controller, uid="another")
+    after = cluster(NODES, [again, *old[1:]])
+    second = process(7)
+    resume(second, killed(first, before), after, spread_of(after))
+    assert [each.outcome for each in followed(second, after)] == [Outcome.IMPROVED]
+
+
+def test_without_a_sibling_or_its_group_it_is_followed_all_the_same(sent: dict[str, PolicyStatus]) -> None:
+    empty = cluster(NODES, [])
+    second = process(7)
+    resume(second, sent, empty, spread_of(empty))
+    assert followed(second, empty) == ()
+    (flight,) = second.now.flights
+    assert flight.move.groups == ()
+    assert flight.stage is Stage.LEAVING
+    (ended,) = followed(second, cluster(NODES, [came()]))
+    assert ended.outcome is Outcome.UNKNOWN
+
+
+def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(sent: dict[str, PolicyStatus]) -> None:
+    before = world()
+    again = process(50)
+    again.sent(of_web(before), before)
+    again.sent(of_web(before, "web-a1-1"), before)
+    own = again.now.flights[0]
+    resume(again, sent, before, spread_of(before))
+    assert again.now.flights == (own,)
