@@ -70,27 +70,31 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def test_the_operator_restores_the_spread_with_the_fewest_evictions(start: Callable[..., Demo]) -> None:
-    demo = start()
+def test_with_prevention_nothing_is_to_be_evicted_and_without_the_fewest_are(start: Callable[..., Demo]) -> None:
+    demo = start("--deployments", "16")
     assert demo.process.wait(180) == 0, demo.text
-    (made,) = demo.find(r"(\d+) evictions, by the pods and the API server's audit log; ")
-    (fewest,) = demo.find(r".*; fewest possible: (\d+)\.$")
-    assert int(made) == int(fewest) > 0
-    before, after = demo.find(r"(\d+) of 8 zone constraints violated")
-    assert int(before) > int(after) == 0
+    (needed,) = demo.find(r"evictions needed +(\d+) +0$")
+    (made,) = demo.find(r"evictions made +(\d+) +0$")
+    assert int(made) == int(needed) > 0
+    (violated,) = demo.find(r"zone constraints violated by scale-down +(\d+) +0$")
+    assert int(violated) > 0
+    for what in ("zone constraints violated", "hostname constraints violated", "pods Pending"):
+        assert demo.find(rf"{what} in the end +0 +0$")
     assert demo.find("Every constraint holds, ")
+    # One cost a pod, none for those that nobody protects.
+    assert demo.find(rf"The API server's audit log has the same {made} evictions?, and 192 pod deletion costs written")
 
 
 def test_what_is_missing_in_the_end_is_said_and_the_exit_code_is_1(start: Callable[..., Demo]) -> None:
     demo = start("--patience", "1")
     assert demo.process.wait(180) == 1, demo.text
-    assert demo.find(r"Not as it should be: the zone constraint of app-\d.* would have done")
+    assert demo.find(r"Not as it should be: the zone constraint of app-\d.* does not hold in without-prevention; ")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_however_it_is_ended_nothing_goes_on(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
     demo = start()
-    wait_until(lambda: bool(demo.find("Now the operator starts")), lambda: demo.text, seconds=120)
+    wait_until(lambda: bool(demo.find("… Starting the operator")), lambda: demo.text, seconds=120)
     started = descendants(demo.process.pid)
     assert len(started) >= 6  # the supervisor and five components, if not the operator yet
     demo.process.send_signal(number)

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from respread.api.decoding import decode_manifest
 from respread.cli.demo.audit import OperatorRequests, requests_of
-from respread.cli.demo.picture import Picture, fewest_evictions
+from respread.cli.demo.ending import Ending
+from respread.cli.demo.picture import Pair, Picture, fewest_evictions
 from respread.cli.demo.screen import Screen
-from respread.cli.demo.story import Ending
-from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, World, deployment, policy
+from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy
 from respread.cli.shipped_files import crds, manifests
 
 
@@ -50,6 +50,7 @@ def picture(**fields: Any) -> Picture:
         "pods": 5,
         "ready": 5,
         "pending": 0,
+        "ranked": 0,
         "terminating": 0,
         "evicted": 1,
         "otherwise_deleted": 0,
@@ -59,22 +60,29 @@ def picture(**fields: Any) -> Picture:
 
 
 BEFORE = picture(per_zone={"app-1": {"zone-a": 3, "zone-b": 1, "zone-c": 1}}, evicted=0)
+PREVENTED = picture(evicted=0)
 
 
-def ending(*, code: int = 0, requests: OperatorRequests | None = None, **fields: Any) -> Ending:
+def ending(
+    *,
+    code: int = 0,
+    requests: OperatorRequests | None = None,
+    prevented: Pair = Pair(PREVENTED, PREVENTED),  # noqa: B008 - it never changes
+    **fields: Any,
+) -> Ending:
+    """Return how it ended: without prevention with these fields, with it as it was before and after."""
     return Ending(
-        before=BEFORE,
-        after=picture(**fields),
+        before=Pair(BEFORE, prevented[0]),
+        after=Pair(picture(**fields), prevented[1]),
         restored_seconds=1.0,
         operator_exit_code=code,
-        requests=requests or OperatorRequests(1, ()),
+        requests=requests or OperatorRequests(1, 5, ()),
     )
 
 
 def test_before_is_what_the_ending_is_measured_against() -> None:
     assert BEFORE.violated_zones == ("app-1",)
     assert (BEFORE.worst_skew, BEFORE.fewest_evictions) == (2, 1)
-    assert BEFORE.zone_totals == {"zone-a": 3, "zone-b": 1, "zone-c": 1}
 
 
 def test_nothing_is_missing_where_all_is_as_it_should_be() -> None:
@@ -84,20 +92,37 @@ def test_nothing_is_missing_where_all_is_as_it_should_be() -> None:
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        (ending(per_zone=BEFORE.per_zone), "the zone constraint of app-1 does not hold"),
-        (ending(per_host={"app-1": {"node-a1": 2, "node-b1": 0}}), "the hostname constraint of app-1 does not hold"),
-        (ending(pending=1, ready=4), "1 pod is Pending; 1 pod is not Ready"),
-        (ending(terminating=1), "1 pod is still being deleted"),
-        (ending(evicted=2, requests=OperatorRequests(2, ())), "2 evictions, and 1 would have done"),
-        (ending(requests=OperatorRequests(2, ())), "the API server carried out 2 evictions for the operator"),
-        (ending(otherwise_deleted=2), "2 pods are gone otherwise than by an eviction"),
+        (ending(per_zone=BEFORE.per_zone), "the zone constraint of app-1 does not hold in without-prevention"),
         (
-            ending(requests=OperatorRequests(1, ("get /api/v1/pods",))),
+            ending(per_host={"app-1": {"node-a1": 2, "node-b1": 0}}),
+            "the hostname constraint of app-1 does not hold in without-prevention",
+        ),
+        (
+            ending(pending=1, ready=4),
+            "1 pod is Pending in without-prevention; 1 pod is not Ready in without-prevention",
+        ),
+        (ending(terminating=1), "1 pod is still being deleted in without-prevention"),
+        (
+            ending(evicted=2, requests=OperatorRequests(2, 5, ())),
+            "2 evictions, where 1 would have done, in without-prevention",
+        ),
+        (ending(requests=OperatorRequests(2, 5, ())), "the API server carried out 2 evictions for the operator"),
+        (ending(otherwise_deleted=2), "2 pods are gone otherwise than by an eviction in without-prevention"),
+        (
+            ending(prevented=Pair(BEFORE, picture(evicted=1)), requests=OperatorRequests(2, 5, ())),
+            "1 eviction needed after the scale-down, and there should be none, in with-prevention",
+        ),
+        (
+            ending(prevented=Pair(PREVENTED, picture(evicted=1)), requests=OperatorRequests(2, 5, ())),
+            "1 eviction, where 0 would have done, in with-prevention",
+        ),
+        (
+            ending(requests=OperatorRequests(1, 5, ("get /api/v1/pods",))),
             "the operator's rights do not cover get /api/v1/pods",
         ),
         (ending(code=-9), "the operator ended with exit code -9"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_whatever_is_missing_is_said(ended: Ending, said: str) -> None:
     assert "; ".join(ended.missing) == said
@@ -124,10 +149,13 @@ def test_the_constraints_are_those_of_the_concept_page() -> None:
     ] == [("topology.kubernetes.io/zone", "DoNotSchedule", 1), ("kubernetes.io/hostname", "ScheduleAnyway", 1)]
 
 
-def test_the_policy_is_one_that_can_be_read() -> None:
-    read = decode_manifest(policy())
+@pytest.mark.parametrize("side", SIDES)
+def test_the_policies_are_ones_that_can_be_read(side: Side) -> None:
+    read = decode_manifest(policy(side, "Enforce"))
     assert read.enforces
+    assert not decode_manifest(policy(side, "DryRun")).enforces
     assert read.spec.quiet_period.total_seconds() == 2
+    assert (read.spec.prevention.pod_deletion_cost == "Enabled") is side.prevents
 
 
 def test_crds_and_manifests_are_found() -> None:
@@ -144,6 +172,10 @@ def test_of_the_audit_log_only_the_operators_lines_count(tmp_path: Path) -> None
         line(operator, "create", 201, subresource="eviction"),
         line(operator, "create", 429, subresource="eviction"),
         line(other, "create", 201, subresource="eviction"),
+        line(operator, "patch", 200),
+        line(operator, "patch", 200, subresource="status"),
+        line(operator, "patch", 409),
+        line(other, "patch", 200),
         line(operator, "list", 403),
         line(operator, "list", 403),
         line(operator, "list", 200),
@@ -152,13 +184,13 @@ def test_of_the_audit_log_only_the_operators_lines_count(tmp_path: Path) -> None
     ]
     log = tmp_path / "audit.log"
     log.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    assert requests_of("respread-system:respread", log) == OperatorRequests(1, ("list /api/v1/pods",))
+    assert requests_of("respread-system:respread", log) == OperatorRequests(1, 1, ("list /api/v1/pods",))
 
 
 def line(user: str, verb: str, code: int, *, subresource: str = "", about: str = "") -> str:
     return (
         f'{{"user":{{"username":"{user}"}},"verb":"{verb}","requestURI":"/api/v1/pods?about={about}",'
-        f'"objectRef":{{"subresource":"{subresource}"}},"responseStatus":{{"code":{code}}}}}'
+        f'"objectRef":{{"resource":"pods","subresource":"{subresource}"}},"responseStatus":{{"code":{code}}}}}'
     )
 
 
@@ -166,28 +198,32 @@ def line(user: str, verb: str, code: int, *, subresource: str = "", about: str =
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_a_picture_fits_the_terminal(width: int, encoding: str) -> None:
     console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=width, highlight=False)
-    screen = Screen(console, most_pods=280)
+    screen = Screen(console)
     zones = {f"app-{number:02}": {"zone-a": number % 5, "zone-b": 2, "zone-c": 1} for number in range(40)}
     with console.capture() as captured:
-        console.print(screen.picture(picture(per_zone=zones), "a line"))
+        console.print(screen.picture(Pair(picture(per_zone=zones), PREVENTED), "a line"))
     text = captured.get()
     text.encode(encoding)
-    assert max(map(len, text.splitlines())) <= width
-    assert "app-07" in text
-    assert "2 2 1" in text
-    assert text.splitlines()[-1] == "a line"
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 20
+    assert lines[0].split("  ")[0] == "Without prevention"
+    assert ("07 " if encoding == "utf-8" else "07 2 2 1") in text
+    assert ("04✗" if encoding == "utf-8" else "04!4 2 1") in text
+    assert "24 of 40 violated, worst" in text
+    assert lines[-1] == "a line"
 
 
 def test_without_a_terminal_it_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen(Console(width=100, highlight=False), most_pods=10)
+    screen = Screen(Console(width=100, highlight=False))
     with screen.step("Doing it …") as step:
         step.result = "Done it"
     with screen.live() as live:
-        live.show(BEFORE, "[red]bad[/]")
-        live.show(picture(), "[green]good[/]")
+        live.show(Pair(BEFORE, PREVENTED), "[red]bad[/]")
+        live.show(Pair(picture(), PREVENTED), "[green]good[/]")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "… Doing it …"
     assert lines[1].startswith("✓ Done it (")
-    assert lines[2] == "    0.0 s  bad; pods per zone 3 1 1"
+    assert lines[2] == "    0.0 s  bad"
     assert lines[-1] == "good"
-    assert "app-1 ▄▄▂ 2 2 1" in "\n".join(lines)
+    assert lines[-3].split("  ")[0] == "1 ▄▄▂ 2 2 1"

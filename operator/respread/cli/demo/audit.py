@@ -13,6 +13,8 @@ class OperatorRequests(msgspec.Struct, frozen=True):
 
     evictions: int
     """That were carried out."""
+    patches: int
+    """Of pods, that were carried out."""
     refused: tuple[str, ...]
     """Requests that its rights did not cover, as verb and path, each once."""
 
@@ -22,6 +24,7 @@ class _User(msgspec.Struct):
 
 
 class _Object(msgspec.Struct):
+    resource: str = ""
     subresource: str = ""
 
 
@@ -45,7 +48,7 @@ def requests_of(service_account: str, audit_log: Path) -> OperatorRequests:
         audit_log: the file, a line of JSON a request.
     """
     user = f"system:serviceaccount:{service_account}"
-    evictions, refused = 0, dict[str, None]()
+    evictions, patches, refused = 0, 0, dict[str, None]()
     with audit_log.open("rb") as lines:
         for line in lines:
             if user.encode() not in line:
@@ -53,9 +56,11 @@ def requests_of(service_account: str, audit_log: Path) -> OperatorRequests:
             entry = msgspec.json.decode(line, type=_Entry)
             if entry.user.username != user or entry.response_status is None:
                 continue
-            code = entry.response_status.code
-            if code == HTTPStatus.CREATED and entry.object_ref and entry.object_ref.subresource == "eviction":
+            code, about = entry.response_status.code, entry.object_ref or _Object()
+            if code == HTTPStatus.CREATED and about.subresource == "eviction":
                 evictions += 1
+            elif code == HTTPStatus.OK and (entry.verb, about.resource, about.subresource) == ("patch", "pods", ""):
+                patches += 1
             elif code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
                 refused[f"{entry.verb} {entry.path.partition('?')[0]}"] = None
-    return OperatorRequests(evictions, tuple(refused))
+    return OperatorRequests(evictions, patches, tuple(refused))

@@ -1,4 +1,4 @@
-"""`respread demo`: the spread of a real cluster being restored, to watch."""
+"""`respread demo`: scale-downs of a real cluster with and without prevention, and the spread being restored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -14,9 +14,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from respread.cli.demo.ending import Ending, counted
+from respread.cli.demo.picture import Pair, Picture
 from respread.cli.demo.screen import Screen
-from respread.cli.demo.story import Ending, Story
-from respread.cli.demo.world import MOST_REPLICAS, World
+from respread.cli.demo.story import Story
+from respread.cli.demo.world import World
 from respread.cli.domain_bars import FAINT, OVER, WITHIN
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, option
@@ -33,7 +35,7 @@ _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
     type=click.IntRange(1, 200),
     default=40,
     show_default=True,
-    help="How many Deployments to scale down.",
+    help="How many Deployments to scale down, in each of two namespaces.",
 )
 @option(
     "--seed",
@@ -57,16 +59,17 @@ def demo(ctx: click.Context, *, deployments: int, seed: int, patience_seconds: f
     """Watch the spread being restored on a real control plane.
 
     Starts etcd, kube-apiserver, the scheduler and the controller manager on this machine, with simulated nodes in
-    three zones; deploys and scales down; then runs the operator with exactly the rights that manifests/ gives it, and
-    counts its evictions against the fewest possible. Everything it starts is stopped at the end, also on Ctrl-C. The
-    first time, the control plane is built from its Go modules, which takes some minutes.
+    three zones, and the operator with exactly the rights that manifests/ gives it. Deploys the same twice and scales it
+    down, without and with prevention, side by side; then lets the operator restore what is violated, and counts its
+    evictions against the fewest possible. Everything it starts is stopped at the end, also on Ctrl-C. The first time,
+    the control plane is built from its Go modules, which takes some minutes.
 
-    Exit code: 0 if in the end every constraint holds, no pod is Pending and the evictions were the fewest possible, 1
-    if not, 2 for an error.
+    Exit code: 0 if prevention left nothing to be evicted and in the end every constraint holds, no pod is Pending and
+    the evictions were the fewest possible, 1 if not, 2 for an error.
     """
     console = make_console(no_color=no_color)
     world = World.make(deployments, seed)
-    screen = Screen(console, most_pods=deployments * MOST_REPLICAS)
+    screen = Screen(console)
     begun = time.monotonic()
     try:
         with _ended_by_signals():
@@ -107,33 +110,37 @@ def _ended_by_signals() -> Iterator[None]:
 def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds: float) -> None:
     before, after = ending.before, ending.after
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
-    for heading in ("", "BEFORE", "AFTER"):
+    for heading in ("", "WITHOUT PREVENTION", "WITH PREVENTION"):
         table.add_column(heading, justify="left" if not heading else "right")
-    for name, was, now in (
-        ("zone constraints violated", len(before.violated_zones), len(after.violated_zones)),
-        ("worst skew over zones", before.worst_skew, after.worst_skew),
-        ("hostname constraints violated", len(before.violated_hosts), len(after.violated_hosts)),
-        ("pods Pending", before.pending, after.pending),
-    ):
-        table.add_row(name, str(was), str(now))
+    rows: tuple[tuple[str, Pair, Callable[[Picture], int]], ...] = (
+        ("zone constraints violated by scale-down", before, lambda picture: len(picture.violated_zones)),
+        ("worst skew over zones", before, lambda picture: picture.worst_skew),
+        ("evictions needed", before, lambda picture: picture.fewest_evictions),
+        ("evictions made", after, lambda picture: picture.evicted),
+        ("zone constraints violated in the end", after, lambda picture: len(picture.violated_zones)),
+        ("hostname constraints violated in the end", after, lambda picture: len(picture.violated_hosts)),
+        ("pods Pending in the end", after, lambda picture: picture.pending),
+    )
+    for name, pair, number in rows:
+        table.add_row(name, *(str(number(picture)) for picture in pair))
     screen.say()
     console.print(table)
     screen.say()
-    screen.say(
-        f"[bold]{after.evicted}[/] evictions, by the pods and the API server's audit log; fewest possible: "
-        f"[bold]{before.fewest_evictions}[/]."
-    )
     missing = ending.missing
     if missing:
         screen.say(f"[{OVER}]Not as it should be: {'; '.join(missing)}.[/]")
-    else:
-        restored = ending.restored_seconds or 0
-        screen.say(
-            f"[{WITHIN}]Every constraint holds, {restored:.0f} s after the operator's start; no pod is Pending; "
-            "nothing else was moved.[/]\n"
-            f"All of it took {took_seconds:.0f} s, and everything that was started is stopped."
-        )
-        screen.say(
-            f"[{FAINT}]To play with such a cluster: respread sandbox up. To see how your own is spread: respread skew; "
-            "it only reads.[/]"
-        )
+        return
+    restored = ending.restored_seconds or 0
+    screen.say(
+        f"[{WITHIN}]Every constraint holds, {restored:.0f} s after the operator was allowed to evict; no pod is "
+        "Pending; nothing else was moved.[/]"
+    )
+    screen.say(
+        f"The API server's audit log has the same {counted(ending.requests.evictions, 'eviction')}, and "
+        f"{counted(ending.requests.patches, 'pod deletion cost')} written to prevent more.\n"
+        f"All of it took {took_seconds:.0f} s, and everything that was started is stopped."
+    )
+    screen.say(
+        f"[{FAINT}]To play with such a cluster: respread sandbox up. To see how your own is spread: respread skew; it "
+        "only reads.[/]"
+    )

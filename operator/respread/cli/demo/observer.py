@@ -11,10 +11,10 @@ import msgspec
 import requests
 
 from respread.cli.demo.picture import Picture
-from respread.cli.demo.world import HOSTNAME, NAMESPACE, ZONE
+from respread.cli.demo.world import HOSTNAME, ZONE
+from respread.cluster.annotations import POD_DELETION_COST
 from respread.sandbox import SandboxApi, SandboxError
 
-_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _READ_SECONDS: Final = 60
 """A watch that is silent for longer is begun anew; the API server sends bookmarks about once a minute."""
 
@@ -24,6 +24,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -68,20 +69,22 @@ class _PodList(msgspec.Struct):
 
 
 class PodObserver:
-    """Knows every pod of the demo's namespace, and how each one that is gone went.
+    """Knows every pod of one namespace, and how each one that is gone went.
 
     The API server notes on a pod that it evicts the condition DisruptionTarget with reason EvictionByEvictionAPI,
     before it deletes the pod: that is what is counted.
     """
 
-    def __init__(self, api: SandboxApi, deployments: Sequence[str]) -> None:
+    def __init__(self, api: SandboxApi, namespace: str, deployments: Sequence[str]) -> None:
         """Begin to watch.
 
         Args:
             api: Of the sandbox.
+            namespace: Whose pods.
             deployments: The Deployments that there will be.
         """
         self._api = api
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._deployments = deployments
         nodes = api.get("/api/v1/nodes")["items"]
         self._zone_of: dict[str, str] = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
@@ -127,6 +130,7 @@ class PodObserver:
             pods=len(staying),
             ready=sum(pod.has("Ready") for pod in staying),
             pending=sum(not pod.spec.node_name for pod in staying),
+            ranked=sum(POD_DELETION_COST in pod.metadata.annotations for pod in staying),
             terminating=len(pods) - len(staying),
             evicted=evicted,
             otherwise_deleted=going - evicted,
@@ -140,7 +144,7 @@ class PodObserver:
         return {name: {domain: counts[name, domain] for domain in domains} for name in self._deployments}
 
     def _list(self) -> str:
-        answer = msgspec.convert(self._api.get(_PATH), _PodList)
+        answer = msgspec.convert(self._api.get(self._path), _PodList)
         with self._lock:
             self._pods = {pod.metadata.uid: pod for pod in answer.items}
         return answer.metadata.resource_version
@@ -160,7 +164,7 @@ class PodObserver:
         client = self._api.client
         try:
             with client.session.get(
-                client.url + _PATH, params=parameters, stream=True, timeout=(5, _READ_SECONDS)
+                client.url + self._path, params=parameters, stream=True, timeout=(5, _READ_SECONDS)
             ) as response:
                 response.raise_for_status()
                 for line in response.iter_lines(chunk_size=None):

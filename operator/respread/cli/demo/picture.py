@@ -1,4 +1,4 @@
-"""How the demo's pods are spread at one moment, and what that says: worked out here from nothing but the pods.
+"""How one side's pods are spread at one moment, and what that says: worked out here from nothing but the pods.
 
 None of it is the operator's: what checks should not be what is checked.
 """
@@ -6,6 +6,7 @@ None of it is the operator's: what checks should not be what is checked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,7 @@ from respread.cli.demo.world import MAX_SKEW
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """The pods of the demo's namespace at one moment."""
+    """The pods of one side's namespace at one moment."""
 
     per_zone: Mapping[str, Mapping[str, int]]
     """Deployment, zone, number of pods that are not being deleted; every Deployment and every zone is there."""
@@ -23,6 +24,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     pending: int
     """Without a node."""
+    ranked: int
+    """With a pod deletion cost."""
     terminating: int
     evicted: int
     """Pods evicted through the Eviction API since the count was begun."""
@@ -49,18 +52,16 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         """The least number of evictions that make all zone constraints hold."""
         return sum(fewest_evictions(list(counts.values())) for counts in self.per_zone.values())
 
-    @property
-    def zone_totals(self) -> dict[str, int]:
-        """All pods of each zone."""
-        totals: dict[str, int] = {}
-        for counts in self.per_zone.values():
-            for zone, pods in counts.items():
-                totals[zone] = totals.get(zone, 0) + pods
-        return totals
-
     def settled(self, pods: int) -> bool:
         """Whether there are exactly so many pods, all Ready, and none is on its way out."""
         return self.pods == self.ready == pods and not self.terminating
+
+
+class Pair(NamedTuple):
+    """Both sides at one moment."""
+
+    without: Picture
+    prevented: Picture
 
 
 def violated(counts: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:

@@ -12,12 +12,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from respread.cli.demo.picture import Picture
-from respread.cli.demo.world import MAX_SKEW
-from respread.cli.domain_bars import FAINT, OVER, WITHIN, bar, is_ascii_only
+from respread.cli.demo.picture import Pair, Picture
+from respread.cli.demo.world import MAX_SKEW, NAME_PREFIX
+from respread.cli.domain_bars import FAINT, OVER, WITHIN, is_ascii_only
 
 HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
-CELL_GAP: Final = 3
+CELL_GAP: Final = 2
+SIDE_GAP: Final = 4
+BARS_FROM_COLUMNS: Final = 100
+"""Narrower terminals have numbers only."""
 LINE_EVERY_SECONDS: Final = 2.0
 FRAMES_PER_SECOND: Final = 8
 
@@ -25,16 +28,11 @@ FRAMES_PER_SECOND: Final = 8
 class Screen:
     """Prints steps, and pictures of the pods while they change."""
 
-    def __init__(self, console: Console, *, most_pods: int) -> None:
-        """Prepare.
-
-        Args:
-            console: Where to.
-            most_pods: The most pods that all zones together will have.
-        """
+    def __init__(self, console: Console) -> None:
+        """Prepare to print to a console."""
         self.console = console
-        self._ascii = is_ascii_only(console)
-        self._most_pods = most_pods
+        self._bars = not is_ascii_only(console) and console.width >= BARS_FROM_COLUMNS
+        self._tick, self.cross = ("ok", "!") if is_ascii_only(console) else ("✓", "✗")
 
     def say(self, text: str = "") -> None:
         """Print a line; `[bold]` and other markup counts."""
@@ -49,22 +47,27 @@ class Screen:
             self.say(f"… {doing}")
         with self.console.status(doing) if self.console.is_terminal else nullcontext():
             yield step
-        tick = "ok" if self._ascii else "✓"
-        self.say(f"[{WITHIN}]{tick}[/] {step.result or doing} [{FAINT}]({time.monotonic() - begun:.1f} s)[/]")
+        self.say(f"[{WITHIN}]{self._tick}[/] {step.result or doing} [{FAINT}]({time.monotonic() - begun:.1f} s)[/]")
 
     def live(self) -> LivePicture:
         """Return what shows pictures as they come."""
         return LivePicture(self)
 
-    def picture(self, picture: Picture, line: str) -> RenderableType:
-        """Draw every Deployment's pods per zone, all zones, and a line below."""
-        return Group(self._grid(picture), Text(), *self._zones(picture), Text.from_markup(line))
+    def picture(self, pair: Pair, line: str) -> RenderableType:
+        """Draw every Deployment's pods per zone, both sides beside each other, and a line below."""
+        side_width = (self.console.width - SIDE_GAP) // 2
+        sides = Table.grid(padding=(0, SIDE_GAP, 0, 0))
+        for _ in pair:
+            sides.add_column(width=side_width)
+        sides.add_row(*(Text(title, style="bold") for title in ("Without prevention", "With prevention")))
+        sides.add_row(*(self._grid(picture, side_width) for picture in pair))
+        sides.add_row(*(_judgement(picture) for picture in pair))
+        return Group(sides, Text.from_markup(line))
 
-    def _grid(self, picture: Picture) -> Table:
-        names = list(picture.per_zone)
-        cells = [self._cell(name, list(picture.per_zone[name].values())) for name in names]
+    def _grid(self, picture: Picture, columns: int) -> Table:
+        cells = [self._cell(name, list(zones.values())) for name, zones in picture.per_zone.items()]
         width = max(cell.cell_len for cell in cells)
-        across = max(1, (self.console.width + CELL_GAP) // (width + CELL_GAP))
+        across = max(1, (columns + CELL_GAP) // (width + CELL_GAP))
         down = -(-len(cells) // across)
         table = Table.grid(padding=(0, CELL_GAP, 0, 0))
         for _ in range(across):
@@ -74,17 +77,11 @@ class Screen:
         return table
 
     def _cell(self, name: str, counts: Sequence[int]) -> Text:
-        style = OVER if max(counts) - min(counts) > MAX_SKEW else WITHIN
-        numbers = " ".join(map(str, counts))
-        drawn = "" if self._ascii else "".join(_column(count) for count in counts) + " "
-        return Text(f"{name} ").append(f"{drawn}{numbers}", style=style)
-
-    def _zones(self, picture: Picture) -> Iterator[Text]:
-        totals = picture.zone_totals
-        columns = max(10, min(60, self.console.width - 20))
-        most = max(self._most_pods // max(len(totals), 1), *totals.values(), 1)
-        for zone, pods in totals.items():
-            yield Text(f"{zone} {pods:>4} ").append_text(bar(pods, most, most, columns, ascii_only=self._ascii))
+        violated = max(counts) - min(counts) > MAX_SKEW
+        style = OVER if violated else WITHIN
+        drawn = "".join(_column(count) for count in counts) + " " if self._bars else ""
+        text = Text(name.removeprefix(NAME_PREFIX), style=FAINT).append(self.cross if violated else " ", style=style)
+        return text.append(f"{drawn}{' '.join(map(str, counts))}", style=style)
 
 
 class Step:
@@ -118,19 +115,23 @@ class LivePicture:
         elif self._last is not None:
             self._screen.console.print(self._last)
 
-    def show(self, picture: Picture, line: str) -> None:
+    def show(self, pair: Pair, line: str) -> None:
         """Show a picture with a line below it."""
-        drawn = self._screen.picture(picture, line)
+        drawn = self._screen.picture(pair, line)
         if self._live is not None:
             self._live.update(drawn)
             return
         self._last = drawn
         now = time.monotonic()
-        totals = " ".join(map(str, picture.zone_totals.values()))
-        said = f"{line}; pods per zone {totals}"
-        if said != self._said and now - self._said_at >= LINE_EVERY_SECONDS:
-            self._said, self._said_at = said, now
-            self._screen.say(f"  {now - self._begun:5.1f} s  {said}")
+        if line != self._said and now - self._said_at >= LINE_EVERY_SECONDS:
+            self._said, self._said_at = line, now
+            self._screen.say(f"  {now - self._begun:5.1f} s  {line}")
+
+
+def _judgement(picture: Picture) -> Text:
+    violated, of = len(picture.violated_zones), len(picture.per_zone)
+    text = f"{violated} of {of} violated, worst skew {picture.worst_skew}"
+    return Text(text, style=OVER if violated else WITHIN)
 
 
 def _column(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What the demo deploys: Deployments with the constraints of the concept page, and a policy for them."""
+"""What the demo deploys, twice: Deployments with the constraints of the concept page, and a policy for them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,30 @@ from typing import Any, Final
 
 import msgspec
 
-from respread.api.policy import API_VERSION, NAMESPACE_NAME_LABEL
+from respread.api.policy import API_VERSION, NAMESPACE_NAME_LABEL, Mode
 from respread.sandbox import SandboxApi
 
 ZONE: Final = "topology.kubernetes.io/zone"
 HOSTNAME: Final = "kubernetes.io/hostname"
 MAX_SKEW: Final = 1
-NAMESPACE: Final = "demo"
-POLICY: Final = "demo"
+NAME_PREFIX: Final = "app-"
 REPLICAS: Final = 12
 FEWEST_REPLICAS, MOST_REPLICAS = 4, 7
 """What each Deployment is scaled down to, at random."""
 _PARALLEL_REQUESTS: Final = 8
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One of the two namespaces that the same is done to."""
+
+    namespace: str
+    """Its policy has the same name."""
+    prevents: bool
+
+
+WITHOUT: Final = Side("without-prevention", prevents=False)
+WITH: Final = Side("with-prevention", prevents=True)
+SIDES: Final = (WITHOUT, WITH)
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +45,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         """Return as many Deployments as asked for; the same seed makes the same numbers."""
         dice = random.Random(seed)  # noqa: S311 - numbers to be repeated, not to be secret
         digits = len(str(deployments))
-        names = [f"app-{number:0{digits}}" for number in range(1, deployments + 1)]
+        names = [f"{NAME_PREFIX}{number:0{digits}}" for number in range(1, deployments + 1)]
         return cls(replicas_after={name: dice.randint(FEWEST_REPLICAS, MOST_REPLICAS) for name in names})
 
     @property
@@ -41,17 +53,30 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         """The Deployments' names."""
         return tuple(self.replicas_after)
 
+    @property
+    def pods_before(self) -> int:
+        """The pods of one side before the scale-down."""
+        return len(self.replicas_after) * REPLICAS
+
+    @property
+    def pods_after(self) -> int:
+        """The pods of one side after it."""
+        return sum(self.replicas_after.values())
+
     def deploy(self, api: SandboxApi) -> None:
-        """Create the Deployments; their pods come later."""
-        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+        """Create the Deployments of both sides; their pods come later."""
+        paths = [f"/apis/apps/v1/namespaces/{side.namespace}/deployments" for side in SIDES]
         with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
-            list(pool.map(lambda name: api.request("POST", path, deployment(name)), self.names))
+            made = [pool.submit(api.request, "POST", path, deployment(name)) for name in self.names for path in paths]
+            for each in made:
+                each.result()
 
     def scale_down(self, api: SandboxApi) -> Iterator[None]:
-        """Scale the Deployments down, one a step."""
+        """Scale the Deployments down, one of each side a step."""
         for name, replicas in self.replicas_after.items():
-            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}/scale"
-            api.request("PATCH", path, {"spec": {"replicas": replicas}})
+            for side in SIDES:
+                path = f"/apis/apps/v1/namespaces/{side.namespace}/deployments/{name}/scale"
+                api.request("PATCH", path, {"spec": {"replicas": replicas}})
             yield
 
 
@@ -94,16 +119,17 @@ def _constraint(topology_key: str, when_unsatisfiable: str, labels: Mapping[str,
     }
 
 
-def policy() -> dict[str, Any]:
-    """Return a policy that evicts, and waits for less than a person would want on a cluster of their own."""
+def policy(side: Side, mode: Mode) -> dict[str, Any]:
+    """Return a side's policy, which waits for less than a person would want on a cluster of their own."""
     return {
         "apiVersion": API_VERSION,
         "kind": "ClusterRebalancePolicy",
-        "metadata": {"name": POLICY},
+        "metadata": {"name": side.namespace},
         "spec": {
-            "mode": "Enforce",
+            "mode": mode,
             "priority": 100,
-            "namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: NAMESPACE}},
+            "namespaceSelector": {"matchLabels": {NAMESPACE_NAME_LABEL: side.namespace}},
+            "prevention": {"podDeletionCost": "Enabled" if side.prevents else "Disabled"},
             "quietPeriod": "2s",
             "victims": {"minAge": "1s"},
             "limits": {"inFlight": 5, "inFlightPerNamespace": 5},

@@ -1,0 +1,77 @@
+"""How the demo ended, and whether that is as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from respread.cli.demo.audit import OperatorRequests
+from respread.cli.demo.picture import Pair, Picture
+from respread.cli.demo.world import SIDES, Side
+
+_MOST_NAMED: Final = 5
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How it ended."""
+
+    before: Pair
+    """After the scale-down, before any eviction."""
+    after: Pair
+    restored_seconds: float | None
+    """From the moment the operator was allowed to evict until every constraint held; None if they don't."""
+    operator_exit_code: int
+    requests: OperatorRequests
+
+    @property
+    def missing(self) -> list[str]:
+        """What is not as it should be, each as a sentence without its end; nothing if all is."""
+        found = [
+            f"{sentence} in {side.namespace}"
+            for side, before, after in zip(SIDES, self.before, self.after, strict=True)
+            for sentence in _missing(side, before, after)
+        ]
+        evicted, requests = sum(picture.evicted for picture in self.after), self.requests
+        if evicted != requests.evictions:
+            found.append(f"the API server carried out {counted(requests.evictions, 'eviction')} for the operator")
+        if requests.refused:
+            found.append(f"the operator's rights do not cover {_listed(requests.refused)}")
+        if self.operator_exit_code:
+            found.append(f"the operator ended with exit code {self.operator_exit_code}")
+        return found
+
+
+def _missing(side: Side, before: Picture, after: Picture) -> Iterator[str]:
+    fewest, not_ready = before.fewest_evictions, after.pods - after.ready
+    if side.prevents and fewest:
+        yield f"{counted(fewest, 'eviction')} needed after the scale-down, and there should be none,"
+    if after.violated_zones:
+        yield f"the zone constraint of {_listed(after.violated_zones)} does not hold"
+    if after.violated_hosts:
+        yield f"the hostname constraint of {_listed(after.violated_hosts)} does not hold"
+    if after.pending:
+        yield f"{_are(after.pending, 'pod')} Pending"
+    if not_ready:
+        yield f"{_are(not_ready, 'pod')} not Ready"
+    if after.terminating:
+        yield f"{_are(after.terminating, 'pod')} still being deleted"
+    if after.evicted != fewest:
+        yield f"{counted(after.evicted, 'eviction')}, where {fewest} would have done,"
+    if after.otherwise_deleted:
+        yield f"{_are(after.otherwise_deleted, 'pod')} gone otherwise than by an eviction"
+
+
+def counted(number: int, thing: str) -> str:
+    """Return so many things, in words as people have them."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _are(number: int, thing: str) -> str:
+    return f"{counted(number, thing)} {'is' if number == 1 else 'are'}"
