@@ -24,5 +24,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """What was read, as a sentence names it: `context prod`, `the file prod.json.gz`."""
     namespace: str = "default"
     """The current one."""
+    server_version: str = ""
+    """Of the API server, such as `v1.36.3`; empty if it is not known."""
     notes: tuple[str, ...] = ()
     """What the person should know about what could not be read, each a sentence."""

@@ -70,7 +70,9 @@ class Gathering:
         """Take objects in."""
         self._sinks[kind].apply(objects)
 
-    def view(self, *, time: datetime, source: str, namespace: str, notes: Iterable[str]) -> ClusterView:
+    def view(
+        self, *, time: datetime, source: str, namespace: str, notes: Iterable[str], server_version: str = ""
+    ) -> ClusterView:
         """Return the cluster as it was taken in."""
         policies = self._policies.policies
         return ClusterView(
@@ -80,5 +82,6 @@ class Gathering:
             time=time,
             source=source,
             namespace=namespace,
+            server_version=server_version,
             notes=tuple(notes),
         )

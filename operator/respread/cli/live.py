@@ -101,6 +101,18 @@ class ApiReader:
             raise UnreadableError(f"the API server has no {name} in version {wanted.kind.version}", absent=True)
         raise CommandError(f"the API server at {self._connection.server} can't list {name}: {said}.")
 
+    def version(self) -> str:
+        """Return the API server's version, such as `v1.36.3`; empty if it does not say.
+
+        Raises:
+            CommandError: the API server can't be reached, or knows us not.
+        """
+        response = self.get("/version")
+        try:
+            return msgspec.json.decode(response.content, type=_Version).git_version if response.ok else ""
+        except msgspec.DecodeError:
+            return ""
+
     def get(self, path: str, parameters: dict[str, str | int] | None = None) -> requests.Response:
         """Return the answer to a GET, if it is one that says something about what was asked for.
 
@@ -144,6 +156,7 @@ def read_live(connection: Connection, wanted: Collection[Wanted]) -> ClusterView
     reader, gathering, notes = ApiReader(connection), Gathering(), []
     begun = datetime.now(UTC)
     with ThreadPoolExecutor(_PARALLEL) as pool:
+        version = pool.submit(reader.version)
         for each, first_pages in [(each, pool.submit(reader.pages, each)) for each in wanted]:
             try:
                 faults = _take(gathering, each, first_pages.result, partial(reader.pages, each))
@@ -152,7 +165,11 @@ def read_live(connection: Connection, wanted: Collection[Wanted]) -> ClusterView
             else:
                 notes.extend(_faults(each.kind, faults))
     return gathering.view(
-        time=begun, source=connection.name, namespace=connection.namespace, notes=dict.fromkeys(notes)
+        time=begun,
+        source=connection.name,
+        namespace=connection.namespace,
+        server_version=version.result(),
+        notes=dict.fromkeys(notes),
     )
 
 
@@ -198,6 +215,10 @@ def _faults(kind: Kind, faults: Collection[DecodeError]) -> Iterator[str]:
     yield from (f"Left out, since it can't be read: {fault}." for fault in shown)
     if len(faults) > len(shown):
         yield f"Left out, since they can't be read: {len(faults) - len(shown)} more {full_name(kind)}."
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
 
 
 class _ListMeta(msgspec.Struct):

@@ -14,15 +14,18 @@ from respread.cli.errors import CommandError
 from respread.cli.options import ClusterOptions, option
 from respread.cli.plan_report import PolicyReport, policy_report
 from respread.cli.policy_files import DEFAULT_POLICY, read_policies
-from respread.cli.reading import read_for_plan
+from respread.cli.reading import read_for_plan, with_owners
 from respread.cli.scheduler_option import scheduler_option
+from respread.handlers.scheduler_model import kinds_restored
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.protection import threshold_value
 from respread.scheduling.cluster_view import ClusterView as SchedulerView
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
-from respread.spread.index import Spread, spread_of
+from respread.scheduling.version import of_version
+from respread.spread.carried import DefaultConstraints
+from respread.spread.index import Spread, SpreadIndex
 
 R = TypeVar("R")
 
@@ -104,8 +107,13 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
     if planning.filenames:
         _refuse(reports)
     setting = PolicySetting(policies, view.priority_classes, namespaced_policies=planning.namespaced_policies)
-    spread = spread_of(view.snapshot)
-    predictor = Predictor(SchedulerView(), planning.scheduler_configuration)
+    configuration = of_version(planning.scheduler_configuration, view.server_version)
+    index = SpreadIndex(DefaultConstraints(configuration, kinds_restored(policies)))
+    spread = index.update(view.snapshot)
+    if spread.owners:
+        view = with_owners(cluster, view)
+        spread = index.update(view.snapshot)
+    predictor = Predictor(SchedulerView(), configuration)
     return Planned(
         view=view,
         setting=setting,

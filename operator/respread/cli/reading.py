@@ -6,8 +6,10 @@ from collections.abc import Collection
 from contextlib import closing
 
 import click
+import msgspec
 
 from respread.cli.cluster_view import ClusterView
+from respread.cli.gathering import OWNERS
 from respread.cli.kubeconfig import connect
 from respread.cli.live import Wanted, read_live
 from respread.cli.options import ClusterOptions
@@ -33,6 +35,23 @@ def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterVie
         return read_snapshot(options.snapshot)
     wanted = [Wanted(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
     return _read(options, wanted)
+
+
+def with_owners(options: ClusterOptions, view: ClusterView) -> ClusterView:
+    """Return a view with the ReplicaSets and other owners of pods, which default constraints depend on.
+
+    The operator reads single ones; for who looks once, a list is less to ask for. A snapshot has them, or nobody.
+    """
+    if options.snapshot is not None:
+        return view
+    read = _read(options, [Wanted(kind, required=False) for kind in OWNERS])
+    snapshot = msgspec.structs.replace(
+        view.snapshot,
+        replica_sets=read.snapshot.replica_sets,
+        stateful_sets=read.snapshot.stateful_sets,
+        replication_controllers=read.snapshot.replication_controllers,
+    )
+    return msgspec.structs.replace(view, snapshot=snapshot, notes=(*view.notes, *read.notes))
 
 
 def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ClusterView:

@@ -73,6 +73,7 @@ def _write(connection: Connection, file: str) -> None:
             taken_at=taken_at,
             source=connection.name,
             namespace=connection.namespace,
+            server_version=reader.version(),
             respread_version=__version__,
             notes=tuple(dict.fromkeys(notes)),
         )

@@ -38,6 +38,8 @@ class About(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     source: str = ""
     namespace: str = "default"
     """The current one of who took it."""
+    server_version: str = ""
+    """Of the API server; its scheduler has the quirks of that version."""
     respread_version: str = ""
     notes: tuple[str, ...] = ()
     """What could not be read."""
@@ -84,6 +86,7 @@ def read_snapshot(file: str) -> ClusterView:
         time=datetime.now(UTC) if about is None else about.taken_at,
         source=name if about is None else f"{name}, {about.source}",
         namespace="default" if about is None else about.namespace,
+        server_version="" if about is None else about.server_version,
         notes=notes,
     )
 
