@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,10 +65,18 @@ def balanced(sandbox: Sandbox, name: str) -> bool:
     return len(counts) == 3 and max(counts.values()) - min(counts.values()) <= 1
 
 
+def planned_evictions(sandbox: Sandbox, *options: str) -> int:
+    command = ["plan", "-o", "json", "--kubeconfig", str(sandbox.kubeconfig), *options]
+    done = subprocess.run([sys.executable, "-m", "respread.cli.main", *command], capture_output=True, check=False)
+    assert done.returncode == 1, done.stderr
+    return len(json.loads(done.stdout)["moves"])
+
+
 def test_pods_without_constraints_are_spread_as_the_scheduler_was_told(crowded: Sandbox, tmp_path: Path) -> None:
     configuration = tmp_path / "scheduler.yaml"
     configuration.write_text(HARD_DEFAULTS)
     crowded.apply(json.dumps(policy()))
+    assert planned_evictions(crowded, "--scheduler-configuration", str(configuration)) == 4 * len(PATHS)
     with OperatorProcess(crowded, tmp_path, "--scheduler-configuration", str(configuration)) as operator:
         wait_until(lambda: all(balanced(crowded, name) for name in PATHS), "all workloads to be spread")
         for name in PATHS:
