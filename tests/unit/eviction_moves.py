@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 from immutables import Map
 
@@ -37,7 +38,7 @@ def move(victim: Pod | str, **fields: Any) -> Move:
         "policy": "default",
         "workload": workload_of(evicted),
         "turn": 0,
-        "component": 0,
+        "component": crc32(evicted.uid.encode()),
         "groups": (group(evicted.name),),
         "from_domains": ("zone-a",),
         "to_domains": (("zone-b",),),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.api.reasons import Reason
+from respread.api.status import MAX_MOVES_IN_FLIGHT
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.state import ClusterSnapshot
@@ -212,6 +214,64 @@ def test_later_turns_and_groups_in_flight_wait() -> None:
     assert {each.held.reason for each in paced.held} == {Reason.IN_MOTION}
 
 
+class TestSteps:
+    """Moves of one step are made together or not at all."""
+
+    def test_a_step_that_a_limit_has_no_room_for_now_waits_whole(self) -> None:
+        policy = cluster_policy(limits(in_flight=3))
+        step = [victim(2, component=9), victim(3, component=9)]
+        paced = pace([*step, victim(4)], policy, in_flight=(victim(0), victim(1)))
+        assert numbers(paced.now) == [4]
+        assert {each.held.message for each in paced.held} == {
+            "limits.inFlight of policy default is 3, and 2 evictions are in flight; 2 more have to be made together"
+        }
+        assert numbers(pace([*step, victim(4)], policy, in_flight=(victim(0),)).now) == [2, 3]
+
+    @pytest.mark.parametrize(
+        ("of", "fields", "field"),
+        [
+            (limits(in_flight=1), {}, "inFlight"),
+            (limits(in_flight_per_namespace=1), {}, "inFlightPerNamespace (default)"),
+            (limits(in_flight_per_node=1), {"on": "node-x"}, "inFlightPerNode (node-x)"),
+            (limits(in_flight_per_workload=1), {"app": "web"}, "inFlightPerWorkload (ReplicaSet/web)"),
+            (limits(in_flight_per_workload="10%"), {"app": "web"}, "inFlightPerWorkload (ReplicaSet/web)"),
+            (limits(per_hour=1), {}, "perHour"),
+        ],
+    )
+    def test_a_limit_that_can_never_allow_it_says_how_high_it_would_have_to_be(
+        self, of: Limits, fields: dict[str, Any], field: str
+    ) -> None:
+        step = [victim(number, component=9, **fields) for number in (1, 2)]
+        paced = pace([*step, victim(3)], cluster_policy(of))
+        assert numbers(paced.now) == [3]
+        assert [each.held for each in paced.held] == [
+            Held(
+                Reason.LIMIT_REACHED,
+                f"limits.{field} of policy default is 1, and 2 of the pods that it counts can only go together: "
+                "set it to 2 or more",
+            )
+        ] * 2
+
+    def test_whose_policy_is_closed_keeps_the_others_of_its_step(self) -> None:
+        step = [victim(1, component=9), victim(2, component=9, policy="shop/own")]
+        closed = Held(Reason.WINDOW_CLOSED, "until Monday")
+        paced = pace([*step, victim(3)], cluster_policy(WIDE), closed={"shop/own": closed})
+        assert numbers(paced.now) == [3]
+        assert [each.held for each in paced.held] == [closed, closed]
+
+    def test_later_steps_of_a_component_wait_for_the_earlier_ones(self) -> None:
+        policy = cluster_policy(limits(in_flight_per_node=1))
+        first, second = victim(1, on="node-x", component=9), victim(2, component=9, step=1)
+        assert numbers(pace([first, second], policy).now) == [1, 2]
+        assert numbers(pace([first, second], policy, in_flight=(victim(3, on="node-x"),)).now) == []
+
+    def test_no_more_are_in_flight_than_a_status_remembers(self) -> None:
+        policy = cluster_policy(limits(in_flight=10_000, in_flight_per_namespace=10_000))
+        paced = pace([victim(number) for number in range(MAX_MOVES_IN_FLIGHT + 2)], policy)
+        assert len(paced.now) == MAX_MOVES_IN_FLIGHT
+        assert paced.held[0].held.message.startswith("limits.inFlight (10000, of which 500 count) of policy default")
+
+
 some_moves = st.lists(
     st.builds(
         lambda number, app, on, namespace: (number, app, on, namespace),
@@ -256,3 +316,30 @@ def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
         assert fits == (one in paced.now)
         if fits:
             under_way.append(one)
+
+
+@given(some_moves, st.lists(st.integers(1, 3), min_size=20, max_size=20), *[st.integers(1, 4) for _ in range(4)])
+def test_steps_are_made_whole_and_within_every_limit(
+    moves: list[Move], sizes: list[int], total: int, per_namespace: int, per_node: int, per_workload: int
+) -> None:
+    of = Limits(
+        in_flight=total,
+        in_flight_per_namespace=per_namespace,
+        in_flight_per_node=per_node,
+        in_flight_per_workload=per_workload,
+    )
+    steps: list[list[Move]] = []
+    for component, size in enumerate(sizes):
+        taken, moves = moves[:size], moves[size:]
+        steps.append([msgspec.structs.replace(each, component=component) for each in taken])
+    paced = pace([each for step in steps for each in step], cluster_policy(of))
+    made = {each.pod.uid for each in paced.now}
+    for step in steps:
+        assert len({each.pod.uid in made for each in step}) <= 1
+    for places, limit in (
+        ([each.pod.namespace for each in paced.now], per_namespace),
+        ([each.pod.node_name for each in paced.now], per_node),
+        ([str(each.workload) + each.pod.namespace for each in paced.now], per_workload),
+        ([""] * len(paced.now), total),
+    ):
+        assert max(Counter(places).values(), default=0) <= limit

@@ -1,18 +1,20 @@
 """Carrying out the moves that were chosen: one last look at each, then the eviction, and a note of what was done.
 
-Moves of one controller are made one after another, those of different ones at the same time.
+Steps of one controller are made one after another, those of different ones at the same time. A step is begun only if
+nothing speaks against any of its moves; once one of them is made, the others are owed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from math import inf
 from time import time
 from typing import Final
 
 import msgspec
 
+from respread.api.reasons import Reason
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
@@ -20,6 +22,7 @@ from respread.eviction.in_flight import Ended, InFlight
 from respread.eviction.outcomes import Compare
 from respread.eviction.owners import Owners
 from respread.eviction.refusals import Budgets, Refusals
+from respread.eviction.steps import Step, lanes_of, steps_of
 from respread.planning.budgets import BudgetLedger
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -28,12 +31,16 @@ AT_ONCE: Final = 16
 """Requests that are made at the same time: an API server serves a few hundred, and others want some too."""
 UNANSWERED_SECONDS: Final = 5.0
 """How long after an eviction without an answer it is asked for again, if its pod is still there."""
+OWED_SECONDS: Final = 1.0
+"""How long after a refusal it is asked for again, if others of its step were made."""
 LATE_SECONDS: Final = 5.0
 """How long a replacement may be missing before its controller is asked
 whether it wants one."""
 
 MayEvict = Callable[[Move], Held | None]
 """Asked before every step of a move, and last right before its eviction is sent; what it returns stands in the way."""
+WriteDown = Callable[[Sequence[Move]], Awaitable[Collection[str]]]
+"""Writes down moves that are about to be made; returns the UIDs of the pods for which that failed: they stay."""
 
 
 class Flights:
@@ -67,6 +74,10 @@ class Flights:
         """Note what the API server said to a move's eviction."""
         self.now = self.now.answered(move, answer, self.clock())
 
+    def owed(self, move: Move) -> None:
+        """Note that a move was refused although others of its step were made."""
+        self.now = self.now.owed(move)
+
     def not_wanted(self, move: Move) -> None:
         """Note that a move's controller wants no replacement."""
         self.now = self.now.not_wanted(move)
@@ -75,6 +86,11 @@ class Flights:
         """Take over what the watch shows, and return the moves that are over by it."""
         self.now, ended = self.now.updated(snapshot, self.clock(), compare)
         return ended
+
+
+async def nothing_written_down(_: Sequence[Move]) -> Collection[str]:
+    """Write nothing down: for who need not know of it after a crash."""
+    return ()
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -132,36 +148,42 @@ class Carrier:
         self.flights = flights
 
     async def carry_out(
-        self, moves: Sequence[Move], snapshot: ClusterSnapshot, grace_period_seconds: Callable[[Move], int | None]
+        self,
+        moves: Sequence[Move],
+        snapshot: ClusterSnapshot,
+        grace_period_seconds: Callable[[Move], int | None],
+        write_down: WriteDown = nothing_written_down,
     ) -> tuple[Carried, ...]:
         """Make moves, and return what came of each, in their order.
 
         If it is cancelled, evictions that were sent and not answered stay in `flights`.
 
         Args:
-            moves: those that may all be made now.
+            moves: those that may all be made now; of every step all or none.
             snapshot: the cluster that they were planned on, as the watch shows it.
             grace_period_seconds: what a move's policy says of it.
+            write_down: called once, with all that nothing speaks against, before the first of them is made.
         """
         self._owners.forget()
-        ledger = BudgetLedger(snapshot, self.flights.now.pods(snapshot))
-        lanes: dict[str, list[Move]] = {}
-        for move in moves:
-            controller = move.pod.controller
-            lanes.setdefault(move.pod.uid if controller is None else controller.uid, []).append(move)
-        carried: dict[str, Answer | Held] = {}
+        wave = _Wave(snapshot, BudgetLedger(snapshot, self.flights.now.pods(snapshot)), grace_period_seconds)
+        lanes = lanes_of(steps_of(moves))
+        await self._each(lanes, lambda step: self._look_at(step, wave))
+        ready = [move for move in moves if move.pod.uid not in wave.results]
+        unwritten = set(await write_down(ready)) if ready else set()
+        await self._each(lanes, lambda step: self._make(step, wave, unwritten))
+        return tuple(Carried(move, wave.results[move.pod.uid]) for move in moves)
 
-        async def one_after_another(lane: Sequence[Move]) -> None:
-            for move in lane:
+    async def _each(self, lanes: Sequence[Sequence[Step]], do: Callable[[Step], Awaitable[None]]) -> None:
+        """Do something to every step: lanes at the same time, the steps of each one after another."""
+
+        async def one_after_another(lane: Sequence[Step]) -> None:
+            for step in lane:
                 async with self._at_once:
-                    carried[move.pod.uid] = await self._within_budget(
-                        move, snapshot, ledger, grace_period_seconds(move)
-                    )
+                    await do(step)
 
         async with asyncio.TaskGroup() as group:
-            for lane in lanes.values():
+            for lane in lanes:
                 group.create_task(one_after_another(lane))
-        return tuple(Carried(move, carried[move.pod.uid]) for move in moves)
 
     async def ask_again(
         self,
@@ -182,22 +204,27 @@ class Carrier:
             What came of it, for those that were asked for.
         """
         now = self.flights.clock()
-        unanswered = self.flights.now.unanswered(now, UNANSWERED_SECONDS)
-        due = [
-            move
-            for move in unanswered
-            if now - self._again_at.get(move.pod.uid, -inf) >= UNANSWERED_SECONDS and still_wanted(move)
-        ]
+        unanswered = self.flights.now.unanswered(now, OWED_SECONDS)
+        due = [move for move in unanswered if self._is_due(move, now, still_wanted)]
         self._again_at = {move.pod.uid: self._again_at.get(move.pod.uid, -inf) for move in unanswered}
         self._again_at.update((move.pod.uid, now) for move in due)
         if due:
             self._owners.forget()
         return tuple([Carried(move, await self._repeat(move, snapshot, grace_period_seconds(move))) for move in due])
 
+    def _is_due(self, move: Move, now: float, still_wanted: Callable[[Move], bool]) -> bool:
+        if self.flights.now.is_owed(move):
+            return now - self._again_at.get(move.pod.uid, -inf) >= OWED_SECONDS
+        asked_at = max(self._again_at.get(move.pod.uid, -inf), self.flights.now.sent_at(move))
+        return now - asked_at >= UNANSWERED_SECONDS and still_wanted(move)
+
     async def _repeat(self, move: Move, snapshot: ClusterSnapshot, grace_period_seconds: int | None) -> Answer | Held:
         others = self.flights.now.without(move)
-        held = self._may_evict(move) or await self._owners.why_not_at_rest(move, snapshot, others)
-        if held is not None:
+        ledger = BudgetLedger(snapshot, others.pods(snapshot))
+        verdict, budgets = ledger.verdict(move.pod), ledger.budgets_of(move.pod)
+        if isinstance(verdict, Held):
+            return verdict
+        if (held := await self._why_not(move, snapshot, budgets, others)) is not None:
             return held
         answer = await self._api.evict(
             move.pod,
@@ -205,9 +232,11 @@ class Carrier:
             grace_period_seconds=grace_period_seconds,
             time_left=self._exclusive_seconds,
         )
-        # A refusal says nothing of the request before, which may still be on its way.
-        if isinstance(answer, Answer) and answer.evicted:
-            self.flights.answered(move, answer)
+        if isinstance(answer, Answer):
+            self._refusals.note(move.pod, budgets, answer)
+            # Where the request before was not answered, a refusal says nothing of it: it may still be on its way.
+            if answer.may_have_evicted or (answer.held is None and self.flights.now.is_owed(move)):
+                self.flights.answered(move, answer)
         return answer
 
     async def look_after(self, snapshot: ClusterSnapshot) -> None:
@@ -232,38 +261,119 @@ class Carrier:
             if not await self._owners.wants_replacement(move.pod, snapshot):
                 self.flights.not_wanted(move)
 
-    async def _within_budget(
-        self, move: Move, snapshot: ClusterSnapshot, ledger: BudgetLedger, grace_period_seconds: int | None
-    ) -> Answer | Held:
-        """Make a move if its budget has room beside the others of the wave, which need not know of each other."""
-        verdict = ledger.verdict(move.pod)
-        if isinstance(verdict, Held):
-            return verdict
-        ledger.take(move.pod)
-        result = await self._make(move, snapshot, ledger.budgets_of(move.pod), grace_period_seconds)
-        if isinstance(result, Held) or not result.may_have_evicted:
-            ledger.give_back(move.pod)
-        return result
+    async def _look_at(self, step: Step, wave: _Wave) -> None:
+        """Take what a step needs of its budgets; where something speaks against any of its moves, note that for all."""
+        held = wave.take(step)
+        for move in step:
+            if held is None:
+                held = await self._why_not(move, wave.snapshot, wave.ledger.budgets_of(move.pod), self.flights.now)
+                if held is not None:
+                    wave.give_back(step)
+        if held is None and len(step) > 1:
+            held = await self._rehearse(step, wave)
+        if held is not None:
+            wave.hold(step, held)
 
-    async def _make(
-        self, move: Move, snapshot: ClusterSnapshot, budgets: Budgets, grace_period_seconds: int | None
-    ) -> Answer | Held:
-        pod = move.pod
-        if (held := self._may_evict(move) or self._refusals.why_not(pod, budgets)) is not None:
-            return held
-        held = await self._owners.why_not_at_rest(move, snapshot, self.flights.now)
+    async def _rehearse(self, step: Step, wave: _Wave) -> Held | None:
+        """Ask the API server whether it would evict each pod of a step, so that it is not begun in vain."""
+        for move in step:
+            answer = await self._api.evict(move.pod, gate=lambda move=move: self._may_evict(move), dry_run=True)  # type: ignore[misc]
+            if isinstance(answer, Held) or not answer.evicted:
+                wave.give_back(step)
+                if isinstance(answer, Held):
+                    return answer
+                self._refusals.note(move.pod, wave.ledger.budgets_of(move.pod), answer)
+                return answer.held or Held(Reason.IN_MOTION, f"{move.pod.name} has gone by itself")
+        return None
+
+    async def _make(self, step: Step, wave: _Wave, unwritten: Collection[str]) -> None:
+        """Make a step's moves; once one of them is made, the others are owed."""
+        if any(move.pod.uid in wave.results for move in step):
+            return
+        if any(move.pod.uid in unwritten for move in step):
+            wave.give_back(step)
+            wave.hold(step, Held(Reason.API_UNAVAILABLE, "it could not be written down in its policy's status"))
+            return
+        begun = False
+        for number, move in enumerate(step):
+            result = await self._evict(move, wave)
+            wave.results[move.pod.uid] = result
+            if isinstance(result, Answer) and result.may_have_evicted:
+                begun = True
+            elif isinstance(result, Answer) and result.held is None:
+                wave.give_back((move,))  # it has gone by itself
+            elif begun:
+                self.flights.sent(move, wave.snapshot)
+                self.flights.owed(move)
+            else:
+                wave.give_back(step[number:])
+                held = result if isinstance(result, Held) else result.held
+                if held is not None:
+                    wave.hold(step[number + 1 :], held)
+                return
+
+    async def _evict(self, move: Move, wave: _Wave) -> Answer | Held:
+        budgets = wave.ledger.budgets_of(move.pod)
+        held = await self._why_not(move, wave.snapshot, budgets, self.flights.now)
         if held is not None:
             return held
 
         def gate() -> Held | None:
             if (why_not := self._may_evict(move)) is None:
-                self.flights.sent(move, snapshot)
+                self.flights.sent(move, wave.snapshot)
             return why_not
 
         answer = await self._api.evict(
-            pod, gate=gate, grace_period_seconds=grace_period_seconds, time_left=self._exclusive_seconds
+            move.pod,
+            gate=gate,
+            grace_period_seconds=wave.grace_period_seconds(move),
+            time_left=self._exclusive_seconds,
         )
         if isinstance(answer, Answer):
             self.flights.answered(move, answer)
-            self._refusals.note(pod, budgets, answer)
+            self._refusals.note(move.pod, budgets, answer)
         return answer
+
+    async def _why_not(
+        self, move: Move, snapshot: ClusterSnapshot, budgets: Budgets, in_flight: InFlight
+    ) -> Held | None:
+        """Return what stands in a move's way, its budgets aside."""
+        return (
+            self._may_evict(move)
+            or self._refusals.why_not(move.pod, budgets)
+            or await self._owners.why_not_at_rest(move, snapshot, in_flight)
+        )
+
+
+class _Wave:
+    """Moves that are carried out together, and what has come of them."""
+
+    __slots__ = ("grace_period_seconds", "ledger", "results", "snapshot")
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, ledger: BudgetLedger, grace_period_seconds: Callable[[Move], int | None]
+    ) -> None:
+        self.snapshot = snapshot
+        self.ledger = ledger
+        self.grace_period_seconds = grace_period_seconds
+        self.results: dict[str, Answer | Held] = {}
+
+    def take(self, step: Step) -> Held | None:
+        """Take what a step needs of its budgets, beside the others of the wave, or return why there is not as much."""
+        for number, move in enumerate(step):
+            verdict = self.ledger.verdict(move.pod)
+            if isinstance(verdict, Held):
+                self.give_back(step[:number])
+                return verdict
+            self.ledger.take(move.pod)
+        return None
+
+    def give_back(self, moves: Iterable[Move]) -> None:
+        """Give back what moves that are not made have taken."""
+        for move in moves:
+            self.ledger.give_back(move.pod)
+
+    def hold(self, moves: Sequence[Move], held: Held) -> None:
+        """Note why moves are not made."""
+        for move in moves:
+            self.results[move.pod.uid] = held

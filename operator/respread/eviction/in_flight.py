@@ -39,15 +39,24 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class Stage(IntEnum):
     """How far a move has come."""
 
-    SENT = 0
+    OWED = 0
+    """The eviction was refused although others of its step were made: it is to be asked for again."""
+    SENT = 1
     """The eviction was sent; whether it was accepted is not known yet, or never will be."""
-    EVICTED = 1
-    LEAVING = 2
+    EVICTED = 2
+    LEAVING = 3
     """The watch shows the pod terminating or gone."""
-    REPLACED = 3
+    REPLACED = 4
     """The replacement exists."""
-    PLACED = 4
+    PLACED = 5
     """The replacement has a node."""
+
+
+_STILL_THERE: Final = {
+    Stage.OWED: "its eviction was refused, though others that it was to go with were made",
+    Stage.SENT: "no answer came to its eviction",
+    Stage.EVICTED: "its eviction was accepted",
+}
 
 
 class Flight(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,13 +141,26 @@ class InFlight(msgspec.Struct, frozen=True):
             now: seconds on the caller's clock.
         """
         if answer is None or not answer.may_have_evicted:
-            return self._with(each for each in self.flights if each.uid != move.pod.uid)
-        if not answer.evicted:
-            return self
+            return self.without(move)
+        stage = Stage.EVICTED if answer.evicted else Stage.SENT
         return self._with(
-            _at(each, Stage.EVICTED, now) if each.uid == move.pod.uid and each.stage is Stage.SENT else each
+            _at(each, stage, now) if each.uid == move.pod.uid and each.stage < stage else each for each in self.flights
+        )
+
+    def owed(self, move: Move) -> InFlight:
+        """Note that a move that was sent was refused, and is to be made all the same, others of its step being made."""
+        return self._with(
+            msgspec.structs.replace(each, stage=Stage.OWED) if each.uid == move.pod.uid else each
             for each in self.flights
         )
+
+    def is_owed(self, move: Move) -> bool:
+        """Tell whether a move was refused although others of its step were made."""
+        return any(each.stage is Stage.OWED and each.uid == move.pod.uid for each in self.flights)
+
+    def sent_at(self, move: Move) -> float:
+        """Return when a move under way was sent, on the caller's clock."""
+        return next(each.sent_at for each in self.flights if each.uid == move.pod.uid)
 
     def resumed(self, flights: Iterable[Flight]) -> InFlight:
         """Return these, which are all that are under way, with what is known here of those that were known before."""
@@ -146,17 +168,17 @@ class InFlight(msgspec.Struct, frozen=True):
         return self._with(known.get(each.uid, each) for each in flights)
 
     def unanswered(self, now: float, least_seconds: float) -> tuple[Move, ...]:
-        """Return the moves that were sent some seconds ago and never answered, but are not to be given up on yet.
+        """Return the moves that are to be asked for again: sent and never answered, or owed.
 
         Args:
             now: seconds on the caller's clock.
-            least_seconds: how long ago they were sent at least.
+            least_seconds: how long ago they were sent at least. Those that are to be given up on are left out.
         """
         most_seconds = self.patience.unconfirmed_seconds
         return tuple(
             each.move
             for each in self.flights
-            if each.stage is Stage.SENT and least_seconds <= now - each.sent_at < most_seconds
+            if each.stage <= Stage.SENT and least_seconds <= now - each.sent_at < most_seconds
         )
 
     def without(self, move: Move) -> InFlight:
@@ -193,7 +215,9 @@ class InFlight(msgspec.Struct, frozen=True):
             else:
                 going_on.append(flight)
         replacing = frozenset(each.replacement.uid for each in over if each.replacement is not None)
-        return self._with(_knowing(flight, replacing) for flight in going_on), tuple(over)
+        made = {_step_of(flight) for flight in going_on if flight.stage is not Stage.OWED}
+        needed = (flight for flight in going_on if flight.stage is not Stage.OWED or _step_of(flight) in made)
+        return self._with(_knowing(flight, replacing) for flight in needed), tuple(over)
 
     def overlay(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return the snapshot with all pods in flight terminating, as planning has to see it."""
@@ -295,8 +319,7 @@ def _end(flight: Flight, now: float, patience: Patience, compare: Compare) -> En
         return _ended(flight, Outcome.UNPLACED, now, f"its replacement {replacement.name} has no node after {waited}")
     if flight.stage is Stage.LEAVING:
         return _ended(flight, Outcome.UNKNOWN, now, f"it was not replaced within {waited}")
-    accepted = "its eviction was accepted" if flight.stage is Stage.EVICTED else "no answer came to its eviction"
-    return _ended(flight, Outcome.UNKNOWN, now, f"{accepted}, and it is still there after {waited}")
+    return _ended(flight, Outcome.UNKNOWN, now, f"{_STILL_THERE[flight.stage]}, and it is still there after {waited}")
 
 
 def _ended(flight: Flight, outcome: Outcome, now: float, message: str) -> Ended:
@@ -310,7 +333,7 @@ def _ended(flight: Flight, outcome: Outcome, now: float, message: str) -> Ended:
 
 
 def _patience(flight: Flight, patience: Patience) -> float:
-    if flight.stage is Stage.SENT:
+    if flight.stage <= Stage.SENT:
         return patience.unconfirmed_seconds
     if flight.stage is Stage.LEAVING and _is_stateful(flight):
         return patience.termination_seconds
@@ -326,6 +349,10 @@ def _still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
 def _knowing(flight: Flight, uids: frozenset[str]) -> Flight:
     """Return the flight knowing that these pods replace others, whose moves are over."""
     return msgspec.structs.replace(flight, known=flight.known | uids) if uids else flight
+
+
+def _step_of(flight: Flight) -> tuple[int, int]:
+    return flight.move.component, flight.move.step
 
 
 def _is_stateful(flight: Flight) -> bool:

@@ -11,8 +11,10 @@ from immutables import Map
 
 from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
+from respread.api.status import MAX_MOVES_IN_FLIGHT
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
+from respread.eviction.steps import Step, steps_of
 from respread.planning.controllers import is_active, siblings_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -115,30 +117,32 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
 
     def of(self, moves: Sequence[Move]) -> Paced:
-        """Choose the moves that are made now.
+        """Choose the moves that are made now, those of a step together.
 
-        They are taken in the plan's order. A move that is held holds no other, for the moves of turn 0 don't depend on
-        each other.
+        They are taken in the plan's order. A step that is held holds no other, but for later ones of its component.
         """
         tallies = [_Tally(limiter, self) for limiter in self.limiters]
         busy = {group for move in self.in_flight for group in move.groups}
+        waiting: dict[int, Held] = {}
         now: list[Move] = []
         held: list[HeldMove] = []
-        for move in moves:
-            bounding = [tally for tally in tallies if tally.limiter.bounds(move, self.snapshot)]
-            reasons = (tally.full(move) for tally in bounding)
-            why = (
-                self.closed.get(move.policy)
-                or _wait(move, busy)
-                or next((reason for reason in reasons if reason is not None), None)
-            )
+        for step in steps_of(moves):
+            why = waiting.get(step[0].component) or self._why_not(step, busy, tallies)
             if why is not None:
-                held.append(HeldMove(move, why))
+                waiting[step[0].component] = why
+                held.extend(HeldMove(move, why) for move in step)
                 continue
-            now.append(move)
-            for tally in bounding:
-                tally.add(move)
+            now.extend(step)
+            for tally in tallies:
+                tally.add(step)
         return Paced(tuple(now), tuple(held))
+
+    def _why_not(self, step: Step, busy: Collection[object], tallies: Iterable[_Tally]) -> Held | None:
+        """Return why a step is not made now, or None if it is."""
+        for move in step:
+            if (held := self.closed.get(move.policy) or _wait(move, busy)) is not None:
+                return held
+        return next((held for tally in tallies if (held := tally.full(step)) is not None), None)
 
 
 def _wait(move: Move, busy: Collection[object]) -> Held | None:
@@ -166,40 +170,62 @@ class _Tally:
             if limiter.bounds(move, pace.snapshot):
                 self._count(move)
 
-    def add(self, move: Move) -> None:
-        """Count a move that is made now."""
-        self._in_last_hour += 1
-        self._count(move)
+    def add(self, step: Step) -> None:
+        """Count the moves of a step that is made now, as far as they count for these limits."""
+        for move in self._bounded(step):
+            self._in_last_hour += 1
+            self._count(move)
 
-    def full(self, move: Move) -> Held | None:
-        """Return the limit that a move would exceed, or None if there is none."""
+    def full(self, step: Step) -> Held | None:
+        """Return the limit that a step would exceed, or None if there is none."""
+        bounded = self._bounded(step)
+        if not bounded:
+            return None
         limits = self.limiter.limits
-        namespace, node, workload = _places(move)
-        of_workload = limits.in_flight_of_workload(_replicas(move, self._snapshot))
-        for what, count, limit in (
-            ("inFlight", self._total, limits.in_flight),
-            (f"inFlightPerNamespace ({namespace[1]})", self._counts[namespace], limits.in_flight_per_namespace),
-            (f"inFlightPerNode ({node[1]})", self._counts[node], limits.in_flight_per_node),
-            (f"inFlightPerWorkload ({move.workload})", self._counts[workload], of_workload),
-        ):
-            if count >= limit:
-                return self._reached(what, count, limit, "in flight")
-        if limits.per_hour and self._in_last_hour >= limits.per_hour:
-            return self._reached("perHour", self._in_last_hour, limits.per_hour, "made within the last hour")
+        more: Counter[object] = Counter(place for move in bounded for place in _places(move))
+        in_all, most = "inFlight", limits.in_flight
+        if most > MAX_MOVES_IN_FLIGHT:
+            in_all, most = f"inFlight ({most}, of which {MAX_MOVES_IN_FLIGHT} count)", MAX_MOVES_IN_FLIGHT
+        if (held := self._beyond(in_all, self._total, len(bounded), most)) is not None:
+            return held
+        for move in bounded:
+            namespace, node, workload = _places(move)
+            of_workload = limits.in_flight_of_workload(_replicas(move, self._snapshot))
+            for what, place, limit in (
+                (f"inFlightPerNamespace ({namespace[1]})", namespace, limits.in_flight_per_namespace),
+                (f"inFlightPerNode ({node[1]})", node, limits.in_flight_per_node),
+                (f"inFlightPerWorkload ({move.workload})", workload, of_workload),
+            ):
+                if (held := self._beyond(what, self._counts[place], more[place], limit)) is not None:
+                    return held
+        if limits.per_hour:
+            return self._beyond("perHour", self._in_last_hour, len(bounded), limits.per_hour)
         return None
+
+    def _bounded(self, step: Step) -> Step:
+        return tuple(move for move in step if self.limiter.bounds(move, self._snapshot))
 
     def _count(self, move: Move) -> None:
         self._total += 1
         self._counts.update(_places(move))
 
-    def _reached(self, what: str, count: int, limit: int, which: str) -> Held:
-        evictions = "1 eviction is" if count == 1 else f"{count} evictions are"
-        if which != "in flight":
-            evictions = "1 eviction was" if count == 1 else f"{count} evictions were"
-        return Held(
-            Reason.LIMIT_REACHED,
-            f"limits.{what} of policy {self.limiter.policy} is {limit}, and {evictions} {which}",
-        )
+    def _beyond(self, what: str, count: int, more: int, limit: int) -> Held | None:
+        """Return that so many evictions more would be beyond a limit, or None if they would not."""
+        if count + more <= limit:
+            return None
+        named = f"limits.{what} of policy {self.limiter.policy} is {limit}"
+        if more > limit:
+            return Held(
+                Reason.LIMIT_REACHED,
+                f"{named}, and {more} of the pods that it counts can only go together: set it to {more} or more",
+            )
+        number = "1 eviction" if count == 1 else f"{count} evictions"
+        if what == "perHour":
+            which = "was made within the last hour" if count == 1 else "were made within the last hour"
+        else:
+            which = "is in flight" if count == 1 else "are in flight"
+        beside = f"; {more} more have to be made together" if more > 1 else ""
+        return Held(Reason.LIMIT_REACHED, f"{named}, and {number} {which}{beside}")
 
 
 def _places(move: Move) -> tuple[tuple[str, str], tuple[str, str], tuple[str, object]]:

@@ -36,6 +36,8 @@ from respread.spread.index import Spread
 
 _SECOND: Final = timedelta(seconds=1)
 """The API server tells creation timestamps in whole seconds."""
+_OF_NO_PLAN: Final = -1
+"""The component of resumed moves: which were of one step is not remembered."""
 _API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 """Of the controllers that replace evicted pods."""
 
@@ -128,7 +130,7 @@ def _flight(
             policy=policy,
             workload=WorkloadName(kind, remembered.namespace, name),
             turn=0,
-            component=0,
+            component=_OF_NO_PLAN,
             groups=tuple(key for key, _ in groups),
             from_domains=tuple(domain for _, domain in groups),
             to_domains=tuple(() for _ in groups),

@@ -36,7 +36,16 @@ class Wanted(NamedTuple):
 class StatusWriter:
     """Brings the statuses in the API to what they should be."""
 
-    __slots__ = ("_at_once", "_clock", "_exclusive_seconds", "_kinds", "_requests", "_written", "_written_at")
+    __slots__ = (
+        "_at_once",
+        "_clock",
+        "_exclusive_seconds",
+        "_hurried",
+        "_kinds",
+        "_requests",
+        "_written",
+        "_written_at",
+    )
 
     def __init__(
         self,
@@ -61,6 +70,7 @@ class StatusWriter:
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._written: dict[str, PolicyStatus] = {}
         self._written_at: dict[str, float] = {}
+        self._hurried: set[str] = set()
 
     async def read(self) -> dict[str, FoundStatus]:
         """Return the statuses of all policies as the API server has them now, by the policies' names.
@@ -92,6 +102,7 @@ class StatusWriter:
         different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
         due = [each for each in different if self._due_at(each.policy) <= now]
         self._written_at.update((each.policy.uid, now) for each in due)
+        self._hurried.clear()
         await asyncio.gather(*(self._write(each) for each in due))
         return min((at for each in different if (at := self._due_at(each.policy)) > now), default=None)
 
@@ -107,7 +118,13 @@ class StatusWriter:
         missing = {each.policy.name for each, done in zip(different, written, strict=True) if not done}
         return {each.policy.name for each in statuses} - missing
 
+    def hurry(self, policies: Iterable[str]) -> None:
+        """Let the statuses of some policies, by name, be written the next time even if they are not due."""
+        self._hurried.update(policies)
+
     def _due_at(self, policy: Policy) -> float:
+        if policy.name in self._hurried:
+            return -inf
         return self._written_at.get(policy.uid, -inf) + LEAST_INTERVAL_SECONDS
 
     async def _write(self, wanted: Wanted) -> bool:

@@ -91,15 +91,17 @@ class Waves:
             return False
         limiters = [Limiter.of(policy) for policy in policies.values() if not policy.problems]
         bounded = {move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves}
-        unrecorded = await self._record_ahead(moves, bounded, snapshot, policies)
         self._permission.begin_wave(policies, planned_at)
         carried = await self._carrier.carry_out(
-            [move for move in moves if unrecorded.isdisjoint(bounded[move.pod.uid])],
+            moves,
             snapshot,
             self._grace_period_seconds,
+            lambda ready: self._write_down(ready, bounded, snapshot, policies),
         )
         for each in carried:
             self._account_for(each, bounded[each.move.pod.uid])
+            if isinstance(each.result, Answer) and not each.result.may_have_evicted:
+                self._statuses.hurry(bounded[each.move.pod.uid])  # what was written down was not done
         made = [each for each in carried if isinstance(each.result, Answer) and each.result.may_have_evicted]
         return len(made) == len(moves)
 
@@ -130,10 +132,10 @@ class Waves:
         for each in await self._carrier.ask_again(snapshot, still_wanted, self._grace_period_seconds):
             self._account_for(each, ())  # for limits.perHour it was counted when it was first sent
 
-    async def _record_ahead(
+    async def _write_down(
         self, moves: Sequence[Move], bounded: Mapping[str, list[str]], snapshot: ClusterSnapshot, policies: Policies
     ) -> set[str]:
-        """Write down evictions before they are made, and return the names of the policies whose could not be.
+        """Write down evictions before they are made, and return the UIDs of the pods for which that failed.
 
         Whoever leads after a crash right afterwards follows them to their outcome, and counts them for
         `limits.perHour`.
@@ -155,7 +157,11 @@ class Waves:
             wanted.append(Wanted(policy, ahead, seen))
         written = await self._statuses.ensure(wanted)
         self._record.history = history  # each is counted as it is made
-        return {each.policy.name for each in wanted} - written
+        return {
+            move.pod.uid
+            for move in moves
+            if not written.issuperset({move.policy, *hourly & set(bounded[move.pod.uid])})
+        }
 
     def _stale(self) -> Held | None:
         """Return why what is known of the cluster is not to be acted by, or None if it is."""
