@@ -12,14 +12,17 @@ from respread.api.policy import Policy
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot
+from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName
 from respread.planning.policies import PolicyIndex
 from respread.prevention.forecast import Forecast, NotForetoldError, Ranking, foretell
+from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.protection import Protection, protection_of
 from respread.prevention.workload_pods import WorkloadPods, workloads_of
+from respread.spread.carried import DefaultConstraints
 from respread.spread.index import spread_of
-from tests.unit.worlds import NOW, cluster, constraint, node, pod, spec
+from tests.unit.test_spread_defaults import HARD_ZONES, OWNER
+from tests.unit.worlds import NOW, ZONE, cluster, constraint, node, pod, spec
 
 NODES = [node(f"{zone}{number}", zone) for zone in "abc" for number in (1, 2)]
 SPREAD = spec(constraint())
@@ -207,3 +210,19 @@ def test_workloads_are_found_by_name_and_without_pods_that_go() -> None:
     assert {str(name) for name in found} == {"ReplicaSet/web", "Pod/lone"}
     assert len(found[WorkloadName("ReplicaSet", "default", "web")].pods) == 3
     assert [str(name) for name in workloads_of(snapshot, spread_of(snapshot), {"shop"})] == ["Pod/lone"]
+
+
+def test_default_constraints_are_kept_as_pods_own_are() -> None:
+    defaults, plain = DefaultConstraints(HARD_ZONES), spec()
+    before = cluster(NODES, [web(1, "a1", of=plain), web(2, "a2", of=plain), web(3, "b1", of=plain)])
+    index = ReplicaSetIndex()
+    index.update(before, spread_of(before, defaults))
+    assert index.by_uid["uid-web"].groups == ()  # nobody knows the selector yet
+    state = ClusterState(before)
+    state.replace("replicasets", [OWNER])
+    changes = index.update(state.snapshot, spread_of(state.snapshot, defaults))
+    (changed,) = changes.changed
+    (group,) = changed.groups
+    assert group.key.topology_key == ZONE
+    (workload,) = workloads_of(state.snapshot, spread_of(state.snapshot, defaults)).values()
+    assert counts(foretell(workload, 2, NOW, "with costs")) == {"a": 1, "b": 1, "c": 0}

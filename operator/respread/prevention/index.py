@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
 
 from respread.cluster.meta import Labels, OwnerReference
-from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.prevention.replica_set import ReplicaSetPods, counts, deletes_by_cost
-from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.group import GroupKey, SpreadGroup, template_of
 from respread.spread.index import Spread, group_keys_of
+
+TemplateIdentity: TypeAlias = tuple[Labels, int, OwnerReference | None]
+"""See `Template.identity`."""
 
 
 class Changes(NamedTuple):
@@ -76,7 +79,7 @@ class ReplicaSetIndex:
             self._strays.pop(name, None)
 
 
-class _Part(msgspec.Struct, frozen=True, eq=False):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The pods of one ReplicaSet that share one label set; nearly always all it has."""
 
     controller: OwnerReference
@@ -84,7 +87,9 @@ class _Part(msgspec.Struct, frozen=True, eq=False):
     pods: tuple[Pod, ...]
     terminating: bool
     keys: tuple[GroupKey, ...]
-    """Of the groups that they carry and are counted in."""
+    """Of the groups that they carry by constraints of their own and are counted in."""
+    defaulted: tuple[TemplateIdentity, ...]
+    """Their templates without constraints of their own: which groups they carry by default their namespace knows."""
 
 
 class _Bucket(msgspec.Struct, frozen=True, eq=False):
@@ -102,6 +107,16 @@ class _Namespace(msgspec.Struct, frozen=True, eq=False):
     parts: Mapping[str, tuple[tuple[_Part, ...], tuple[_Part, ...]]]
     """By UID, the ReplicaSet's own parts and those of its siblings."""
     replica_sets: Mapping[str, ReplicaSetPods]
+
+
+def _by_default(groups: Mapping[GroupKey, SpreadGroup]) -> dict[TemplateIdentity, list[SpreadGroup]]:
+    """Return the groups that templates carry by default constraints."""
+    found: dict[TemplateIdentity, list[SpreadGroup]] = {}
+    for group in groups.values():
+        for template in group.carriers:
+            if template.controller is not None and counts(group.key, template.labels):
+                found.setdefault(template.identity, []).append(group)
+    return found
 
 
 def _namespace(
@@ -123,9 +138,11 @@ def _namespace(
         uid: (mine, tuple(part for other in of_workload[mine[0].workload] if other != uid for part in own[other]))
         for uid, mine in own.items()
     }
-    return _Namespace(
-        pods, groups, buckets, parts, {uid: _replica_set(uid, parts[uid], groups, before) for uid in parts}
-    )
+    by_default = _by_default(groups) if any(part.defaulted for own_parts in own.values() for part in own_parts) else {}
+    replica_sets = {
+        uid: _replica_set(uid, each, _groups_of(each[0], groups, by_default), before) for uid, each in parts.items()
+    }
+    return _Namespace(pods, groups, buckets, parts, replica_sets)
 
 
 def _bucket(names: PodsByName) -> _Bucket:
@@ -142,19 +159,25 @@ def _bucket(names: PodsByName) -> _Bucket:
 
 def _part(controller: OwnerReference, pods: list[Pod]) -> _Part:
     active = tuple(pod for pod in pods if not pod.terminating and not pod.finished)
-    specs: dict[int, tuple[PodSpec, Pod]] = {id(pod.spec): (pod.spec, pod) for pod in active}
-    keys = dict.fromkeys(key for _, pod in specs.values() for key in group_keys_of(pod) if counts(key, pod.labels))
-    return _Part(controller, workload_of(pods[0]), active, any(pod.terminating for pod in pods), tuple(keys))
+    templates = {id(pod.spec): pod for pod in active}.values()
+    keys = dict.fromkeys(key for pod in templates for key in group_keys_of(pod) if counts(key, pod.labels))
+    return _Part(
+        controller=controller,
+        workload=workload_of(pods[0]),
+        pods=active,
+        terminating=any(pod.terminating for pod in pods),
+        keys=tuple(keys),
+        defaulted=tuple(template_of(pod).identity for pod in templates if not pod.spec.topology_spread_constraints),
+    )
 
 
 def _replica_set(
     uid: str,
     parts: tuple[tuple[_Part, ...], tuple[_Part, ...]],
-    groups: Mapping[GroupKey, SpreadGroup],
+    counting: tuple[SpreadGroup, ...],
     before: _Namespace | None,
 ) -> ReplicaSetPods:
     own, siblings = parts
-    counting = _groups_of(own, groups)
     if before is not None and (known := before.replica_sets.get(uid)) is not None:
         same_parts = all(
             len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
@@ -176,9 +199,17 @@ def _replica_set(
     )
 
 
-def _groups_of(parts: Iterable[_Part], groups: Mapping[GroupKey, SpreadGroup]) -> tuple[SpreadGroup, ...]:
-    keys = dict.fromkeys(key for part in parts for key in part.keys)
-    return tuple(group for key in keys if (group := groups.get(key)) is not None)
+def _groups_of(
+    parts: Iterable[_Part],
+    groups: Mapping[GroupKey, SpreadGroup],
+    by_default: Mapping[TemplateIdentity, Sequence[SpreadGroup]],
+) -> tuple[SpreadGroup, ...]:
+    found: dict[GroupKey, SpreadGroup] = {}
+    for part in parts:
+        found.update((key, group) for key in part.keys if (group := groups.get(key)) is not None)
+        for template in part.defaulted:
+            found.update((group.key, group) for group in by_default.get(template, ()))
+    return tuple(found.values())
 
 
 def _pods(parts: Iterable[_Part]) -> tuple[Pod, ...]:
