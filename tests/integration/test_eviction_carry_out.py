@@ -9,112 +9,27 @@ from typing import Any
 import pytest
 
 from respread.api.reasons import Reason
-from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.carry_out import UNANSWERED_SECONDS, Carried, Carrier, Flights, MayEvict
-from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.carry_out import UNANSWERED_SECONDS, Carried, Carrier
 from respread.eviction.in_flight import Stage
 from respread.eviction.outcomes import Outcome
-from respread.eviction.owners import Owners
-from respread.eviction.refusals import Refusals
 from respread.eviction.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
-from respread.planning.plan import Move
 from respread.sandbox import Sandbox
 from respread.sandbox.components import CONTROLLER_MANAGER
+from tests.integration.carrying import Counted, Look, carrier, own_grace_period, play, results, two_deployments
 from tests.integration.eviction_cluster import with_requests
-from tests.integration.snapshots import take_snapshot
 from tests.integration.stub_api_server import StubApiServer, answering, hanging
-from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until
+from tests.integration.workloads import wait_for_ready_pods, wait_until
 from tests.unit.eviction_moves import SPEC, move
 from tests.unit.worlds import cluster, pod
-
-
-class Counted(Requests):
-    """Requests that remember which evictions were sent."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._inner = requests
-        self.evictions: list[str] = []
-
-    async def send(
-        self,
-        method: Any,
-        path: str,
-        names: Mapping[str, str],
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str | None = None,
-        timeout_seconds: float,
-        last_look: Callable[[], None] = lambda: None,
-    ) -> Response:
-        def look() -> None:
-            last_look()
-            if path.endswith("/eviction"):
-                self.evictions.append(names["name"])
-
-        return await self._inner.send(
-            method,
-            path,
-            names,
-            query=query,
-            body=body,
-            content_type=content_type,
-            timeout_seconds=timeout_seconds,
-            last_look=look,
-        )
-
-
-def carrier(
-    requests: Requests, may_evict: MayEvict = lambda _: None, clock: Callable[[], float] | None = None
-) -> Carrier:
-    clock = clock or asyncio.get_running_loop().time
-    owners, flights, refusals = Owners(requests, clock), Flights(clock), Refusals(clock)
-    return Carrier(EvictionApi(requests), owners, flights, refusals, may_evict=may_evict)
-
-
-def results(carried: tuple[Carried, ...]) -> list[EvictionResult | Reason]:
-    return [each.result.result if isinstance(each.result, Answer) else each.result.reason for each in carried]
-
-
-def own_grace_period(_: Move) -> None:
-    return None
-
-
-Look = Callable[[], tuple[ClusterSnapshot, list[Pod]]]
-Scenario = Callable[[Counted], Awaitable[None]]
 
 
 @pytest.fixture
 def web(sandbox: Sandbox, namespace: str) -> Look:
     """Two Deployments, web-0 and web-1, of three Ready pods each; call it for how they stand."""
-    names = ("web-0", "web-1")
-    for name in names:
-        create_deployment(sandbox, namespace, deployment(name, replicas=3))
-    for name in names:
-        wait_for_ready_pods(sandbox, namespace, name, 3)
-
-    def settled(name: str) -> bool:
-        status = sandbox.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")["status"]
-        return bool(status.get("updatedReplicas") == 3)
-
-    wait_until(lambda: all(map(settled, names)), "the Deployments' statuses")
-
-    def look() -> tuple[ClusterSnapshot, list[Pod]]:
-        snapshot = take_snapshot(sandbox)
-        found = [each for key, each in snapshot.pods.items() if key.namespace == namespace]
-        return snapshot, sorted(found, key=lambda each: each.name)
-
-    return look
-
-
-def play(sandbox: Sandbox, scenario: Scenario) -> None:
-    async def with_counted(requests: Requests) -> None:
-        await scenario(Counted(requests))
-
-    with_requests(sandbox.kubeconfig, with_counted)
+    return two_deployments(sandbox, namespace)
 
 
 def test_moves_of_two_workloads_from_eviction_to_replacement(sandbox: Sandbox, namespace: str, web: Look) -> None:
