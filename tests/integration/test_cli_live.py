@@ -130,6 +130,24 @@ def test_plan_for_the_policies_of_a_file(cluster: Sandbox, policy: Path) -> None
     assert "3 evictions to restore 1 of 1 violated constraint; no plan needs fewer." in done.stdout
 
 
+def test_explain_tells_of_each_pod_what_the_plan_makes_of_it(cluster: Sandbox, policy: Path) -> None:
+    plan = parsed(cluster, "plan", "-f", str(policy))
+    report = parsed(cluster, "explain", "deploy/bad", "-f", str(policy))
+    assert [pod["move"] for pod in report["pods"] if pod["fate"] == "Moves"] == plan["moves"]
+    assert sorted(pod["fate"] for pod in report["pods"]) == ["MayMove", "MayMove", "Moves", "Moves", "Moves"]
+    (constraint,) = report["constraints"]
+    assert [(each["domain"], each["pods"], each["closed"]) for each in constraint["domains"]] == [
+        ("zone-a", 5, None),
+        ("zone-b", 0, None),
+        ("zone-c", 0, None),
+    ]
+    fine = run(cluster, "explain", "deploy/fine", "-f", str(policy))
+    assert fine.returncode == 0
+    assert "It holds: nothing to do." in fine.stdout
+    young = parsed(cluster, "explain", "deploy/bad")
+    assert {(pod["fate"], pod["reason"]) for pod in young["pods"]} == {("Held", "TooYoung")}
+
+
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz"])
 def test_a_snapshot_says_what_the_cluster_said(cluster: Sandbox, policy: Path, tmp_path: Path, name: str) -> None:
     file = tmp_path / name

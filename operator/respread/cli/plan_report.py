@@ -148,7 +148,7 @@ def plan_report(
         violated_unselected=sum(key not in plan.policies for key in violated),
         evictions=len(moves),
         lower_bound=plan.lower_bound if namespace is None else None,
-        moves=tuple(_move(move, spread) for move in moves),
+        moves=tuple(move_report(move, spread) for move in moves),
         groups=tuple(_planned(spread.groups[key], plan) for key in touched),
         blocked=tuple(
             BlockedReport(
@@ -170,7 +170,8 @@ def policy_report(policy: Policy, wrong: Iterable[str] = ()) -> PolicyReport:
     )
 
 
-def _move(move: Move, spread: Spread) -> MoveReport:
+def move_report(move: Move, spread: Spread) -> MoveReport:
+    """Return what is told of a move of a plan that was made from some spread groups."""
     return MoveReport(
         wave=move.turn + 1,
         namespace=move.pod.namespace,

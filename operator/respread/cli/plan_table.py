@@ -70,17 +70,13 @@ class PlanView:
         yield summary(report)
 
     def _move(self, number: int, move: MoveReport) -> dict[str, Text]:
-        arrow = "->" if self._ascii else "→"
-        likely = "" if move.certain else " (likely)"
         return {
             "#": Text(str(number)),
             "WAVE": Text(str(move.wave)),
             **({"NAMESPACE": Text(move.namespace)} if self._with_namespace else {}),
             "POD": Text(move.pod),
             "NODE": Text(move.node),
-            "FROM -> TO": _lines(
-                f"{each.from_domain} {arrow} {_listed(each.to_domains)}{likely}" for each in move.constraints
-            ),
+            "FROM -> TO": _lines(move_path(move, each, ascii_only=self._ascii) for each in move.constraints),
             "WHY": _lines(_why(each) for each in move.constraints),
             **({"POLICY": Text(move.policy)} if self._wide else {}),
             **({"NODES": Text(str(move.feasible_nodes))} if self._wide else {}),
@@ -134,6 +130,12 @@ class PlanView:
         if all(line.cell_len <= width for line in lines):
             return text
         return Text("\n").join(Text(cut(line.plain, width, ascii_only=self._ascii)) for line in lines)
+
+
+def move_path(move: MoveReport, constraint: HelpedConstraint, *, ascii_only: bool) -> str:
+    """Return where a move takes a pod, as a constraint that it helps has it: `zone-a → zone-b or zone-c`."""
+    likely = "" if move.certain else " (likely)"
+    return f"{constraint.from_domain} {'->' if ascii_only else '→'} {_listed(constraint.to_domains)}{likely}"
 
 
 def summary(report: PlanReport) -> Text:

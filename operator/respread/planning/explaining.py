@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -156,7 +156,7 @@ class Explainer:
             )
         return verdicts
 
-    def pod(self, pod: Pod, counting: Iterable[SpreadGroup]) -> PodVerdict:
+    def pod(self, pod: Pod, counting: Sequence[SpreadGroup]) -> PodVerdict:
         """Return what the plan does with a pod.
 
         Args:
@@ -172,7 +172,7 @@ class Explainer:
             return PodVerdict(fate="Held", reason=held.reason, message=held.message)
         return self._of_movable(pod, counting)
 
-    def _of_movable(self, pod: Pod, counting: Iterable[SpreadGroup]) -> PodVerdict:
+    def _of_movable(self, pod: Pod, counting: Sequence[SpreadGroup]) -> PodVerdict:
         violated = [group for group in counting if group.violated and group.key in self._plan.policies]
         too_full = [
             group
