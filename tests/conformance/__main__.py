@@ -1,7 +1,7 @@
-"""Judge a folder of conformance data: `python -m tests.conformance FOLDER`.
+"""Judge conformance data: `python -m tests.conformance FOLDER`, or the file of one family.
 
 Prints a line for each family, the first differences of each, and `N passed, N failed` at the end; the exit code is 1 if
-anything differs, and 2 if there is nothing to judge.
+anything differs or can't be read, and 2 if there is nothing to judge.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHOWN_DIFFERENCES = 10
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder with the files <family>.jsonl.gz")
+    parser.add_argument("folder", type=Path, help="folder with files <family>.jsonl.gz, or one of these")
     parser.add_argument("--differences", type=int, default=SHOWN_DIFFERENCES, help="how many to show of each family")
     arguments = parser.parse_args()
     try:

@@ -1,8 +1,12 @@
-"""The conformance data as it lies in a folder: one family a file, one case a line. README.md says what is in one."""
+"""The conformance data as it lies in a folder: one family a file, one case a line. README.md says what is in one.
+
+Fields that are not known are passed over, and a list or an object that may be empty may be missing or null as well.
+"""
 
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,8 @@ QUANTITIES = "quantities"
 
 class ExpectedNode(msgspec.Struct, rename="camel"):
     feasible: bool
-    rejected_by: list[str] = []
-    reasons: dict[str, list[str]] = {}
+    rejected_by: list[str] | None = None
+    reasons: dict[str, list[str]] | None = None
 
 
 class ExpectedHard(msgspec.Struct, rename="camel"):
@@ -27,8 +31,8 @@ class ExpectedHard(msgspec.Struct, rename="camel"):
     node_taints_policy: str
     selector: str
     self_match: bool
-    counts: dict[str, int]
     min_match_num: int
+    counts: dict[str, int] | None = None
 
 
 class ExpectedSoft(msgspec.Struct, rename="camel"):
@@ -38,7 +42,7 @@ class ExpectedSoft(msgspec.Struct, rename="camel"):
     node_taints_policy: str
     selector: str
     weight: float
-    counts: dict[str, int]
+    counts: dict[str, int] | None = None
 
 
 class ExpectedScore(msgspec.Struct):
@@ -47,17 +51,17 @@ class ExpectedScore(msgspec.Struct):
 
 
 class ExpectedSpread(msgspec.Struct, rename="camel"):
-    hard: list[ExpectedHard]
-    soft: list[ExpectedSoft]
-    scores: dict[str, ExpectedScore] = {}
+    hard: list[ExpectedHard] | None = None
+    soft: list[ExpectedSoft] | None = None
+    scores: dict[str, ExpectedScore] | None = None
     ignored_nodes: list[str] | None = None
 
 
 class Expected(msgspec.Struct, rename="camel"):
-    feasible_nodes: list[str]
     nodes: dict[str, ExpectedNode]
     topology_spread: ExpectedSpread
-    errors: dict[str, Any] = {}
+    feasible_nodes: list[str] | None = None
+    errors: dict[str, Any] | None = None
 
 
 class Case(msgspec.Struct, rename="camel", kw_only=True):
@@ -67,19 +71,19 @@ class Case(msgspec.Struct, rename="camel", kw_only=True):
     config: dict[str, Any]
     pod: msgspec.Raw
     expected: Expected
-    nodes: list[msgspec.Raw]
-    pods: list[msgspec.Raw] = []
-    namespaces: list[msgspec.Raw] = []
-    services: list[msgspec.Raw] = []
-    replica_sets: list[msgspec.Raw] = []
-    stateful_sets: list[msgspec.Raw] = []
-    replication_controllers: list[msgspec.Raw] = []
-    persistent_volumes: list[msgspec.Raw] = []
-    persistent_volume_claims: list[msgspec.Raw] = []
-    storage_classes: list[msgspec.Raw] = []
-    csi_nodes: list[msgspec.Raw] = []
+    nodes: list[msgspec.Raw] | None
+    pods: list[msgspec.Raw] | None = None
+    namespaces: list[msgspec.Raw] | None = None
+    services: list[msgspec.Raw] | None = None
+    replica_sets: list[msgspec.Raw] | None = None
+    stateful_sets: list[msgspec.Raw] | None = None
+    replication_controllers: list[msgspec.Raw] | None = None
+    persistent_volumes: list[msgspec.Raw] | None = None
+    persistent_volume_claims: list[msgspec.Raw] | None = None
+    storage_classes: list[msgspec.Raw] | None = None
+    csi_nodes: list[msgspec.Raw] | None = None
 
-    def objects(self) -> Iterator[tuple[str, list[msgspec.Raw]]]:
+    def objects(self) -> Iterator[tuple[str, list[msgspec.Raw] | None]]:
         """Yield the cluster's objects by resource."""
         yield "nodes", self.nodes
         yield "pods", self.pods
@@ -109,21 +113,38 @@ class NoCasesError(ValueError):
     """A folder that holds no conformance data."""
 
 
-def families_of(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder by the names of their families.
+class UnreadableFileError(ValueError):
+    """A file that can't be read, or not to its end."""
+
+
+def families_of(place: Path) -> dict[str, Path]:
+    """Return the files of a folder by the names of their families; of a file, that one.
 
     Raises:
         NoCasesError: there is none.
     """
+    if not place.exists():
+        raise NoCasesError(f"{place} does not exist")
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
     found = {
-        path.name.removesuffix(suffix): path for suffix in FAMILY_SUFFIXES for path in sorted(folder.glob(f"*{suffix}"))
+        path.name.removesuffix(suffix): path
+        for suffix in FAMILY_SUFFIXES
+        for path in files
+        if path.name.endswith(suffix) and path.is_file()
     }
     if not found:
-        raise NoCasesError(f"{folder} has no files called <family>.jsonl.gz: it holds no conformance data")
+        raise NoCasesError(f"{place} holds no conformance data: that is in files called <family>.jsonl.gz")
     return dict(sorted(found.items()))
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a family's file that are not empty."""
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-        yield from (line for line in lines if line.strip())
+    """Yield the lines of a family's file that are not empty.
+
+    Raises:
+        UnreadableFileError: the file is spoilt, or cut off; what is before that is yielded.
+    """
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+            yield from (line for line in lines if line.strip())
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableFileError(f"{path.name} can't be read: {error}") from error

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.conformance.cases import QUANTITIES, Case, QuantityRow, lines_of
+from tests.conformance.cases import QUANTITIES, Case, QuantityRow, UnreadableFileError, lines_of
 from tests.conformance.judging import Difference, Judgement, judge, judge_quantity
 
 
@@ -23,7 +23,7 @@ class FamilyResult(NamedTuple):
 
 
 def run_family(name: str, path: Path) -> FamilyResult:
-    """Judge all cases of a family's file. A line that can't be read is a case that failed."""
+    """Judge all cases of a family's file. A line that can't be read is a case that failed, and so is lack of any."""
     cases = failed = verdicts = wrong = 0
     differences: list[Difference] = []
     for judgement in _judgements(name, path):
@@ -36,13 +36,27 @@ def run_family(name: str, path: Path) -> FamilyResult:
 
 
 def _judgements(name: str, path: Path) -> Iterator[Judgement]:
-    read_case = msgspec.json.Decoder(Case).decode
-    read_row = msgspec.json.Decoder(QuantityRow).decode
-    for number, line in enumerate(lines_of(path), start=1):
-        at = f"{path.name}:{number}"
-        try:
-            yield judge_quantity(read_row(line)) if name.startswith(QUANTITIES) else judge(read_case(line))
-        except msgspec.DecodeError as error:
-            yield Judgement(0, 0, (Difference(at, "", "reading", "a case", str(error)),))
-        except Exception as error:  # noqa: BLE001 - a crash is a difference too, and the other cases are still judged
-            yield Judgement(0, 0, (Difference(at, "", "judging", "an answer", f"{type(error).__name__}: {error}"),))
+    number = 0
+    try:
+        for number, line in enumerate(lines_of(path), start=1):
+            yield _judgement(name, f"{path.name}:{number}", line)
+    except UnreadableFileError as error:
+        yield _failed(path.name, "reading", "more cases", str(error))
+    else:
+        if not number:
+            yield _failed(path.name, "reading", "cases", "an empty file")
+
+
+def _judgement(name: str, at: str, line: bytes) -> Judgement:
+    try:
+        if name.startswith(QUANTITIES):
+            return judge_quantity(msgspec.json.decode(line, type=QuantityRow))
+        return judge(msgspec.json.decode(line, type=Case))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _failed(at, "reading", "a case", str(error))
+    except Exception as error:  # noqa: BLE001 - a crash is a difference too, and the other cases are still judged
+        return _failed(at, "judging", "an answer", f"{type(error).__name__}: {error}")
+
+
+def _failed(at: str, what: str, expected: str, got: str) -> Judgement:
+    return Judgement(0, 0, (Difference(at, "", what, expected, got),))

@@ -74,7 +74,7 @@ def judge(case: Case, *, keeps_namespace_selectors: bool = True) -> Judgement:
 def _prepared(case: Case, *, keeps_namespace_selectors: bool) -> tuple[ClusterView, PreparedPod]:
     decoder, state = Decoder(), ClusterState()
     for resource, objects in case.objects():
-        state.replace(resource, [decoder.decode_object(resource, bytes(each)) for each in objects])
+        state.replace(resource, [decoder.decode_object(resource, bytes(each)) for each in objects or ()])
     pod = decoder.decode_object("pods", bytes(case.pod))
     assert isinstance(pod, Pod)
     configuration = SchedulerConfiguration(
@@ -94,14 +94,15 @@ def _verdict_differences(case: Case, prepared: PreparedPod) -> Iterator[Differen
     for name, expected in case.expected.nodes.items():
         rejections = {each.plugin: each for each in prepared.rejections(name)}
         got: list[str] = [*rejections]
-        for plugin in [plugin for plugin in expected.rejected_by if plugin not in rejections]:
-            reasons = "; ".join(expected.reasons.get(plugin, ()))
+        rejecting = expected.rejected_by or []
+        for plugin in [plugin for plugin in rejecting if plugin not in rejections]:
+            reasons = "; ".join((expected.reasons or {}).get(plugin, ()))
             yield Difference(case.id, name, plugin, f"a rejection ({reasons})", "none")
         for plugin, rejection in rejections.items():
-            if plugin not in expected.rejected_by:
+            if plugin not in rejecting:
                 yield Difference(case.id, name, plugin, "no rejection", f"one ({rejection.message})")
-        if sorted(got) == sorted(expected.rejected_by) and got != expected.rejected_by:
-            yield Difference(case.id, name, "order", str(expected.rejected_by), str(got))
+        if sorted(got) == sorted(rejecting) and got != rejecting:
+            yield Difference(case.id, name, "order", str(rejecting), str(got))
         first = prepared.first_rejection(name)
         if (None if first is None else first.plugin) != next(iter(got), None):
             yield Difference(case.id, name, "first rejection", next(iter(got), "none"), str(first))
@@ -110,7 +111,7 @@ def _verdict_differences(case: Case, prepared: PreparedPod) -> Iterator[Differen
 
 def _error_differences(case: Case, name: str, rejections: Iterable[Rejection]) -> Iterator[Difference]:
     for rejection in rejections:
-        if rejection.internal_error and rejection.plugin not in case.expected.errors:
+        if rejection.internal_error and rejection.plugin not in (case.expected.errors or {}):
             yield Difference(case.id, name, rejection.plugin, "a rejection", f"an internal error ({rejection.message})")
 
 
@@ -119,7 +120,7 @@ def _feasible_differences(case: Case, prepared: PreparedPod) -> Iterator[Differe
 
     Where a plugin fails on some node the scheduler gives the pod up, and so do these answers: they may then be none.
     """
-    expected = set(case.expected.feasible_nodes)
+    expected = set(case.expected.feasible_nodes or ())
     got = set(prepared.names(prepared.admitted()))
     if case.expected.errors and not got:
         return
@@ -146,7 +147,7 @@ def _hard_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]
         )
         for each in prepared.hard_constraints
     ]
-    expected = case.expected.topology_spread.hard
+    expected = case.expected.topology_spread.hard or []
     if len(got) != len(expected):
         yield Difference(case.id, "", "hard constraints", str(len(expected)), str(len(got)))
         return
@@ -159,10 +160,11 @@ def _soft_differences(case: Case, view: ClusterView, prepared: PreparedPod) -> I
     feasible = node_set([slot for name, slot in view.table.slot_of.items() if not prepared.rejections(name)])
     scores = prepared.scores(feasible)
     soft = () if scores is None else scores.constraints
-    if len(soft) != len(expected.soft):
-        yield Difference(case.id, "", "soft constraints", str(len(expected.soft)), str(len(soft)))
+    wanted_soft = expected.soft or []
+    if len(soft) != len(wanted_soft):
+        yield Difference(case.id, "", "soft constraints", str(len(wanted_soft)), str(len(soft)))
         return
-    for position, (wanted, had) in enumerate(zip(expected.soft, soft, strict=True)):
+    for position, (wanted, had) in enumerate(zip(wanted_soft, soft, strict=True)):
         got = ExpectedSoft(
             topology_key=had.constraint.topology_key,
             max_skew=had.constraint.max_skew,
@@ -181,12 +183,13 @@ def _soft_differences(case: Case, view: ClusterView, prepared: PreparedPod) -> I
     raw, normalized = dict.fromkeys(ignored, 0), dict.fromkeys(ignored, 0)
     for slot, raw_score, points in zip(scores.slots, scores.raw, scores.normalized, strict=True):
         raw[view.table.names[slot]], normalized[view.table.names[slot]] = raw_score, points
-    for name, score in expected.scores.items():
+    wanted_scores = expected.scores or {}
+    for name, score in wanted_scores.items():
         if raw.get(name) != score.raw:
             yield Difference(case.id, name, "raw score", str(score.raw), str(raw.get(name)))
         if normalized.get(name) != score.normalized:
             yield Difference(case.id, name, "normalized score", str(score.normalized), str(normalized.get(name)))
-    for name in sorted(raw.keys() - expected.scores.keys()):
+    for name in sorted(raw.keys() - wanted_scores.keys()):
         yield Difference(case.id, name, "raw score", "none", str(raw[name]))
 
 
@@ -195,6 +198,8 @@ def _field_differences(case: Case, where: str, expected: msgspec.Struct, got: ms
         wanted, had = getattr(expected, field), getattr(got, field)
         if field == "selector":
             wanted, had = _requirements(wanted), _requirements(had)
+        elif field == "counts":
+            wanted, had = wanted or {}, had or {}
         if wanted != had:
             yield Difference(case.id, "", f"{where}.{field}", str(wanted), str(had))
 

@@ -155,7 +155,61 @@ def test_a_case_that_makes_no_sense_does_not_stop_the_others(tmp_path: Path) -> 
     assert finished.stdout.endswith("1 passed, 1 failed\n")
 
 
-def test_a_folder_without_data_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [".", "nowhere", "README.md"])
+def test_a_place_without_data_is_refused(tmp_path: Path, place: str) -> None:
+    (tmp_path / "README.md").write_text("No data.")
     with pytest.raises(NoCasesError):
-        families_of(tmp_path)
-    assert run(tmp_path).returncode == 2
+        families_of(tmp_path / place)
+    finished = run(tmp_path / place)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith(str(tmp_path))
+
+
+def test_a_file_that_is_cut_off_or_spoilt_fails_and_the_others_are_judged(tmp_path: Path) -> None:
+    (tmp_path / "cut-off.jsonl.gz").write_bytes(FAMILIES["taints"].read_bytes()[:3000])
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "spoilt.jsonl.gz").write_bytes(b"not gzip")
+    (tmp_path / "unreadable.jsonl").write_bytes(b'{"id": "\xff"}\n')
+    write(tmp_path, "whole", case_of("taints", 0))
+
+    finished = run(tmp_path)
+
+    assert "cut-off.jsonl.gz: reading: expected more cases" in finished.stdout
+    assert "empty.jsonl: reading: expected cases, got an empty file" in finished.stdout
+    assert "spoilt.jsonl.gz can't be read: Not a gzipped file" in finished.stdout
+    assert "unreadable.jsonl:1: reading: expected a case" in finished.stdout
+    assert finished.stdout.splitlines()[-1].endswith(" passed, 4 failed")
+    assert finished.returncode == 1
+    assert not finished.stderr
+
+
+def test_one_family_is_judged_by_its_file_gzipped_or_not(tmp_path: Path) -> None:
+    plain = tmp_path / "ports.jsonl"
+    plain.write_bytes(gzip.decompress(FAMILIES["ports"].read_bytes()))
+
+    assert run(plain).stdout == run(FAMILIES["ports"]).stdout
+    assert run(plain).stdout.endswith("150 passed, 0 failed\n")
+
+
+def test_what_is_empty_may_be_null_or_missing_and_what_is_new_is_passed_over(tmp_path: Path) -> None:
+    """As another generator may write it: Go writes a list that was never made as null."""
+
+    def with_more(manifest: dict[str, Any]) -> dict[str, Any]:
+        parts = {part: {**manifest[part], "unseen": {"a": [1]}} for part in ("metadata", "spec", "status")}
+        return {**manifest, **parts, "unseen": [{}]}
+
+    cases = [case_of(family, number) for family in ("everything", "spread-defaults") for number in range(40)]
+    for case in cases:
+        for field in [field for field, value in case.items() if value == []]:
+            case[field] = None
+        for node in case["expected"]["nodes"].values():
+            node.setdefault("rejectedBy", None)
+        for part in ("hard", "soft", "scores", "ignoredNodes"):
+            spread = case["expected"]["topologySpread"]
+            spread[part] = spread.get(part) or None
+        case["expected"]["feasibleNodes"] = case["expected"]["feasibleNodes"] or None
+        case["pod"], case["nodes"] = with_more(case["pod"]), [with_more(node) for node in case["nodes"]]
+        case["csiDrivers"] = [{"metadata": {"name": "new"}}]
+    write(tmp_path, "bare", *cases)
+
+    assert run(tmp_path).stdout.endswith("80 passed, 0 failed\n")
