@@ -44,7 +44,7 @@ check-static: setup ## Lint, types and layers.
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
 
-conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder: other data than the project's).
+conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or file: other data than the project's).
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 
 bench-feasibility: setup ## What it costs to know where pods may go, against the number of nodes.
