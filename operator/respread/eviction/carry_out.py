@@ -111,8 +111,8 @@ class Carrier:
         "_exclusive_seconds",
         "_may_evict",
         "_owners",
-        "_refusals",
         "flights",
+        "refusals",
     )
 
     def __init__(
@@ -139,7 +139,7 @@ class Carrier:
         """
         self._api = api
         self._owners = owners
-        self._refusals = refusals
+        self.refusals = refusals
         self._may_evict = may_evict
         self._exclusive_seconds = exclusive_seconds
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -233,7 +233,7 @@ class Carrier:
             time_left=self._exclusive_seconds,
         )
         if isinstance(answer, Answer):
-            self._refusals.note(move.pod, budgets, answer)
+            self.refusals.note(move.pod, budgets, answer)
             # Where the request before was not answered, a refusal says nothing of it: it may still be on its way.
             if answer.may_have_evicted or (answer.held is None and self.flights.now.is_owed(move)):
                 self.flights.answered(move, answer)
@@ -282,7 +282,7 @@ class Carrier:
                 wave.give_back(step)
                 if isinstance(answer, Held):
                     return answer
-                self._refusals.note(move.pod, wave.ledger.budgets_of(move.pod), answer)
+                self.refusals.note(move.pod, wave.ledger.budgets_of(move.pod), answer)
                 return answer.held or Held(Reason.IN_MOTION, f"{move.pod.name} has gone by itself")
         return None
 
@@ -331,7 +331,7 @@ class Carrier:
         )
         if isinstance(answer, Answer):
             self.flights.answered(move, answer)
-            self._refusals.note(move.pod, budgets, answer)
+            self.refusals.note(move.pod, budgets, answer)
         return answer
 
     async def _why_not(
@@ -340,7 +340,7 @@ class Carrier:
         """Return what stands in a move's way, its budgets aside."""
         return (
             self._may_evict(move)
-            or self._refusals.why_not(move.pod, budgets)
+            or self.refusals.why_not(move.pod, budgets)
             or await self._owners.why_not_at_rest(move, snapshot, in_flight)
         )
 

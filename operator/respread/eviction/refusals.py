@@ -7,7 +7,7 @@ answer, only faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import is_
 from typing import Final, TypeAlias
 
@@ -17,6 +17,7 @@ from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.planning.held import Held
+from respread.planning.refused import Refused
 
 Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]
 """The budgets that select a pod, as `BudgetLedger.budgets_of` returns them."""
@@ -37,6 +38,10 @@ _FOR_SECONDS: Final = {
 """Holds for so long, where the API server does not say for how long itself."""
 _FOR_ALL_SECONDS: Final = {EvictionResult.THROTTLED: 1.0, EvictionResult.UNREACHABLE: 1.0}
 """Holds for every pod, and for so long where the API server does not say."""
+
+
+_Key: TypeAlias = tuple[str, ...]
+"""The namespace first, then what was refused there."""
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -61,7 +66,7 @@ class Refusals:
     def __init__(self, clock: Callable[[], float]) -> None:
         """Remember nothing yet; `clock` returns seconds that never go back."""
         self._clock = clock
-        self._refusals: dict[tuple[str, ...], _Refusal] = {}
+        self._refusals: dict[_Key, _Refusal] = {}
         self._of_all: _Refusal | None = None
 
     def note(self, pod: Pod, budgets: Budgets, answer: Answer) -> None:
@@ -76,7 +81,7 @@ class Refusals:
         if held is None or answer.may_have_evicted:
             return
         now = self._clock()
-        self._refusals = {key: refusal for key, refusal in self._refusals.items() if refusal.until > now}
+        self._forget_ended(now)
         if answer.result in _BY_BUDGET:
             self._refusals[_key(pod, budgets)] = _Refusal(held, now + _AT_MOST_SECONDS, budgets)
         elif answer.result in _FOR_ALL_SECONDS:
@@ -94,21 +99,37 @@ class Refusals:
             budgets: the budgets that select it now.
         """
         now = self._clock()
-        if self._of_all is not None and not self._of_all.lasts((), now):
-            self._of_all = None
-        if self._of_all is not None:
+        if self._of_all is not None and self._of_all.lasts((), now):
             return self._of_all.held
-        for key in {_key(pod, budgets), _key(pod, ())}:
-            refusal = self._refusals.get(key)
-            if refusal is None:
-                continue
-            if refusal.lasts(budgets, now):
-                return refusal.held
-            del self._refusals[key]
-        return None
+        return _why_not(self._refusals, pod, budgets, now)
+
+    def for_planning(self) -> Refused:
+        """Return what was refused of single pods and budgets, as it is now: what holds all pods is soon over."""
+        now = self._clock()
+        self._forget_ended(now)
+        refusals = self._refusals.copy()
+        return Refused(
+            lambda pod, budgets: _why_not(refusals, pod, budgets, now),
+            frozenset(namespace for namespace, *_ in refusals),
+        )
+
+    def next_end(self) -> float | None:
+        """Return when a refusal ends by time alone, on the clock; None where none does."""
+        return min((each.until for each in self._refusals.values()), default=None)
+
+    def _forget_ended(self, now: float) -> None:
+        self._refusals = {key: refusal for key, refusal in self._refusals.items() if refusal.until > now}
 
 
-def _key(pod: Pod, budgets: Budgets) -> tuple[str, ...]:
+def _why_not(refusals: Mapping[_Key, _Refusal], pod: Pod, budgets: Budgets, now: float) -> Held | None:
+    for key in {_key(pod, budgets), _key(pod, ())}:
+        refusal = refusals.get(key)
+        if refusal is not None and refusal.lasts(budgets, now):
+            return refusal.held
+    return None
+
+
+def _key(pod: Pod, budgets: Budgets) -> _Key:
     if not budgets:
-        return ("pod", pod.uid)
-    return ("budgets", pod.namespace, *(budget.name for budget in budgets))
+        return (pod.namespace, "pod", pod.uid)
+    return (pod.namespace, "budgets", *(budget.name for budget in budgets))

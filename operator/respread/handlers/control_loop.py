@@ -210,7 +210,7 @@ class ControlLoop:
             paced.held,
             now=self._clock(),
             held_back=held_back,
-            others=(status_due, self._carrier.flights.now.next_deadline()),
+            others=(status_due, self._carrier.flights.now.next_deadline(), self._carrier.refusals.next_end()),
             release=self._release(policies),
         )
 
@@ -267,6 +267,7 @@ class ControlLoop:
             now=self._now(),
             on_hold=self._on_hold(spread, policies, now),
             in_flight=in_flight.pods(snapshot),
+            refused=self._carrier.refusals.for_planning(),
         )
         self._metrics.observe_plan(monotonic() - started)
         return planned

@@ -24,6 +24,7 @@ from respread.planning.placement import Placement
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.policies import PolicyIndex
 from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, OwnPods, Protection
+from respread.planning.refused import NOTHING_REFUSED, Refused
 from respread.planning.selection import Selection
 from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
@@ -131,6 +132,7 @@ class Planner:
         now: datetime,
         on_hold: OnHold = never_on_hold,
         in_flight: Iterable[Pod] = (),
+        refused: Refused = NOTHING_REFUSED,
     ) -> Plan:
         """Return the moves that restore the selected groups, and why some are not restored.
 
@@ -141,6 +143,7 @@ class Planner:
             now: the time, with a time zone.
             on_hold: which groups to leave alone for now, and why.
             in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
+            refused: what it has refused lately.
         """
         if setting != self._setting:
             self._set(setting)
@@ -154,6 +157,7 @@ class Planner:
             budgets=budgets,
             in_flight=frozenset(pod.namespace for pod in leaving),
             now=now,
+            refused=refused,
         )
         tasks, blocked = _ready(self._tasks.advance(snapshot, rules), on_hold)
         idle = {policy.name for policy in setting.policies if policy.spec.mode == "DryRun"}

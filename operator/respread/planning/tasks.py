@@ -16,6 +16,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.budgets import BudgetLedger
 from respread.planning.held import Held
 from respread.planning.protection import Protection
+from respread.planning.refused import NOTHING_REFUSED, Refused
 from respread.planning.selection import NamespaceSelection, Selection, Violated
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -62,6 +63,7 @@ class Rules(NamedTuple):
     """The namespaces in which evictions are under way."""
     now: datetime
     """With a time zone."""
+    refused: Refused = NOTHING_REFUSED
 
 
 class Tasks:
@@ -81,8 +83,11 @@ class Tasks:
                 continue
             basis = (namespace, snapshot.pods_by_labels.get(name), snapshot.disruption_budgets.get(name))
             known = before.get(name)
-            if known is None or name in rules.in_flight or known.passing or not all(map(is_, known.basis, basis)):
+            refused = name in rules.refused.namespaces
+            unlike = name in rules.in_flight or refused
+            if known is None or unlike or known.passing or not all(map(is_, known.basis, basis)):
                 known = _namespace_tasks(basis, snapshot, rules, () if known is None else known.tasks)
+                known = known._replace(passing=known.passing or refused)
             self._namespaces[name] = known
         return [task for each in self._namespaces.values() for task in each.tasks]
 
@@ -147,7 +152,11 @@ def why_held(pod: Pod, rules: Rules) -> Held | None:
     if (held := protection.of_pod(pod, rules.now)) is not None:
         return held
     verdict = rules.budgets.verdict(pod)
-    return verdict if isinstance(verdict, Held) else None
+    if isinstance(verdict, Held):
+        return verdict
+    if pod.namespace not in rules.refused.namespaces:
+        return None
+    return rules.refused.why_not(pod, rules.budgets.budgets_of(pod))
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:

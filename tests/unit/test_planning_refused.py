@@ -1,0 +1,105 @@
+"""Pods whose eviction the API server has refused lately are not planned for; others are, if they do as well."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.reasons import Reason
+from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.refusals import Refusals
+from respread.planning.held import Held
+from respread.planning.plan import Plan
+from respread.planning.planner import Planner, PolicySetting
+from respread.planning.refused import NOTHING_REFUSED, Refused
+from respread.spread.index import SpreadIndex
+from tests.unit.worlds import NOW, cluster, constraint, node, pods, spec
+
+SPEC = spec(constraint())
+NODES = [node("a1", "a"), node("b1", "b")]
+ENFORCING = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
+WHY = Held(Reason.EVICTION_REFUSED, "a webhook says no")
+
+
+class Planning:
+    """A planner, for one snapshot after the other."""
+
+    def __init__(self) -> None:
+        self._planner = Planner()
+        self._index = SpreadIndex()
+
+    def plan(self, snapshot: ClusterSnapshot, refused: Refused = NOTHING_REFUSED) -> Plan:
+        return self._planner.plan(
+            snapshot, self._index.update(snapshot), PolicySetting((ENFORCING,)), now=NOW, refused=refused
+        )
+
+
+def refusing(names: Collection[str]) -> Refused:
+    return Refused(lambda pod, _: WHY if pod.name in names else None, frozenset({"default"}))
+
+
+def moved(plan: Plan) -> set[str]:
+    return {move.pod.name for move in plan.moves}
+
+
+def test_others_go_in_their_place_and_they_may_go_again_later() -> None:
+    snapshot, planning = cluster(NODES, pods({"a1": 3}, SPEC)), Planning()
+    before = moved(planning.plan(snapshot))
+    assert len(before) == 1
+    (first,) = before
+    assert moved(planning.plan(snapshot, refusing({first}))).isdisjoint({first})
+    assert len(moved(planning.plan(snapshot, refusing({first})))) == 1
+    assert moved(planning.plan(snapshot)) == before
+
+
+def test_where_all_are_refused_that_is_the_reason() -> None:
+    snapshot, planning = cluster(NODES, pods({"a1": 3}, SPEC)), Planning()
+    every = {each.name for each in snapshot.pods.values()}
+    plan = planning.plan(snapshot, refusing(every))
+    assert plan.moves == ()
+    (blocked,) = plan.blocked
+    assert blocked.reason == Reason.EVICTION_REFUSED
+    assert "a webhook says no" in blocked.message
+    assert planning.plan(snapshot).moves
+
+
+def test_a_refusal_by_a_budget_holds_all_its_pods_until_it_changes() -> None:
+    budget = PodDisruptionBudget(
+        namespace="default",
+        name="web",
+        selector=LabelSelector(match_labels=Map(app="web")),
+        disruptions_allowed=1,
+        current_healthy=3,
+        desired_healthy=2,
+        expected_pods=3,
+    )
+    snapshot = cluster(NODES, pods({"a1": 3}, SPEC), poddisruptionbudgets=[budget])
+    planning, refusals = Planning(), Refusals(lambda: 0.0)
+    (move,) = planning.plan(snapshot, refusals.for_planning()).moves
+    answer = Answer(result=EvictionResult.HELD_BY_BUDGET, message="full")
+    refusals.note(move.pod, (snapshot.disruption_budgets["default"]["web"],), answer)
+    for _ in range(3):
+        assert planning.plan(snapshot, refusals.for_planning()).moves == ()
+    state = ClusterState(snapshot)
+    changed = PodDisruptionBudget(**{name: getattr(budget, name) for name in budget.__struct_fields__})
+    state.replace("poddisruptionbudgets", [changed])
+    assert planning.plan(state.snapshot, refusals.for_planning()).moves != ()
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.lists(st.sets(st.integers(0, 9)), max_size=4))
+def test_what_is_refused_is_never_planned_for(at_a: int, at_b: int, refused: list[set[int]]) -> None:
+    found: list[Pod] = pods({"a1": at_a, "b1": at_b}, SPEC)
+    snapshot, planning = cluster(NODES, found), Planning()
+    for numbers in [*refused, set()]:
+        names = {each.name for number, each in enumerate(found) if number in numbers}
+        plan = planning.plan(snapshot, refusing(names))
+        assert moved(plan).isdisjoint(names)
+        assert moved(plan) == moved(Planning().plan(snapshot, refusing(names)))  # nothing is left of the one before
