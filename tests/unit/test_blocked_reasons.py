@@ -151,7 +151,10 @@ CASES: Mapping[str, Case] = {
     "young pods": Case(
         pod_fields={"creation_timestamp": NOW - timedelta(seconds=20)},
         reason=Reason.TOO_YOUNG,
-        words=[REPLICAS + "it is 20 s old and the policy's victims.minAge is 60 s"],
+        words=[
+            REPLICAS
+            + "it is not as old yet as the policy's victims.minAge, 60 s; it will be at 2026-11-21T09:00:40+00:00"
+        ],
     ),
 }
 
@@ -172,7 +175,8 @@ def test_of_several_reasons_that_of_most_pods_is_the_reason_and_each_is_told_wit
     assert found.reason == Reason.PROTECTED_POD
     assert found.message == (
         "no pod in a may be evicted: never-a1-0 and 1 more, since its annotation respread.dev/evict says 'never'; "
-        "without that it might go; young-a1-0, since it is 0 s old and the policy's victims.minAge is 60 s"
+        "without that it might go; young-a1-0, since it is not as old yet as the policy's victims.minAge, 60 s; it "
+        "will be at 2026-11-21T09:01:00+00:00"
     )
 
 

@@ -97,7 +97,10 @@ def test_age_counts_to_the_second_and_zero_asks_for_none() -> None:
     assert any_age.of_pod(pod("web-1", "node-1", spec(), creation_timestamp=NOW + timedelta(seconds=5)), NOW) is None
     held = DEFAULTS.of_pod(pod("web-1", "node-1", spec(), creation_timestamp=NOW - timedelta(seconds=12)), NOW)
     assert held is not None
-    assert held.message == "it is 12 s old and the policy's victims.minAge is 60 s"
+    assert (
+        held.message
+        == "it is not as old yet as the policy's victims.minAge, 60 s; it will be at 2026-11-21T09:00:48+00:00"
+    )
 
 
 def test_what_a_policy_allows_and_protects() -> None:

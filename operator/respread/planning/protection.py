@@ -148,12 +148,13 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     def _by_age(self, pod: Pod, now: datetime) -> Held | None:
         if self.rules.min_age <= timedelta(0) or pod.creation_timestamp is None:
             return None
-        age = now - pod.creation_timestamp
-        if age >= self.rules.min_age:
+        if now - pod.creation_timestamp >= self.rules.min_age:
             return None
-        return Held(
+        old_enough = pod.creation_timestamp + self.rules.min_age
+        return Held(  # without its age, so that the same is said as long as nothing changes
             Reason.TOO_YOUNG,
-            f"it is {_seconds(age)} old and the policy's victims.minAge is {_seconds(self.rules.min_age)}",
+            f"it is not as old yet as the policy's victims.minAge, {_seconds(self.rules.min_age)}; it will be at "
+            f"{old_enough.isoformat(timespec='seconds')}",
         )
 
 

@@ -25,14 +25,14 @@ class IneligibleNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 def ineligible_nodes(group: SpreadGroup, nodes: Iterable[Node]) -> list[IneligibleNodes]:
     """Return the nodes that don't count for a group, those together that don't for the same reason."""
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str | None, str], list[str]] = {}
     key = group.key
     for node in nodes:
         if (why := why_ineligible(key.eligibility, key.topology_key, node)) is not None:
-            alike.setdefault((node.labels.get(key.topology_key, ""), why), []).append(node.name)
+            alike.setdefault((node.labels.get(key.topology_key), why), []).append(node.name)
     return [
-        IneligibleNodes(domain=domain or None, why=why, nodes=tuple(sorted(names)))
-        for (domain, why), names in sorted(alike.items())
+        IneligibleNodes(domain=domain, why=why, nodes=tuple(sorted(names)))
+        for (domain, why), names in sorted(alike.items(), key=lambda each: (each[0][0] or "", each[0][1]))
     ]
 
 
