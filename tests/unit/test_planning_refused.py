@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
@@ -89,8 +90,7 @@ def test_a_refusal_by_a_budget_holds_all_its_pods_until_it_changes() -> None:
     for _ in range(3):
         assert planning.plan(snapshot, refusals.for_planning()).moves == ()
     state = ClusterState(snapshot)
-    changed = PodDisruptionBudget(**{name: getattr(budget, name) for name in budget.__struct_fields__})
-    state.replace("poddisruptionbudgets", [changed])
+    state.replace("poddisruptionbudgets", [msgspec.structs.replace(budget, disruptions_allowed=2)])
     assert planning.plan(state.snapshot, refusals.for_planning()).moves != ()
 
 
