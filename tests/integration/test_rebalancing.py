@@ -14,9 +14,9 @@ import pytest
 from respread.sandbox import Binaries, Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, install, refused
 from tests.integration.pools import Pool, fewest_moves, holds
-from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale, wait_until
 
-QUIET_SECONDS = 5
+QUIET_SECONDS = 3
 """How long nothing may happen for a scenario to have ended."""
 
 
@@ -122,6 +122,21 @@ def test_min_domains_3_and_the_third_zone_arrives(pool: Pool) -> None:
     pool.add_zone("zone-c")
     pool.wait_until_balanced(8)
     assert sorted(pool.counts().values()) == [2, 3, 3]
+    assert_evicted(pool, before, 2)
+
+
+def test_an_expected_zone_without_nodes(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
+    before = pool.uids()
+    pool.rebalance(constraints={"expectedDomains": [{"topologyKey": ZONE, "values": ["zone-a", "zone-y"]}]})
+    assert pool.wait_until_blocked(4)["reason"] == "DomainHasNoNode"
+    assert pool.condition("Balanced")["status"] == "True"  # as the scheduler counts
+    assert_evicted(pool, before, 0)
+    pool.add_zone("zone-y")
+    wait_until(lambda: pool.condition("Blocked")["status"] == "False", "the zone to be found")
+    pool.wait_until_balanced(4)
+    assert set(pool.counts().values()) == {2}
     assert_evicted(pool, before, 2)
 
 
