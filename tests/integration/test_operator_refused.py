@@ -1,0 +1,133 @@
+"""An operator some of whose evictions an admission policy of the cluster denies: others are made, and it says why."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+
+from respread.sandbox import ApiError, Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, evictions, install, policy, requests
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    pods_per_domain,
+    wait_for_ready_pods,
+    wait_until,
+)
+
+NAMESPACE = "shop"
+STATUS = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
+REPLICAS = 6
+
+
+@pytest.fixture
+def skewed(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    """Six pods, all in the one zone there was before two more came."""
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
+    install(sandbox)
+    sandbox.create_namespace(NAMESPACE)
+    create_deployment(sandbox, NAMESPACE, deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")]))
+    wait_for_ready_pods(sandbox, NAMESPACE, "web", REPLICAS)
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(4, zone=zone)
+    return sandbox
+
+
+def deny(sandbox: Sandbox, names: Collection[str]) -> None:
+    """Deny the eviction of some pods by an admission policy, and wait until it is in force."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    message = "the shop's admission policy keeps this pod"
+    documents = [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "keep"},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": f"!(request.name in {sorted(names)})", "message": message}],
+            },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "keep"},
+            "spec": {"policyName": "keep", "validationActions": ["Deny"]},
+        },
+    ]
+    for each in documents:
+        sandbox.apply(json.dumps(each))
+    name = min(names)
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "deleteOptions": {"dryRun": ["All"]},
+    }
+
+    def denied() -> bool:
+        try:
+            sandbox.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction?dryRun=All", body)
+        except ApiError as error:
+            return message in str(error)
+        return False
+
+    wait_until(denied, "the admission policy to be in force")
+
+
+def names_of(sandbox: Sandbox) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in pods(sandbox, NAMESPACE, "web"))
+
+
+def denials(sandbox: Sandbox) -> Counter[str]:
+    """Return how often the eviction of each pod was asked for and denied."""
+    return Counter(
+        entry["objectRef"]["name"]
+        for entry in requests(sandbox)
+        if entry.get("objectRef", {}).get("subresource") == "eviction" and entry["responseStatus"]["code"] >= 400
+    )
+
+
+def test_other_pods_go_in_the_place_of_those_that_may_not(skewed: Sandbox, tmp_path: Path) -> None:
+    kept = names_of(skewed)[:2]
+    deny(skewed, kept)
+    skewed.apply(json.dumps(policy()))
+    with OperatorProcess(skewed, tmp_path):
+        wait_until(lambda: set(pods_per_domain(skewed, NAMESPACE, "web").values()) == {2}, "web to be spread")
+    assert len(evictions(skewed)) == 4
+    assert set(kept) <= set(names_of(skewed))
+    assert all(number == 1 for number in denials(skewed).values())
+
+
+def test_where_none_may_go_each_is_asked_for_once_and_the_reason_is_told(skewed: Sandbox, tmp_path: Path) -> None:
+    deny(skewed, names_of(skewed))
+    skewed.apply(json.dumps(policy()))
+
+    def told() -> str:
+        violations = skewed.api.get(STATUS).get("status", {}).get("violations", ())
+        return " ".join(f"{each['reason']}: {each['message']}" for each in violations)
+
+    with OperatorProcess(skewed, tmp_path) as operator:
+        wait_until(lambda: told().startswith("EvictionRefused: "), "the reason to be told")
+        assert "the shop's admission policy keeps this pod" in told()
+        wait_until(lambda: denials(skewed).total() >= REPLICAS, "each pod to be asked for")
+        time.sleep(2)
+        assert denials(skewed) == Counter(names_of(skewed))
+        asked = sum(
+            operator.metric(f'respread_evictions_total{{namespace="{NAMESPACE}",policy="test",result="{result}"}}')
+            for result in ("Forbidden", "Invalid")
+        )
+        assert asked == REPLICAS
+        events = skewed.api.get(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
+        ours = [event for event in events if event.get("reportingController") == "respread.dev/respread"]
+        assert {event["reason"] for event in ours} <= {"Forbidden", "Invalid"}
+        assert any("the shop's admission policy keeps this pod" in event["note"] for event in ours)
+    assert evictions(skewed) == []
