@@ -34,6 +34,7 @@ class LeaseServer:
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.version = 0
+        self.was_held = False
 
     def handle(self, method: str, body: Mapping[str, Any] | None) -> Response:
         if method == "GET":
@@ -49,6 +50,7 @@ class LeaseServer:
 
     def write(self, body: Mapping[str, Any]) -> Response:
         self.version += 1
+        self.was_held = self.was_held or "holderIdentity" in body["spec"]
         self.lease = json.loads(json.dumps(body))
         assert self.lease is not None
         self.lease["metadata"]["resourceVersion"] = str(self.version)
@@ -123,7 +125,9 @@ class Line(Requests):
 
 
 def elector(line: Line, identity: str, **options: Any) -> Elector:
-    return Elector(line, LEASE, identity, clock=asyncio.get_running_loop().time, **options)
+    options.setdefault("is_first", lambda: not line.server.was_held)
+    options.setdefault("clock", asyncio.get_running_loop().time)
+    return Elector(line, LEASE, identity, **options)
 
 
 async def until(condition: Callable[[], bool], *, seconds: float) -> float:
@@ -204,7 +208,9 @@ def test_an_answer_that_never_comes_does_not_hide_that_the_lease_is_over() -> No
 
 def test_a_late_answer_does_not_make_the_lease_last_longer() -> None:
     async def scenario() -> None:
-        line = Line(LeaseServer())
+        server = LeaseServer()
+        server.write({"metadata": {"name": "respread"}, "spec": {}})
+        line = Line(server)
         line.late_seconds = 4.0
         one = elector(line, "one")
         task = asyncio.create_task(one.run())
@@ -222,7 +228,7 @@ def test_a_leader_that_was_frozen_knows_at_once() -> None:
     async def scenario() -> None:
         frozen_seconds = 0.0
         loop = asyncio.get_running_loop()
-        one = Elector(Line(LeaseServer()), LEASE, "one", clock=lambda: loop.time() + frozen_seconds)
+        one = elector(Line(LeaseServer()), "one", clock=lambda: loop.time() + frozen_seconds)
         task = asyncio.create_task(one.run())
         await until(one.holds, seconds=0.1)
         frozen_seconds = 12.0
@@ -307,6 +313,77 @@ def test_a_lease_deleted_under_its_leader_goes_to_nobody_else() -> None:
                 await asyncio.sleep(0.1)
                 assert not (one.holds() and two.holds())
         assert one.holds() or two.holds()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
+    """A Lease that is made anew begins to count from 0 again; what is done once in a term must be done again."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        one = elector(line, "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        for _ in range(3):
+            before = one.term
+            line.dead = True
+            await until(lambda: not one.holds(), seconds=11)
+            server.lease = None
+            two = elector(Line(server), "two")
+            other = asyncio.create_task(two.run())
+            await until(two.holds, seconds=20)
+            other.cancel()
+            await asyncio.wait([other])
+            server.lease = None
+            line.dead = False
+            await until(one.holds, seconds=20)
+            assert server.spec["leaseTransitions"] == 0
+            assert one.term > before
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_its_own_lease_made_anew_under_the_leader_is_the_same_term() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        before = one.term
+        server.lease = None
+        await until(lambda: server.lease is not None, seconds=2.5)
+        assert one.holds()
+        assert one.term == before
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_who_comes_to_a_lease_that_was_deleted_waits_for_a_leader_out_of_reach() -> None:
+    """It can't know how long ago that one renewed it: no longer than it would wait if the Lease were there."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        one = elector(line, "one")
+        tasks = [asyncio.create_task(one.run())]
+        await until(one.holds, seconds=0.1)
+        line.dead = True
+        server.lease = None
+        late = elector(Line(server), "late")
+        tasks.append(asyncio.create_task(late.run()))
+        await until(lambda: not one.holds(), seconds=11)
+        assert not late.holds()
+        await until(late.holds, seconds=TIMES.lease_seconds - TIMES.renew_deadline_seconds + TIMES.retry_seconds * 2)
+        assert not one.holds()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -404,6 +481,8 @@ def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> N
             if chance.random() < 0.01:
                 number = chance.randrange(3)
                 lines[number].dead = not lines[number].dead
+            if chance.random() < 0.005:
+                server.lease = None
             if chance.random() < 0.005:
                 number = chance.randrange(3)
                 tasks[number].cancel()

@@ -89,18 +89,21 @@ class Elector:
         clock: Callable[[], float] = seconds_since_boot,
         on_change: Callable[[bool], None] | None = None,
         may_give_up: Callable[[], bool] = lambda: True,
+        is_first: Callable[[], bool] = lambda: False,
     ) -> None:
         """Prepare a candidate.
 
         Args:
             requests: how to ask the API server.
-            lease: namespace and name of the Lease; it is made if it does not exist.
+            lease: namespace and name of the Lease; it is made, as nobody's, if it does not exist.
             identity: who we are; no other process, past or present, may have the same.
             times: how long it is held.
             clock: seconds that never go back, and go on while the process is frozen.
             on_change: told when the Lease was got and when it was lost.
             may_give_up: asked at the end: whether nothing of what was done as the leader is still on its way. If not,
                 the Lease is left to run out.
+            is_first: asked while the Lease has never been held: whether certainly nobody has ever led. Else another may
+                have been deleted under a leader, who is given the time that a Lease is held to find out.
         """
         self.lease = lease
         self.identity = identity
@@ -109,6 +112,7 @@ class Elector:
         self._clock = clock
         self._on_change = on_change
         self._may_give_up = may_give_up
+        self._is_first = is_first
         self._random = random.Random()  # noqa: S311 - keeps candidates apart, no secret
         self._renewed_at: float | None = None
         self._leading = False
@@ -116,6 +120,10 @@ class Elector:
         self._seen: tuple[Any, ...] | None = None
         self._seen_at = 0.0
         self._term = 0
+        self._taken = False
+        """Whether the Lease was another's or nobody's when we last began to write it as ours."""
+        self._vacant_since: float | None = None
+        """Since when the Lease was seen to have never been held, as one that was deleted and made anew."""
         self._seen_seconds = 0.0
         self._holder = ""
         self._trouble = ""
@@ -127,7 +135,10 @@ class Elector:
 
     @property
     def term(self) -> int:
-        """How often the Lease had changed hands when it last became ours: another number, and others led in between."""
+        """How often this candidate took the Lease from another or from nobody: a new number, and others may have led.
+
+        What the Lease itself says of that is gone with it when somebody deletes it.
+        """
         return self._term
 
     def holds(self) -> bool:
@@ -175,29 +186,36 @@ class Elector:
             return
         response = await self._send("GET", _LEASE)
         if response.status_code == HTTPStatus.NOT_FOUND:
-            if not self._others_may_lead():  # somebody deleted it under a leader that does not know yet
-                await self._create()
-            return
+            response = await self._send("POST", _LEASES, self._vacant())
         if not response.succeeded:
-            self._refused("read", response)
+            self._refused("read or create", response)
             return
         self._trouble = ""
         found = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(found)
         if self._holder not in {"", self.identity}:
             self._renewed_at = None
-        if not self._others_may_lead():
+        if self._is_free():
             await self._write(found)
 
-    async def _create(self) -> None:
-        started = self._clock()
-        spec = self._spec({})
+    def _vacant(self) -> dict[str, Any]:
+        """Return a Lease that is nobody's: a request to create it may arrive late, when another leads again."""
         metadata = {"namespace": self.lease.namespace, "name": self.lease.name}
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-        self._written(await self._send("POST", _LEASES, body), started)
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+
+    def _is_free(self) -> bool:
+        """Tell whether nobody else can be leading by the Lease as it was just seen."""
+        if self._holder not in {"", self.identity}:
+            return self._clock() >= self._seen_at + self._seen_seconds
+        if self._vacant_since is None or self.holds() or self._is_first():
+            return True
+        # Somebody may have deleted it under a leader who does not know yet.
+        return self._clock() >= self._vacant_since + self.times.lease_seconds
 
     async def _write(self, lease: dict[str, Any]) -> bool:
         """Write the Lease as ours, if nobody has written it since we read it (its resourceVersion says)."""
+        if (lease.get("spec") or {}).get("holderIdentity") != self.identity and not self.holds():
+            self._taken = True
         started = self._clock()
         return self._written(
             await self._send("PUT", _LEASE, {**lease, "spec": self._spec(lease.get("spec") or {})}), started
@@ -212,7 +230,8 @@ class Elector:
             return False
         self._object = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(self._object)
-        self._term = int(self._object["spec"].get("leaseTransitions") or 0)
+        self._term += self._taken
+        self._taken = False
         self._renewed_at = started
         self._trouble = ""
         return True
@@ -277,11 +296,11 @@ class Elector:
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
         self._holder = spec.get("holderIdentity") or ""
+        if self._holder or spec.get("renewTime"):
+            self._vacant_since = None
+        elif self._vacant_since is None:
+            self._vacant_since = self._clock()
         self._seen_seconds = float(spec.get("leaseDurationSeconds") or self.times.lease_seconds)
-
-    def _others_may_lead(self) -> bool:
-        """Tell whether the Lease was last seen to be another's, and that not long enough ago."""
-        return self._holder not in {"", self.identity} and self._clock() < self._seen_at + self._seen_seconds
 
     def _notice(self) -> None:
         """Tell whoever wants to know that the Lease was got or lost."""

@@ -17,6 +17,7 @@ from immutables import Map
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
+from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.eviction.carry_out import Carrier, Flights
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
@@ -216,6 +217,7 @@ async def _leadership(
         times=options.lease_times,
         on_change=on_change,
         may_give_up=lambda: not flights.now.uncertain,
+        is_first=partial(_nobody_has_led, intake),
     )
     metrics.show_leadership(identity, leading=False)
     running = asyncio.create_task(elector.run(), name="leader-election")
@@ -225,6 +227,12 @@ async def _leadership(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+def _nobody_has_led(intake: Intake) -> bool:
+    """Tell whether no leader has ever done anything: it would have written a status for every policy."""
+    known = all(intake.health.has_synced(feed.kind.resource) for feed in intake.feeds if feed.kind in POLICY_KINDS)
+    return known and all(status == PolicyStatus() for status in intake.policies.statuses.values())
 
 
 async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:
