@@ -14,6 +14,14 @@ from click.testing import CliRunner
 
 from respread.cli import main as cli
 from respread.cli.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport, PolicyReport
+from respread.cli.simulate_report import (
+    GroupAfter,
+    OutcomeReport,
+    PodReport,
+    ScaledReport,
+    SimulatedGroup,
+    SimulationReport,
+)
 from respread.cli.skew_report import GroupReport, SkewReport, Workload
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -74,6 +82,12 @@ def test_every_option_of_run_is_documented() -> None:
         HelpedConstraint,
         PlannedGroup,
         BlockedReport,
+        SimulationReport,
+        ScaledReport,
+        OutcomeReport,
+        PodReport,
+        SimulatedGroup,
+        GroupAfter,
     ],
 )
 def test_every_field_of_the_json_output_is_documented(report: type[msgspec.Struct]) -> None:

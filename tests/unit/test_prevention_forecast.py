@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from immutables import Map
@@ -17,7 +18,7 @@ from respread.cluster.workload import WorkloadName
 from respread.planning.policies import PolicyIndex
 from respread.prevention.forecast import Forecast, NotForetoldError, Ranking, foretell
 from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.protection import Protection, protection_of
+from respread.prevention.protection import Protection, ScaleDownReason, protection_of
 from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import spread_of
@@ -226,3 +227,9 @@ def test_default_constraints_are_kept_as_pods_own_are() -> None:
     assert group.key.topology_key == ZONE
     (workload,) = workloads_of(state.snapshot, spread_of(state.snapshot, defaults)).values()
     assert counts(foretell(workload, 2, NOW, "with costs")) == {"a": 1, "b": 1, "c": 0}
+
+
+@pytest.mark.parametrize("reason", ScaleDownReason)
+def test_every_word_is_documented(reason: ScaleDownReason) -> None:
+    documentation = Path(__file__).parents[2] / "docs" / "prevention.md"
+    assert f"`{reason}`" in documentation.read_text(encoding="utf-8")

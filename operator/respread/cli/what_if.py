@@ -1,0 +1,267 @@
+"""A cluster that is changed in thought: workloads scaled, nodes drained, gone or added, on a copy of a snapshot.
+
+What a scale-down deletes is what its controller would; where new pods and those of lost nodes go is where the scheduler
+lets them and likes them best, which is likely and no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import count
+from typing import Final, NamedTuple
+
+import msgspec
+
+from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.meta import ObjectKey
+from respread.cluster.node import Node
+from respread.cluster.pod import Pod
+from respread.cluster.state import Change, ClusterSnapshot, ClusterState
+from respread.cluster.workload import WorkloadName
+from respread.prevention.forecast import NotForetoldError, Ranking, foretell
+from respread.prevention.workload_pods import WorkloadPods, workloads_of
+from respread.scheduling.likely_domains import LikelyDomains, likely_domains
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.prepared_pod import PreparedPod
+from respread.spread.index import Spread, SpreadIndex
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+_STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})
+"""Controllers of pods that go and come with their node, and that a drain leaves alone."""
+
+
+class Placed(NamedTuple):
+    """A pod that was made in thought, and where it goes."""
+
+    pod: Pod
+    certain: bool
+    """Whether its domains are known for sure; its node seldom is."""
+
+
+class Unplaced(NamedTuple):
+    """A pod that no node takes, and why, in a sentence without its end."""
+
+    pod: Pod
+    why: str
+
+
+class Outcome(NamedTuple):
+    """What came of the changes."""
+
+    snapshot: ClusterSnapshot
+    spread: Spread
+    added: tuple[str, ...]
+    """Names of nodes."""
+    deleted: tuple[Pod, ...]
+    """By scale-downs, in their order."""
+    certain: bool
+    """Whether it is known for sure which these are."""
+    lost: tuple[Pod, ...]
+    """Pods of drained or removed nodes that no controller makes again."""
+    placed: tuple[Placed, ...]
+    unplaced: tuple[Unplaced, ...]
+
+
+class WhatIf:
+    """Takes one change after another."""
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, index: SpreadIndex, predictor: Predictor, *, now: datetime, ranking: Ranking
+    ) -> None:
+        """Begin with a cluster as it is.
+
+        Args:
+            snapshot: the cluster.
+            index: of spread groups; it is moved on to what the changes make of the snapshot.
+            predictor: of what the cluster's schedulers do; its view is moved on too.
+            now: the time of the snapshot, with a time zone.
+            ranking: which pod deletion costs scale-downs go by.
+        """
+        self._state = ClusterState(snapshot)
+        self._index = index
+        self._predictor = predictor
+        self._now = now
+        self._ranking: Ranking = ranking
+        self._numbers = count(1)
+        self._added: list[str] = []
+        self._deleted: list[Pod] = []
+        self._certain = True
+        self._lost: list[Pod] = []
+        self._placed: dict[ObjectKey, Placed] = {}
+
+    def workload(self, name: WorkloadName) -> WorkloadPods | None:
+        """Return a workload as it stands by now; None if it has no pods."""
+        snapshot = self._state.snapshot
+        return workloads_of(snapshot, self._index.update(snapshot), {name.namespace}).get(name)
+
+    # Changes
+
+    def add_nodes(self, models: Iterable[Node]) -> None:
+        """Add a node like each of these, with the pods of DaemonSets and static ones that these have."""
+        snapshot = self._state.snapshot
+        pods: list[Pod] = []
+        for model in models:
+            name = f"{model.name}-new{next(self._numbers)}"
+            labels = model.labels.set(HOSTNAME, name) if HOSTNAME in model.labels else model.labels
+            node = msgspec.structs.replace(model, name=name, uid=f"simulated-{name}", labels=labels, ready=True)
+            self._state.apply("nodes", [(node.key, node)])
+            if (volumes := snapshot.csi_nodes.get(model.name)) is not None:
+                self._state.apply("csinodes", [(node.key, msgspec.structs.replace(volumes, name=name))])
+            pods += (
+                msgspec.structs.replace(
+                    pod, name=f"{pod.name}-on-{name}", uid=f"simulated-{pod.uid}-{name}", node_name=name
+                )
+                for pod in snapshot.pods_by_node.get(model.name, {}).values()
+                if _stays_on_its_node(pod)
+            )
+            self._added.append(name)
+        self._state.apply("pods", [(pod.key, pod) for pod in pods])
+
+    def remove_nodes(self, names: Iterable[str]) -> None:
+        """Take nodes away at once, as a zone fails: all their pods are gone before the first is made again."""
+        gone = [pod for name in names for pod in self._state.snapshot.pods_by_node.get(name, {}).values()]
+        self._state.apply("pods", [(pod.key, None) for pod in gone])
+        self._state.apply("nodes", [(ObjectKey("", name), None) for name in names])
+        self._make_again(gone)
+
+    def drain(self, name: str) -> None:
+        """Cordon a node and move its pods, one after another, as `kubectl drain` does."""
+        node = self._state.snapshot.nodes[name]
+        self._state.apply("nodes", [(node.key, msgspec.structs.replace(node, unschedulable=True))])
+        for pod in _in_turn(self._state.snapshot.pods_by_node.get(name, {}).values()):
+            if not _stays_on_its_node(pod):
+                self._state.apply("pods", [(pod.key, None)])
+                self._make_again([pod])
+
+    def scale(self, workload: WorkloadPods, replicas: int) -> None:
+        """Scale a workload.
+
+        Raises:
+            NotForetoldError: what its controller would do is not known.
+        """
+        if replicas <= len(workload.pods):
+            forecast = foretell(workload, replicas, self._now, self._ranking)
+            self._deleted += forecast.deleted
+            self._certain = self._certain and forecast.certain
+            self._state.apply("pods", [(pod.key, None) for pod in forecast.deleted])
+            return
+        if len(workload.replica_sets) > 1:
+            raise NotForetoldError("a rollout is going on, and which of its ReplicaSets grows is not known")
+        self._add(self._new_pods(workload, replicas - len(workload.pods)))
+
+    def outcome(self) -> Outcome:
+        """Return what came of it, once pods that had no node have got one where there is one by now."""
+        waiting = [pod for pod in self._state.snapshot.pods.values() if not pod.node_name and not _is_over(pod)]
+        unplaced = self._place(_in_turn(waiting))
+        snapshot = self._state.snapshot
+        return Outcome(
+            snapshot=snapshot,
+            spread=self._index.update(snapshot),
+            added=tuple(self._added),
+            deleted=tuple(self._deleted),
+            certain=self._certain,
+            lost=tuple(self._lost),
+            placed=tuple(each for key, each in self._placed.items() if snapshot.pods.get(key) == each.pod),
+            unplaced=tuple(unplaced),
+        )
+
+    # Pods
+
+    def _new_pods(self, workload: WorkloadPods, number: int) -> list[Pod]:
+        model = max(workload.pods, key=lambda pod: (pod.creation_timestamp or self._now, pod.name))
+        if not workload.is_stateful_set:
+            return [self._new(model, f"{workload.name.name}-new{next(self._numbers)}") for _ in range(number)]
+        first = max(int(pod.name.rpartition("-")[2]) for pod in workload.pods) + 1
+        return [self._new(model, f"{workload.name.name}-{ordinal}") for ordinal in range(first, first + number)]
+
+    def _make_again(self, pods: Iterable[Pod]) -> None:
+        again = []
+        for pod in _in_turn(pods):
+            if pod.controller is None:
+                self._lost.append(pod)
+            elif not _stays_on_its_node(pod) and not _is_over(pod):
+                stateful = pod.controller.kind == "StatefulSet"
+                again.append(self._new(pod, pod.name if stateful else f"{pod.name}-new{next(self._numbers)}"))
+        self._add(again)
+
+    def _new(self, model: Pod, name: str) -> Pod:
+        """Return a pod like another, bound to no node; old enough to be moved, since it will have been for a while."""
+        return msgspec.structs.replace(
+            model,
+            name=name,
+            uid=f"simulated-{name}",
+            annotations=model.annotations.delete(POD_DELETION_COST)
+            if POD_DELETION_COST in model.annotations
+            else model.annotations,
+            deletion_cost_is_ours=False,
+            node_name="",
+            nominated_node_name="",
+            phase="Pending",
+            ready=False,
+            deletion_timestamp=None,
+            held_requests=None,
+        )
+
+    def _add(self, pods: Sequence[Pod]) -> None:
+        self._state.apply("pods", [(pod.key, pod) for pod in pods])
+        self._place(pods)
+
+    def _place(self, pods: Iterable[Pod]) -> list[Unplaced]:
+        """Place pods of the state, one after another; return those that no node takes."""
+        view = self._predictor.view
+        view.advance(self._state.snapshot)
+        pods_on = Counter({name: len(there) for name, there in self._state.snapshot.pods_by_node.items()})
+        bound: list[Change] = []
+        unplaced: list[Unplaced] = []
+        for pod in pods:
+            prepared = self._predictor.prepare(pod)
+            if (why := self._why_not(prepared)) is not None:
+                unplaced.append(Unplaced(pod, why))
+                continue
+            best = prepared.names(prepared.best_nodes(prepared.admitted()))
+            node = min(best, key=lambda name: (pods_on[name], name))
+            found = likely_domains(prepared)
+            certain = isinstance(found, tuple) and all(_is_certain(each) for each in found)
+            view.place(pod, node)
+            pods_on[node] += 1
+            placed = msgspec.structs.replace(pod, node_name=node, phase="Running", ready=True)
+            bound.append((pod.key, placed))
+            self._placed[pod.key] = Placed(placed, certain)
+        self._state.apply("pods", bound)
+        return unplaced
+
+    def _why_not(self, prepared: PreparedPod) -> str | None:
+        if prepared.unknown is not None:
+            return f"where it would go is not known: {prepared.unknown.message}"
+        if prepared.admitted():
+            return None
+        nodes = self._predictor.view.table.slot_of
+        said = Counter(str(no.plugin) for node in nodes if (no := prepared.first_rejection(node)) is not None)
+        listed = ", ".join(f"{plugin} on {number}" for plugin, number in said.most_common())
+        return f"no node takes it; of {len(nodes)}, it is refused by {listed}"
+
+
+def _is_certain(domains: LikelyDomains) -> bool:
+    return len(domains.sure) == 1
+
+
+def _stays_on_its_node(pod: Pod) -> bool:
+    return pod.is_mirror or (pod.controller is not None and pod.controller.kind in _STAYS_ON_ITS_NODE)
+
+
+def _is_over(pod: Pod) -> bool:
+    return pod.terminating or pod.finished
+
+
+def _in_turn(pods: Iterable[Pod]) -> list[Pod]:
+    """Return pods in the order in which the scheduler takes them: by priority, then by age."""
+    return sorted(
+        pods,
+        key=lambda pod: (
+            -pod.spec.priority,
+            0.0 if pod.creation_timestamp is None else pod.creation_timestamp.timestamp(),
+            pod.key,
+        ),
+    )
