@@ -4,10 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup lock demo test check check-static crds format conformance properties bench bench-feasibility bench-ingest soak clean
+.PHONY: help setup lock demo test check check-static crds format conformance properties bench bench-feasibility bench-ingest bench-plan bench-prevention soak clean
 
 help: ## Show the targets.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 20
 
 setup: $(STAMP) ## Make the virtual environment with the pinned dependencies.
 
@@ -47,11 +47,20 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or file: other data than the project's).
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 
+bench: setup ## All benchmarks, one after another; they want a machine that does nothing else.
+	@for each in feasibility ingest plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done
+
 bench-feasibility: setup ## What it costs to know where pods may go, against the number of nodes.
 	@$(BIN)/python -m bench.feasibility $(ARGS)
 
 bench-ingest: setup ## What it costs to know 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
 	@$(BIN)/python -m bench.ingest $(ARGS)
+
+bench-plan: setup ## What it costs to plan, anew and after one event, for 1,000 to 15,000 nodes.
+	@$(BIN)/python -m bench.plan $(ARGS)
+
+bench-prevention: setup ## What it costs to rank 150,000 pods, and one workload that changed.
+	@$(BIN)/python -m bench.prevention $(ARGS)
 
 soak: setup ## Random faults for SECONDS (600), from a SEED; ends with 1 unless no pod was evicted, lost or held back too many.
 	@$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
