@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import requests
@@ -68,15 +68,24 @@ def random_workloads(namespace: str, chance: random.Random) -> list[Workload]:
     ]
 
 
-def create(sandbox: Sandbox, watcher: PodWatcher, workloads: Iterable[Workload], chance: random.Random) -> None:
-    """Make the workloads, each with a budget of one, all in the open zone; the watcher guards their budgets."""
+def create(
+    sandbox: Sandbox,
+    watcher: PodWatcher,
+    workloads: Iterable[Workload],
+    chance: random.Random,
+    ready_after_seconds: Sequence[int] = (0, 0, 1, 2),
+) -> None:
+    """Make the workloads, each with a budget of one, all in the open zone; the watcher guards their budgets.
+
+    How long their pods take to become Ready is left to chance.
+    """
     namespaces = sorted({each.namespace for each in workloads})
     for namespace in namespaces:
         patiently(lambda namespace=namespace: sandbox.create_namespace(namespace))  # type: ignore[misc]
     for each in workloads:
         zone = constraint(ZONE, each.name, max_skew=each.max_skew, nodeTaintsPolicy="Honor")
         host = constraint(HOSTNAME, each.name, when_unsatisfiable="ScheduleAnyway")
-        seconds = str(chance.choice((0, 0, 1, 2)))
+        seconds = str(chance.choice(ready_after_seconds))
         manifest = deployment(
             each.name,
             replicas=each.replicas,

@@ -1,0 +1,63 @@
+"""Budgets at every single moment, as an independent watcher of Ready pods sees them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import FaultProxy
+from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
+from tests.faults.watcher import Breach, PodWatcher
+from tests.integration.operator_process import install
+from tests.integration.workloads import pods
+
+NAMESPACE = "budgets"
+READY_SECONDS = 2
+
+
+@pytest.fixture
+def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
+    install(sandbox)
+    return sandbox
+
+
+def test_none_is_ever_broken_and_the_spread_is_restored_all_the_same(cluster: Sandbox, tmp_path: Path) -> None:
+    """With maxUnavailable 1 for every workload, pods that take 2 s to become Ready, and limits that hold nothing."""
+    workloads = [Workload(NAMESPACE, f"web-{number}", 3 + number, 1) for number in range(5)]
+    wide = {"inFlight": 100, "inFlightPerNamespace": 100, "inFlightPerNode": 100, "inFlightPerWorkload": "100%"}
+    with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        close_zones(cluster, closed=True)
+        create(cluster, watcher, workloads, random.Random(1), ready_after_seconds=(READY_SECONDS,))
+        close_zones(cluster, closed=False)
+        enforce(cluster, limits=wide)
+        with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election"):
+            started = time.monotonic()
+            wait_for(lambda: balanced(cluster, workloads), "the spread to be restored")
+            took = time.monotonic() - started
+        assert watcher.breaches == []
+        evicted = watcher.evicted()
+        assert {each.name: evicted[NAMESPACE, each.name] for each in workloads} == {
+            each.name: each.fewest_evictions for each in workloads
+        }
+        # One after another in each workload, which is what makes the test worth something: their pods did take 2 s.
+        assert took >= READY_SECONDS * (max(each.fewest_evictions for each in workloads) - 1)
+
+
+def test_the_watcher_sees_a_budget_that_is_broken(cluster: Sandbox) -> None:
+    """By deleting pods, which no budget keeps anyone from."""
+    workload = Workload(NAMESPACE, "web", 4, 1)
+    with PodWatcher(cluster) as watcher:
+        create(cluster, watcher, [workload], random.Random(1), ready_after_seconds=(READY_SECONDS,))
+        names = [pod["metadata"]["name"] for pod in pods(cluster, NAMESPACE, "web")]
+        for name in names[:2]:
+            cluster.api.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+        wait_for(lambda: bool(watcher.breaches), "the watcher to see it", 10)
+        assert watcher.breaches == [Breach((NAMESPACE, "web"), 2, 3)]
+        assert watcher.evicted().total() == 0
