@@ -178,6 +178,44 @@ def test_an_expected_domain_without_a_node_is_told_of(tmp_path: Path) -> None:
     assert "What would be violated if every expected domain had a node:" in planned.stdout
 
 
+def test_what_the_operator_says_is_told_too(tmp_path: Path) -> None:
+    saying = policy(mode="Enforce")
+    saying["metadata"]["generation"] = 2
+    condition = {
+        "type": "Progressing",
+        "status": "False",
+        "reason": "NothingToDo",
+        "message": "No eviction is planned.",
+    }
+    violation = {
+        "namespace": "default",
+        "workload": "Deployment/web",
+        "constraint": {"topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1},
+        "skew": 2,
+        "reason": "BackingOff",
+        "message": "an eviction did not improve it",
+    }
+    saying["status"] = {
+        "observedGeneration": 2,
+        "lastPlanTime": "2026-11-21T09:00:00Z",
+        "conditions": [{**condition, "lastTransitionTime": "2026-11-21T09:00:00Z", "observedGeneration": 2}],
+        "violations": [violation],
+    }
+    items = [*zones("a", "b"), *web(3, 1), *web(3, 1, name="other"), saying]
+    report = explained(tmp_path, items, "web")
+    (constraint,) = report.constraints
+    assert constraint.reason is None  # a plan made now knows nothing of back-off
+    assert constraint.operator is not None
+    assert (constraint.operator.reason, constraint.operator.message) == ("BackingOff", violation["message"])
+    assert [(each.type, each.reason) for each in report.policies[0].conditions] == [("Progressing", "NothingToDo")]
+    said = " ".join(run(tmp_path, items, "web").stdout.split())
+    assert "The operator says: Progressing False (NothingToDo)." in said
+    assert "The operator says at 2026-11-21T09:00:00+00:00: BackingOff: an eviction did not improve it." in said
+    assert explained(tmp_path, items, "other").constraints[0].operator is None
+    saying["metadata"]["generation"] = 3
+    assert explained(tmp_path, items, "web").policies[0].conditions == ()
+
+
 # Pods
 
 

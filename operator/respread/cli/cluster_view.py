@@ -8,6 +8,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.policy import Policy
+from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 
 
@@ -17,6 +18,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: ClusterSnapshot
     policies: tuple[Policy, ...] = ()
     """Of both kinds, sorted by name."""
+    statuses: Map[str, PolicyStatus] = Map()
+    """What the operator says, by the policies' names."""
     priority_classes: Map[str, int] = Map()
     time: datetime
     """When it was like this, with a time zone."""
@@ -26,5 +29,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """The current one."""
     server_version: str = ""
     """Of the API server, such as `v1.36.3`; empty if it is not known."""
+    left_out: frozenset[str] = frozenset()
+    """Resources that the cluster has and that could not be read."""
     notes: tuple[str, ...] = ()
     """What the person should know about what could not be read, each a sentence."""

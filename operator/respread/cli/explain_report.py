@@ -13,6 +13,7 @@ import msgspec
 
 from respread.api.reasons import Reason
 from respread.cli.explain_target import Target
+from respread.cli.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
 from respread.cli.plan_report import MoveReport, PolicyReport, move_report
 from respread.cli.planned import Planned
 from respread.cli.scale_down_report import ScaleDownReport, scale_down_reports
@@ -32,6 +33,13 @@ from respread.spread.group import SpreadGroup
 from respread.spread.ineligible import IneligibleNodes, ineligible_nodes
 
 _NODES_NAMED: Final = 3
+
+
+class ExplainedPolicy(PolicyReport, frozen=True, kw_only=True, rename="camel"):
+    """A policy, and what the operator says of it."""
+
+    conditions: tuple[ConditionReport, ...]
+    """None where the operator has not seen the policy as it is now, or does not run."""
 
 
 class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -74,6 +82,8 @@ class ConstraintReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     reason: Reason | None
     """Why nothing is done about it, or not enough; null if all is well."""
     message: str | None
+    operator: OperatorWord | None
+    """What the operator says: it knows of the last minutes; null if it has nothing to say."""
     domains: tuple[DomainReport, ...]
     """By name; without the empty ones where `group.counts` is without them."""
     ineligible: tuple[IneligibleReport, ...]
@@ -106,7 +116,7 @@ class ExplainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     notes: tuple[str, ...] = ()
     subjects: tuple[str, ...]
     """What is explained, such as `deploy/web in shop`."""
-    policies: tuple[PolicyReport, ...]
+    policies: tuple[ExplainedPolicy, ...]
     """That govern the pods, or were asked about."""
     default_policy: bool
     """Whether the only policy is one that is not in the cluster, since there is none."""
@@ -136,7 +146,13 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
         time=view.time,
         notes=planned.notes,
         subjects=tuple(_subjects(target)),
-        policies=tuple(report for report in planned.reports if report.name in names),
+        policies=tuple(
+            ExplainedPolicy(
+                name=report.name, mode=report.mode, wrong=report.wrong, conditions=conditions_of(policy, view)
+            )
+            for policy, report in zip(planned.setting.policies, planned.reports, strict=True)
+            if report.name in names
+        ),
         default_policy=planned.default_policy,
         violated=sum(group.violated for group in shown),
         constraints=tuple(_Constraint(planned, explainer, group).report() for group in shown),
@@ -213,6 +229,7 @@ class _Constraint:
             counts_after={domain: counts.get(domain, 0) for domain in sorted(before.counts.keys() | occupied.keys())},
             reason=None if why is None else why.reason,
             message=None if why is None else why.message,
+            operator=word_on(group, plan.policies.get(group.key), self._planned.view),
             domains=tuple(self._domains()),
             ineligible=tuple(map(_ineligible, ineligible_nodes(group, self._planned.view.snapshot.nodes.values()))),
         )

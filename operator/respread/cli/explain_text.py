@@ -12,8 +12,7 @@ from rich.text import Text
 
 from respread.cli.column_widths import cut
 from respread.cli.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
-from respread.cli.explain_report import CandidateReport, ConstraintReport, DomainReport, ExplainReport
-from respread.cli.plan_report import PolicyReport
+from respread.cli.explain_report import CandidateReport, ConstraintReport, DomainReport, ExplainedPolicy, ExplainReport
 from respread.cli.plan_table import move_path
 from respread.cli.scale_down_report import ScaleDownReport
 from respread.cli.skew_table import GAP, mark, style_of, workloads
@@ -110,6 +109,10 @@ class ExplainText:
             text.append("It holds: nothing to do.\n", style=WITHIN)
         if constraint.reason is not None:
             text.append(f"{constraint.reason}: ", style="bold").append(f"{constraint.message}.\n")
+        if constraint.operator is not None and constraint.operator.reason != constraint.reason:
+            at = "" if constraint.operator.time is None else f" at {constraint.operator.time.isoformat()}"
+            text.append(f"The operator says{at}: ").append(f"{constraint.operator.reason}: ", style="bold")
+            text.append(f"{constraint.operator.message}.\n")
         if not constraint.counts_own_pods:
             text.append(
                 "Its selector matches none of the pods that have it, so it does not keep them apart: "
@@ -158,10 +161,18 @@ def _policies(report: ExplainReport) -> Iterator[Text]:
         yield from map(_policy, report.policies)
 
 
-def _policy(policy: PolicyReport) -> Text:
+def _policy(policy: ExplainedPolicy) -> Text:
+    text = _mode(policy)
+    if policy.conditions:
+        said = ", ".join(f"{each.type} {each.status} ({each.reason})" for each in policy.conditions)
+        text.append(f" The operator says: {said}.")
+    return text
+
+
+def _mode(policy: ExplainedPolicy) -> Text:
     text = Text(f"Policy {policy.name}, mode {policy.mode}")
     if policy.wrong:
-        return text.append(f": wrong, and evicts nothing until put right: {'; '.join(policy.wrong)}", style=OVER)
+        return text.append(f": wrong, and evicts nothing until put right: {'; '.join(policy.wrong)}.", style=OVER)
     return text.append(": plans, and evicts nothing." if policy.mode == "DryRun" else ": carries the plan out.")
 
 

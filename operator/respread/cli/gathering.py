@@ -78,6 +78,7 @@ class Gathering:
         return ClusterView(
             snapshot=self._state.snapshot,
             policies=tuple(policies[name] for name in sorted(policies)),
+            statuses=self._policies.statuses,
             priority_classes=self._priority_classes.values,
             time=time,
             source=source,
