@@ -82,15 +82,27 @@ def _by_domains(nodes: NodeSet, tallies: Sequence[Tally]) -> list[NodeSet]:
 
 def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]) -> list[bool]:
     """Return for each part of the feasible nodes whether PodTopologySpread gives it the most points."""
-    constraints = piece.replacement.constraints
-    if len(piece.soft) != len(constraints.soft) or not constraints.soft_need_all_keys:
-        best = piece.replacement.best_nodes(nodes)  # default constraints are not always spread groups
+    if not _scored_by_groups(board, piece, nodes):
+        best = piece.replacement.best_nodes(nodes)
         return [bool(part & best) for part in parts]
     if not piece.soft:
         return [True] * len(parts)
     scores = _soft_scores(board, piece, parts)
     best_score = min(scores)
     return [score <= best_score for score in scores]
+
+
+def _scored_by_groups(board: Board, piece: Piece, nodes: NodeSet) -> bool:
+    """Whether the counts of spread groups are all that the scheduler scores nodes by.
+
+    Default constraints are not always spread groups; and of the built-in ones, those count whose key a node has.
+    """
+    constraints = piece.replacement.constraints
+    if len(piece.soft) != len(constraints.soft):
+        return False
+    return constraints.soft_need_all_keys or not any(
+        nodes & ~board.tallies[index].domains.eligible for index in piece.soft
+    )
 
 
 def _soft_scores(board: Board, piece: Piece, parts: Sequence[NodeSet]) -> list[float]:
