@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
+from click.testing import CliRunner
+
+from respread.cli.main import respread
 from respread.sandbox import NodeShape, Sandbox
 from tests.integration.operator_process import evictions
 from tests.integration.workloads import (
@@ -114,6 +117,13 @@ class Pool:
         wait_until(at_the_end, f"{self.name} to be blocked")
         self.wait_for(replicas)
         return self.condition("Blocked")
+
+    def explain(self, target: str) -> dict[str, Any]:
+        """Return what `respread explain` says of something in the namespace."""
+        command = ["explain", target, "-n", self.name, "-o", "json"]
+        done = CliRunner().invoke(respread, command, env={"KUBECONFIG": str(self.sandbox.kubeconfig)})
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
 
     def evicted(self) -> list[str]:
         """Return the pods that the API server evicted for the operator, in that order, as its audit log has it."""

@@ -100,6 +100,9 @@ def test_a_cordoned_zone_that_holds_the_minimum(pool: Pool) -> None:
     assert violation["reason"] == "NoFeasibleNode"
     assert "zone-c holds the fewest pods, 0" in violation["message"]
     assert f"{cordoned[0]} is cordoned" in violation["message"]
+    (explained,) = pool.explain("deploy/web")["constraints"]
+    assert (explained["reason"], explained["message"]) == (violation["reason"], violation["message"])
+    assert explained["operator"]["message"] == violation["message"]
     time.sleep(QUIET_SECONDS)
     assert_evicted(pool, before, 0)
     pool.sandbox.nodes.uncordon(*cordoned)

@@ -14,9 +14,10 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from respread.cli.explain_report import CandidateReport, ExplainReport
+from respread.cli.explain_report import CandidateReport, ConstraintReport, ExplainedPolicy, ExplainReport
 from respread.cli.explain_text import ExplainText
 from respread.cli.main import respread
+from respread.cli.scale_down_report import ScaleDownReport
 from tests.unit.cli_snapshots import deployment_pods, manifest_of_node, manifest_of_pod, snapshot_of
 
 ZONE = "topology.kubernetes.io/zone"
@@ -310,6 +311,13 @@ def test_yaml_says_what_json_says(tmp_path: Path) -> None:
     for field in as_json.keys() - {"time"}:
         assert as_yaml[field] == as_json[field]
     assert as_json["kind"] == "ExplainReport"
+
+
+@pytest.mark.parametrize("of", [ExplainReport, ExplainedPolicy, ConstraintReport, CandidateReport, ScaleDownReport])
+def test_every_field_is_described(of: type[msgspec.Struct]) -> None:
+    described = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    missing = [field.encode_name for field in msgspec.structs.fields(of) if f"`{field.encode_name}`" not in described]
+    assert missing == []
 
 
 def test_more_pods_than_fit_are_counted_and_wide_lists_them(tmp_path: Path) -> None:
