@@ -15,7 +15,7 @@ import pytest
 from respread.handlers.memory import group_name, situation_of
 from respread.sandbox import Binaries, Sandbox, SandboxOptions
 from respread.spread.index import spread_of
-from tests.faults.operators import Replica, holder
+from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
 from tests.faults.watcher import PodWatcher
@@ -226,3 +226,63 @@ def test_what_a_status_remembers_keeps_the_next_process_from_acting(world: World
     # Another pod, and the situation is another: it gets a new chance.
     scale(world.sandbox, "left-alone", "web-0", 5)
     wait_for(lambda: world.evicted(workloads) > 0, "a new chance")
+
+
+def test_a_lease_deleted_again_and_again_makes_no_second_leader(world: World) -> None:
+    """The Lease that is made anew begins to count its holders from 0 again, and nobody relies on that."""
+    workloads = world.skewed("deleted-lease", 8, 7, 6)
+    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replicas = [world.replica("one"), world.replica("two")]
+    for each in replicas:
+        each.start()
+    deadline = time.monotonic() + 90
+    deleted = 0
+    while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
+        before = world.evicted(workloads)
+        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]
+        if world.sandbox.api.exists(LEASE):
+            world.sandbox.api.request("DELETE", LEASE)
+            deleted += 1
+        if deleted % 3 == 0:  # and whoever leads comes back as one who has never seen the Lease
+            for each in replicas:
+                if each.leads():
+                    each.kill()
+                    each.start()
+    world.wait_until_balanced(workloads)
+    time.sleep(2)
+    assert deleted > 3
+    assert world.evicted(workloads) == fewest(workloads)
+
+
+@pytest.mark.parametrize("what", ["kube-apiserver", "etcd"])
+def test_a_restart_of_the_control_plane_costs_no_pod_too_many(world: World, what: str) -> None:
+    workloads = world.skewed(f"restarted-{what.removeprefix('kube-')}", 8, 7)
+    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replica = world.replica("one")
+    replica.start()
+    for _ in range(2):
+        before = world.evicted(workloads)
+        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]
+        world.sandbox.stop_component(what)
+        time.sleep(1)
+        world.sandbox.start_component(what)
+    world.wait_until_balanced(workloads, 150)
+    time.sleep(2)
+    assert world.evicted(workloads) == fewest(workloads)
+    assert replica.runs
+
+
+def test_a_token_that_is_rotated_stops_nothing(world: World) -> None:
+    workloads = world.skewed("rotated", 8, 7)
+    enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
+    replica, (proxy,) = world.replica("one"), world.proxies
+    replica.start()
+    for _ in range(3):
+        before = world.evicted(workloads)
+        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]
+        proxy.valid_token = replica.rotate_token()
+    world.wait_until_balanced(workloads)
+    time.sleep(2)
+    assert world.evicted(workloads) == fewest(workloads)
+    assert proxy.counts["401"] > 0
+    assert replica.runs
