@@ -64,10 +64,10 @@ def _candidates(board: Board, tally: Tally) -> list[Spot]:
 
 def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tuple[Pod, Held]]) -> Held:
     """Say why no pod in the domains that are too full may be evicted: by reason, that of most pods first."""
-    matched = frozenset(tally.group.matched)
+    matched, too_full = frozenset(tally.group.matched), frozenset(overfull)
     by_reason: dict[Reason, list[tuple[Pod, Held]]] = {}
     for pod, held in protected:
-        if pod.labels in matched and tally.group.domains.of_node.get(pod.node_name) in overfull:
+        if pod.labels in matched and tally.group.domains.of_node.get(pod.node_name) in too_full:
             by_reason.setdefault(held.reason, []).append((pod, held))
     if not by_reason:
         return Held(Reason.IN_MOTION, f"the pods in {_listed(overfull)} that may be evicted are being replaced already")
@@ -90,7 +90,7 @@ def _too_few_domains(tally: Tally) -> Held | None:
         return None
     return Held(
         Reason.TOO_FEW_DOMAINS,
-        f"minDomains is {group.key.min_domains} and there {_are(len(there))} only {len(there)} of "
+        f"minDomains is {group.key.min_domains} and there {'is' if len(there) == 1 else 'are'} only {len(there)} of "
         f"{group.key.topology_key} ({_listed(there)}), so the minimum counts as 0 and none may hold more than maxSkew, "
         f"{tally.max_skew}: add nodes in more domains, or lower minDomains",
     )
@@ -155,12 +155,13 @@ def why_none_there(replacement: PreparedPod, nodes: Iterable[str]) -> str:
                 break
     if not by_plugin:
         return "the scheduler keeps the room there for other pods"
+    most_first = sorted(by_plugin.items(), key=lambda each: len(each[1]), reverse=True)[:_REASONS_SHOWN]
     parts = []
-    for refused in sorted(by_plugin.values(), key=len, reverse=True)[:_REASONS_SHOWN]:
+    for _, refused in most_first:
         (name, rejection), more = refused[0], len(refused) - 1
         parts.append(f"{name} {rejection.message}{f', and so it is on {more} more' if more else ''}")
-    remedies = dict.fromkeys(remedy for plugin in by_plugin if (remedy := _REMEDIES.get(plugin)) is not None)
-    return "; ".join(parts) + "".join(f": {remedy}" for remedy in list(remedies)[:1])
+    remedy = next((_REMEDIES[plugin] for plugin, _ in most_first if plugin in _REMEDIES), None)
+    return "; ".join(parts) + (f": {remedy}" if remedy is not None else "")
 
 
 def _conflict(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held:
@@ -205,7 +206,3 @@ def _listed(domains: Sequence[str]) -> str:
     shown = ", ".join(domains[:_DOMAINS_SHOWN])
     more = len(domains) - _DOMAINS_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
