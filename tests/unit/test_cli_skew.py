@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from immutables import Map
 from rich.console import Console
 
+from respread.cli.cluster_view import ClusterView
 from respread.cli.domain_bars import Domain, bar, domains_shown
+from respread.cli.main import respread
 from respread.cli.output import print_parts
+from respread.cli.protections import protection_reports
 from respread.cli.skew_report import (
     GroupFilter,
     GroupReport,
@@ -23,8 +29,10 @@ from respread.cli.skew_report import (
 from respread.cli.skew_table import SkewTable, summary
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.spread.index import Spread, spread_of
+from tests.unit.cli_snapshots import deployment_pods, manifest_of_node, snapshot_of
 from tests.unit.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec
 
 
@@ -267,3 +275,36 @@ def test_what_is_too_much_of_a_bar_stands_out() -> None:
     drawn = bar(5, 2, 5, 10)
     assert drawn.plain == "█████"
     assert (drawn.style, [(span.start, span.end, span.style) for span in drawn.spans]) == ("green", [(2, 5, "red")])
+
+
+PREVENTS = {
+    "apiVersion": "respread.dev/v1alpha1",
+    "kind": "ClusterRebalancePolicy",
+    "metadata": {"name": "prevents"},
+    "spec": {"prevention": {"podDeletionCost": "Enabled"}},
+}
+
+
+def test_wide_and_json_say_whether_a_workload_is_protected(tmp_path: Path) -> None:
+    nodes = [manifest_of_node("node-a", "zone-a"), manifest_of_node("node-b", "zone-b")]
+    placed = {"node-a": 1, "node-b": 1}
+    file = snapshot_of(tmp_path, [*nodes, *deployment_pods("web", placed), PREVENTS])
+
+    def shown(*arguments: str) -> str:
+        return CliRunner().invoke(respread, ["skew", "--snapshot", str(file), *arguments]).stdout
+
+    (told,) = json.loads(shown("-o", "json"))["protections"]
+    assert (told["namespace"], told["workload"]) == ("default", {"kind": "Deployment", "name": "web"})
+    assert (told["protected"], told["reason"], told["policy"]) == (False, "NotRanked", "prevents")
+    wide = shown("-o", "wide").splitlines()
+    assert "SCALE-DOWNS" in wide[0].split()
+    assert "NotRanked" in wide[1].split()
+    assert "SCALE-DOWNS" not in shown()
+
+
+def test_where_policies_can_not_be_read_nothing_is_said_of_protection() -> None:
+    spread = three_zones()
+    view = ClusterView(
+        snapshot=ClusterSnapshot(), time=NOW, source="a test", left_out=frozenset({"clusterrebalancepolicies"})
+    )
+    assert protection_reports(view, spread, spread.groups.values()) is None

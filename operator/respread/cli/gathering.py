@@ -71,7 +71,14 @@ class Gathering:
         self._sinks[kind].apply(objects)
 
     def view(
-        self, *, time: datetime, source: str, namespace: str, notes: Iterable[str], server_version: str = ""
+        self,
+        *,
+        time: datetime,
+        source: str,
+        namespace: str,
+        notes: Iterable[str],
+        server_version: str = "",
+        left_out: Iterable[str] = (),
     ) -> ClusterView:
         """Return the cluster as it was taken in."""
         policies = self._policies.policies
@@ -84,5 +91,6 @@ class Gathering:
             source=source,
             namespace=namespace,
             server_version=server_version,
+            left_out=frozenset(left_out),
             notes=tuple(notes),
         )

@@ -153,7 +153,9 @@ def read_live(connection: Connection, wanted: Collection[Wanted]) -> ClusterView
     Raises:
         CommandError: the API server can't be reached, or something that is required can't be read.
     """
-    reader, gathering, notes = ApiReader(connection), Gathering(), []
+    reader, gathering = ApiReader(connection), Gathering()
+    notes: list[str] = []
+    left_out: set[str] = set()
     begun = datetime.now(UTC)
     with ThreadPoolExecutor(_PARALLEL) as pool:
         version = pool.submit(reader.version)
@@ -162,6 +164,8 @@ def read_live(connection: Connection, wanted: Collection[Wanted]) -> ClusterView
                 faults = _take(gathering, each, first_pages.result, partial(reader.pages, each))
             except UnreadableError as error:
                 notes.append(note_unless_required(each, error))
+                if not error.absent:
+                    left_out.add(each.kind.resource)
             else:
                 notes.extend(_faults(each.kind, faults))
     return gathering.view(
@@ -169,6 +173,7 @@ def read_live(connection: Connection, wanted: Collection[Wanted]) -> ClusterView
         source=connection.name,
         namespace=connection.namespace,
         server_version=version.result(),
+        left_out=left_out,
         notes=dict.fromkeys(notes),
     )
 

@@ -15,17 +15,23 @@ from respread.cli.live import Wanted, read_live
 from respread.cli.options import ClusterOptions
 from respread.cli.snapshot_file import read_snapshot
 from respread.cluster.decode import KINDS
-from respread.handlers.resources import POLICY_KINDS, watched_kinds
+from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, watched_kinds
 
 
-def read_for_skew(options: ClusterOptions, namespace: str | None) -> ClusterView:
-    """Read what the spread of a namespace's pods depends on, or of all pods."""
+def read_for_skew(options: ClusterOptions, namespace: str | None, *, with_policies: bool) -> ClusterView:
+    """Read what the spread of a namespace's pods depends on, or of all pods; and policies, if they may be read."""
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
     wanted = [
         Wanted(KINDS["pods"], required=True, namespace=namespace),
         Wanted(KINDS["nodes"], required=True),
     ]
+    if with_policies:
+        wanted += [
+            Wanted(KINDS["namespaces"], required=False),
+            Wanted(CLUSTER_POLICIES, required=False),
+            Wanted(NAMESPACED_POLICIES, required=False, namespace=namespace),
+        ]
     return _read(options, wanted)
 
 

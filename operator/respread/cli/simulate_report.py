@@ -12,30 +12,23 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from respread.cli.simulate_changes import Changes
-from respread.cli.skew_report import API_VERSION, GroupReport, Workload, group_report
+from respread.cli.skew_report import API_VERSION, GroupReport, ProtectionReport, Workload, group_report
 from respread.cli.what_if import Outcome
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Plan
-from respread.prevention.protection import Protection, ScaleDownReason
+from respread.prevention.protection import Protection
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 
 
-class ScaledReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ScaledReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
     """A workload that is scaled."""
 
-    namespace: str
-    workload: Workload
     pods: int
     """Before."""
     replicas: int
     """After."""
-    protected: bool
-    """Whether a scale-down goes by Respread's pod deletion costs."""
-    reason: ScaleDownReason
-    message: str
-    policy: str | None
 
 
 class PodReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -19,6 +19,7 @@ from respread.cli.options import (
     output_options,
 )
 from respread.cli.output import make_console, print_json, print_parts, print_yaml
+from respread.cli.protections import protection_reports
 from respread.cli.reading import read_for_skew, show_notes
 from respread.cli.skew_report import GroupFilter, skew_report, unknown_workloads
 from respread.cli.skew_table import SkewTable, summary
@@ -54,7 +55,8 @@ def skew(
 
     Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
     """
-    view = read_for_skew(cluster, namespace)
+    more = output.format != "table"
+    view = read_for_skew(cluster, namespace, with_policies=more)
     wanted = GroupFilter(
         namespace=namespace,
         workloads=workloads,
@@ -65,7 +67,8 @@ def skew(
     if unknown := unknown_workloads(spread, wanted):
         where = "" if namespace is None else f" in namespace {namespace}"
         raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
-    report = skew_report(spread, wanted, source=view.source, time=view.time, notes=view.notes)
+    protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
+    report = skew_report(spread, wanted, source=view.source, time=view.time, notes=view.notes, protections=protections)
     if output.format == "json":
         print_json(report)
     elif output.format == "yaml":
@@ -77,6 +80,6 @@ def skew(
         parts: list[RenderableType] = [summary(report)]
         if report.groups:
             table = SkewTable(console, wide=wide, with_namespace=namespace is None)
-            parts = [table.render(report.groups), Text(), *parts]
+            parts = [table.render(report.groups, report.protections), Text(), *parts]
         print_parts(console, parts)
     ctx.exit(1 if report.violated else 0)

@@ -14,6 +14,7 @@ import msgspec
 
 from respread.cluster.pod import WhenUnsatisfiable
 from respread.cluster.workload import WorkloadName
+from respread.prevention.protection import ScaleDownReason
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 
@@ -73,6 +74,19 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Pods per eligible domain, by name; without the empty ones if there are more than `MOST_EMPTY_DOMAINS` domains."""
 
 
+class ProtectionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whether a workload is protected."""
+
+    namespace: str
+    workload: Workload
+    protected: bool
+    """Whether a scale-down goes by Respread's pod deletion costs."""
+    reason: ScaleDownReason
+    message: str
+    policy: str | None
+    """Which decides about it."""
+
+
 class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All groups that were asked for, worst first."""
 
@@ -85,6 +99,8 @@ class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many of the groups are."""
     worst_skew: int
     groups: tuple[GroupReport, ...]
+    protections: tuple[ProtectionReport, ...] | None = None
+    """Of the groups' workloads; None if it was not asked for, or policies could not be read."""
 
 
 class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +161,13 @@ def short_topology_key(key: str) -> str:
 
 
 def skew_report(
-    spread: Spread, wanted: GroupFilter, *, source: str, time: datetime, notes: Iterable[str]
+    spread: Spread,
+    wanted: GroupFilter,
+    *,
+    source: str,
+    time: datetime,
+    notes: Iterable[str],
+    protections: tuple[ProtectionReport, ...] | None = None,
 ) -> SkewReport:
     """Return how the groups that are asked for are spread, worst first."""
     groups = sorted(
@@ -158,6 +180,7 @@ def skew_report(
         violated=sum(group.violated for group in groups),
         worst_skew=max((group.skew for group in groups), default=0),
         groups=tuple(groups),
+        protections=protections,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -24,7 +24,8 @@ from respread.cli.domain_bars import (
     is_ascii_only,
 )
 from respread.cli.domain_bars import natural_width as natural_width_of_domains
-from respread.cli.skew_report import GroupReport, SkewReport, short_topology_key
+from respread.cli.skew_report import GroupReport, ProtectionReport, SkewReport, Workload, short_topology_key
+from respread.prevention.protection import ScaleDownReason
 
 GAP: Final = 2
 _COMFORTABLE: Final = {"NAMESPACE": (14, 9), "KEY": (12, 8), "SELECTOR": (30, 10), "WORKLOAD": (22, 12)}
@@ -47,10 +48,19 @@ class SkewTable:
         self._wide = wide
         self._with_namespace = with_namespace
 
-    def render(self, groups: Sequence[GroupReport]) -> Table:
-        """Return the table."""
+    def render(self, groups: Sequence[GroupReport], protections: Sequence[ProtectionReport] | None = None) -> Table:
+        """Return the table.
+
+        Args:
+            groups: What to show.
+            protections: Whether their workloads are protected, if it is to be said.
+        """
         keys = short_names(group.topology_key for group in groups)
-        rows = [self._texts(group, keys) for group in groups]
+        reasons = {(each.namespace, each.workload): each.reason for each in protections or ()}
+        rows = [
+            self._texts(group, keys) | ({SCALE_DOWNS: _scale_downs(group, reasons)} if protections is not None else {})
+            for group in groups
+        ]
         headings = list(rows[0]) if rows else []
         domains = {id(group): self._domains(group) for group in groups}
         widths = self._widths(
@@ -114,6 +124,7 @@ class SkewTable:
         return column_widths(wanted, self._width - GAP * len(headings))
 
 
+SCALE_DOWNS: Final = "SCALE-DOWNS"
 DOMAINS: Final = "PODS PER DOMAIN"
 SKEW: Final = "SKEW/MAX"
 
@@ -167,6 +178,12 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     distinct = set(keys)
     parts = [short_topology_key(key) for key in distinct]
     return {key: short if parts.count(short := short_topology_key(key)) == 1 else key for key in distinct}
+
+
+def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, Workload], ScaleDownReason]) -> str:
+    """Return what scale-downs of a group's workloads go by, each word once."""
+    found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
+    return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))
 
 
 def _all(number: int) -> str:
