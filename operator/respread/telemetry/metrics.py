@@ -36,7 +36,7 @@ _PLAN_GAUGES: Final = (
     ),
     GaugeDefinition(
         "respread_spread_groups_blocked",
-        "Violated spread groups that the last plan leaves violated, by why.",
+        "Spread groups that the last plan leaves violated, or short of an expected domain, by why.",
         ("policy", "reason"),
     ),
     GaugeDefinition("respread_planned_evictions", "Evictions that the last plan holds.", ("policy",)),
