@@ -37,6 +37,28 @@ class Workload(NamedTuple):
         stay = min(self.replicas, (self.replicas + 2 * self.max_skew) // 3)
         return self.replicas - stay
 
+    @property
+    def most_evictions(self) -> int:
+        """How many it takes if the scheduler never picks the better of two zones that the constraint allows.
+
+        With maxSkew 1 there is always only one such zone in the end, and this is the same number.
+        """
+        return _most_evictions((self.replicas, 0, 0), self.max_skew)
+
+
+def _most_evictions(counts: tuple[int, ...], max_skew: int) -> int:
+    """Return how many pods have to leave the fullest of some zones, one after another, at worst."""
+    if max(counts) - min(counts) <= max_skew:
+        return 0
+    left = sorted(counts)
+    left[-1] -= 1
+    least = min(left)
+    return 1 + max(
+        _most_evictions((*left[:zone], left[zone] + 1, *left[zone + 1 :]), max_skew)
+        for zone in range(len(left))
+        if left[zone] + 1 - least <= max_skew
+    )
+
 
 def patiently(ask: Callable[[], T]) -> T:
     """Ask the API server again until it is there."""
