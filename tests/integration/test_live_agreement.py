@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from respread.cluster.decode import KINDS, Decoder
@@ -15,12 +16,31 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import RESOURCES, ClusterState
 from respread.sandbox import NodeShape, Sandbox, SandboxOptions
 from respread.scheduling.cluster_view import ClusterView
-from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.configuration import SchedulerConfiguration, read_configuration
 from respread.scheduling.predictor import Predictor
-from tests.integration.random_pods import CLAIMS, NAMESPACES, RACK, ZONE, random_pod
+from respread.scheduling.version import of_version
+from tests.integration.random_pods import APPS, CLAIMS, NAMESPACES, RACK, ZONE, random_pod
 
 PODS = 300
+PODS_WITH_DEFAULTS = 150
 SEED = 20261121
+HARD_DEFAULTS = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints:
+      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
+      - {maxSkew: 2, topologyKey: example.com/rack, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor}
+"""
+OWNERS = {
+    "ReplicaSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/replicasets"),
+    "StatefulSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/statefulsets"),
+    "ReplicationController": ("v1", "/api/v1/namespaces/{}/replicationcontrollers"),
+}
 DECISION_SECONDS = 20
 SETTLING_SECONDS = 0.1
 """How long the scheduler gets to hear of a change before it is asked: it watches, as everyone does."""
@@ -38,13 +58,13 @@ class Decision(NamedTuple):
 class Cluster:
     """The cluster as the API server shows it, and what we make of it."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, configuration: SchedulerConfiguration) -> None:
         self.api = sandbox.api
         self._decoder = Decoder()
         self._state = ClusterState()
         self._view = ClusterView()
-        configuration = SchedulerConfiguration(keeps_namespace_selectors=True)  # as in 1.36.3
-        self._predictor = Predictor(self._view, configuration, workloads_complete=True)
+        version = self.api.get("/version")["gitVersion"]
+        self._predictor = Predictor(self._view, of_version(configuration, version), workloads_complete=True)
 
     def prediction(self, manifest: dict[str, Any]) -> set[str]:
         """Return the nodes that the pod may go to, as the API server would store it."""
@@ -91,25 +111,56 @@ def _list(session: Any, url: str, resource: str) -> bytes:
     return content
 
 
+ON_SMALL_NODES = SandboxOptions(
+    nodes_per_zone=(4, 3, 3), shape=NodeShape(cpu="4", memory="8Gi", pods=9), controller_manager=False
+)
+
+
 @pytest.mark.timeout(180)
 def test_the_scheduler_decides_as_predicted(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
-    sandbox = start_sandbox(
-        SandboxOptions(
-            nodes_per_zone=(4, 3, 3), shape=NodeShape(cpu="4", memory="8Gi", pods=9), controller_manager=False
-        )
-    )
+    cluster = Cluster(start_sandbox(ON_SMALL_NODES), SchedulerConfiguration())
     rng = random.Random(SEED)
-    cluster = Cluster(sandbox)
+    _agree(cluster, rng, _prepare(cluster, rng), PODS, lambda _: None)
+
+
+@pytest.mark.timeout(180)
+def test_so_it_does_with_hard_default_constraints(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
+    """Services and owners come and go, and with them what the constraints of pods without any count."""
+    sandbox = start_sandbox(msgspec.structs.replace(ON_SMALL_NODES, scheduler_configuration=HARD_DEFAULTS))
+    cluster = Cluster(sandbox, read_configuration(HARD_DEFAULTS))
+    rng = random.Random(SEED)
     nodes = _prepare(cluster, rng)
+    owners = {
+        (namespace, app): owner
+        for namespace in NAMESPACES
+        for app, kind in zip(APPS, OWNERS, strict=True)
+        if (owner := _make_owner(cluster, namespace, app, kind)) and rng.random() < 0.8
+    }
+
+    def adopt(manifest: dict[str, Any]) -> None:
+        metadata = manifest["metadata"]
+        if rng.random() < 0.2:
+            _make_service(cluster, rng, metadata["namespace"])
+            time.sleep(SETTLING_SECONDS)
+        if owner := owners.get((metadata["namespace"], metadata["labels"]["app"])):
+            metadata["ownerReferences"] = [owner]
+
+    _agree(cluster, rng, nodes, PODS_WITH_DEFAULTS, adopt)
+
+
+def _agree(
+    cluster: Cluster, rng: random.Random, nodes: list[str], pods: int, adopt: Callable[[dict[str, Any]], None]
+) -> None:
     placed: list[tuple[str, str]] = []
     seen: Counter[str] = Counter()
     wrong: list[str] = []
-    for number in range(PODS):
+    for number in range(pods):
         if rng.random() < 0.3:
             _disturb(cluster, rng, nodes, placed)
             time.sleep(SETTLING_SECONDS)
         manifest = random_pod(rng, f"pod-{number}", nodes)
         manifest["metadata"]["namespace"] = rng.choice(NAMESPACES)
+        adopt(manifest)
         for attempt in range(1, TRIES + 1):
             predicted = cluster.prediction(manifest)
             decision = cluster.decision(manifest)
@@ -128,9 +179,9 @@ def test_the_scheduler_decides_as_predicted(start_sandbox: Callable[[SandboxOpti
         if decision.node:
             placed.append((manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
     assert not wrong, "\n".join(wrong)
-    assert seen["placed"] > PODS * 0.2
-    assert seen["refused"] > PODS * 0.2
-    assert seen["late"] < PODS * 0.05
+    assert seen["placed"] > pods * 0.2
+    assert seen["refused"] > pods * 0.2
+    assert seen["late"] < pods * 0.05
 
 
 def _prepare(cluster: Cluster, rng: random.Random) -> list[str]:
@@ -147,6 +198,35 @@ def _prepare(cluster: Cluster, rng: random.Random) -> list[str]:
         for claim in CLAIMS:
             _make_claim(cluster, rng, name, claim)
     return names
+
+
+def _make_owner(cluster: Cluster, namespace: str, app: str, kind: str) -> dict[str, Any]:
+    """Make a workload that no controller acts for, and return the reference to it."""
+    version, path = OWNERS[kind]
+    labels = {"app": app}
+    container = {"name": "main", "image": "simulated"}
+    spec: dict[str, Any] = {
+        "replicas": 0,
+        "selector": labels if version == "v1" else {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+    }
+    if kind == "StatefulSet":
+        spec["serviceName"] = app
+    manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": app}, "spec": spec}
+    created = cluster.api.request("POST", path.format(namespace), manifest)
+    return {"apiVersion": version, "kind": kind, "name": app, "uid": created["metadata"]["uid"], "controller": True}
+
+
+def _make_service(cluster: Cluster, rng: random.Random, namespace: str) -> None:
+    """Make a Service that selects some of the pods, or take it away."""
+    name = rng.choice(["one", "two"])
+    path = f"/api/v1/namespaces/{namespace}/services"
+    if any(each["metadata"]["name"] == name for each in cluster.api.get(path)["items"]):
+        cluster.api.request("DELETE", f"{path}/{name}")
+        return
+    selector = rng.choice([{"app": rng.choice(APPS)}, {"track": rng.choice("ab")}])
+    spec = {"selector": selector, "ports": [{"port": 80}]}
+    cluster.api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
 
 
 def _make_claim(cluster: Cluster, rng: random.Random, namespace: str, name: str) -> None:
