@@ -105,7 +105,7 @@ class ExplainText:
             number = f"{constraint.evictions:,} {'eviction' if constraint.evictions == 1 else 'evictions'}"
             text.append(f"The plan: {number}, skew {constraint.group.skew} {arrow} {constraint.skew_after}")
             text.append(", after which it holds.\n" if not constraint.violated_after else ".\n", style=WITHIN)
-        elif not constraint.group.violated and constraint.reason is None:
+        elif not constraint.group.violated:
             text.append("It holds: nothing to do.\n", style=WITHIN)
         if constraint.reason is not None:
             text.append(f"{constraint.reason}: ", style="bold").append(f"{constraint.message}.\n")
