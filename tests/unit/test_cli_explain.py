@@ -82,6 +82,19 @@ def test_what_is_meant_by_a_name(tmp_path: Path, word: str, subjects: list[str])
 def test_one_namespace_can_be_asked_about(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1), *web(1, namespace="shop")]
     assert explained(tmp_path, items, "web", "-n", "shop").subjects == ("deploy/web in shop",)
+    assert {each.group.namespace for each in explained(tmp_path, items, "crbp/default").constraints} == {"default"}
+    in_shop = explained(tmp_path, items, "crbp/default", "-n", "shop")
+    assert (in_shop.constraints, in_shop.others_that_hold, in_shop.violated) == ((), 1, 0)
+
+
+def test_a_policy_of_a_namespace_is_found_there(tmp_path: Path) -> None:
+    own = {**policy("own"), "kind": "RebalancePolicy", "metadata": {"name": "own", "namespace": "shop"}}
+    items = [*zones("a", "b"), *web(3, 1), *web(3, 1, namespace="shop"), own]
+    for word in ("rbp/own", "own"):
+        report = explained(tmp_path, items, word)
+        assert report.subjects == ("policy shop/own",)
+        assert [each.group.namespace for each in report.constraints] == ["shop"]
+    assert run(tmp_path, items, "rbp/own", "-n", "default").exit_code == 2
 
 
 @pytest.mark.parametrize(

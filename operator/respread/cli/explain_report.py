@@ -178,6 +178,8 @@ def _groups_of(planned: Planned, target: Target) -> list[SpreadGroup]:
     labels = {(pod.namespace, pod.labels) for pod in target.pods}
 
     def concerned(group: SpreadGroup) -> bool:
+        if target.namespace not in {None, group.key.namespace}:
+            return False
         return (
             planned.plan.policies.get(group.key) in names
             or not workloads.isdisjoint(group.workloads)

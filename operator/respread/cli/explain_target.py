@@ -39,6 +39,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     whole_workloads: bool = True
     """Whether the workloads are meant, rather than single pods of theirs."""
     policies: tuple[Policy, ...] = ()
+    namespace: str | None = None
+    """Where what the policies do is of interest; None is everywhere."""
 
 
 def find_target(
@@ -71,7 +73,8 @@ def find_target(
 
     def of_policies() -> Target:
         found = (each for each in policies if name in {each.object_name, each.name})
-        return Target(policies=tuple(each for each in found if namespace in {None, each.namespace, ""}))
+        there = (each for each in found if each.is_cluster_policy or namespace in {None, each.namespace})
+        return Target(policies=tuple(there), namespace=namespace)
 
     ways: tuple[Callable[[], Target], ...] = (of_workloads, single, of_policies)
     if slash:

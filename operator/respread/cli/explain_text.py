@@ -106,7 +106,7 @@ class ExplainText:
             text.append(f"The plan: {number}, skew {constraint.group.skew} {arrow} {constraint.skew_after}")
             text.append(", after which it holds.\n" if not constraint.violated_after else ".\n", style=WITHIN)
         elif not constraint.group.violated:
-            text.append("It holds: nothing to do.\n", style=WITHIN)
+            text.append("It holds: nothing to do.\n" if constraint.reason is None else "It holds.\n", style=WITHIN)
         if constraint.reason is not None:
             text.append(f"{constraint.reason}: ", style="bold").append(f"{constraint.message}.\n")
         if constraint.operator is not None and constraint.operator.reason != constraint.reason:
