@@ -86,9 +86,9 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     profiles: Map[str, Profile] = Map({DEFAULT_SCHEDULER: Profile()})
     """By scheduler name."""
-    keeps_namespace_selectors: bool = False
+    keeps_namespace_selectors: bool | None = False
     """The quirk of 1.36.3 (kubernetes#141526): a namespaceSelector of only NotIn and DoesNotExist requirements in the
-    pod's own affinity terms stands for every namespace, instead of those it chooses."""
+    pod's own affinity terms stands for every namespace, instead of those it chooses. None: it is not known which."""
 
 
 class _Reference(msgspec.Struct):

@@ -151,6 +151,14 @@ def incoming_terms(
     )
 
 
+def differs_by_quirk(term: PodAffinityTerm) -> bool:
+    """Tell whether the quirk of 1.36.3 (see `incoming_terms`) makes a term of the pod to be placed another one."""
+    if term.namespace_selector is None:
+        return False
+    selector = compile_selector(term.namespace_selector)
+    return not selector.matches_everything and selector.matches(_NO_LABELS)
+
+
 def _resolved(
     pod: Pod, term: PodAffinityTerm, namespaces: Mapping[str, Namespace], *, selector_kept: bool
 ) -> Namespaces:

@@ -101,7 +101,9 @@ class Predictor:
         return PreparedPod(
             view=self.view,
             pod=pod,
-            unknown=unknown_of(pod, profile, snapshot, in_force),
+            unknown=unknown_of(
+                pod, profile, snapshot, in_force, selectors_kept=self.configuration.keeps_namespace_selectors
+            ),
             filters=self._filters(pod, rules, in_force),
             constraints=in_force,
         )
@@ -129,7 +131,7 @@ class Predictor:
                 view.terms,
                 pod,
                 snapshot.namespaces,
-                selector_kept=self.configuration.keeps_namespace_selectors,
+                selector_kept=bool(self.configuration.keeps_namespace_selectors),
             ),
         }
         asked = (made() for plugin, made in prepare.items() if plugin in profile.plugins)

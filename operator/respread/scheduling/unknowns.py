@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from respread.cluster.pod import Pod
+from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.claims import claims_with_names
 from respread.scheduling.configuration import Profile
+from respread.scheduling.pod_affinity_terms import differs_by_quirk
 from respread.scheduling.topology_spread_constraints import ConstraintsInForce
 from respread.scheduling.verdict import Unknown
 
 
 def unknown_of(
-    pod: Pod, profile: Profile | None, snapshot: ClusterSnapshot, in_force: ConstraintsInForce
+    pod: Pod,
+    profile: Profile | None,
+    snapshot: ClusterSnapshot,
+    in_force: ConstraintsInForce,
+    *,
+    selectors_kept: bool | None,
 ) -> Unknown | None:
     """Return the first thing that is not known, or None if everything is.
 
@@ -20,6 +26,7 @@ def unknown_of(
         profile: of its scheduler; None if the configuration has none of that name.
         snapshot: of the cluster.
         in_force: the pod's topology spread constraints.
+        selectors_kept: `SchedulerConfiguration.keeps_namespace_selectors`.
     """
     spec = pod.spec
     if profile is None:
@@ -33,7 +40,18 @@ def unknown_of(
         return Unknown("resourceClaims", "the pod has dynamic resources, and where they can be allocated is not known")
     if spec.pinned_to_node and not pod.node_name:
         return Unknown("DaemonSet", "the pod belongs on one node, and which one is not known")
-    return in_force.hard_unknown or _unknown_volume(pod, snapshot)
+    unknown_selector = _unknown_selector(spec) if selectors_kept is None else None
+    return unknown_selector or in_force.hard_unknown or _unknown_volume(pod, snapshot)
+
+
+def _unknown_selector(spec: PodSpec) -> Unknown | None:
+    if any(map(differs_by_quirk, (*spec.pod_affinity, *spec.pod_anti_affinity))):
+        return Unknown(
+            "InterPodAffinity",
+            "schedulers of some versions take a namespaceSelector of only NotIn and DoesNotExist for every namespace "
+            "(kubernetes#141526), and whether the cluster's does is not known",
+        )
+    return None
 
 
 def _unknown_volume(pod: Pod, snapshot: ClusterSnapshot) -> Unknown | None:

@@ -10,22 +10,26 @@ import msgspec
 from respread.scheduling.configuration import SchedulerConfiguration
 
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
-_KEEPING_SELECTORS: Final = ((1, 34, 0), (1, 36, 3))
-"""The first and the last version known to have kubernetes#141526."""
+_FIRST_TO_KEEP_SELECTORS: Final = (1, 34, 0)
+_LAST_KNOWN_TO_KEEP_SELECTORS: Final = (1, 36, 3)
 
 
-def keeps_namespace_selectors(version: str) -> bool:
+def keeps_namespace_selectors(version: str) -> bool | None:
     """Tell whether a scheduler keeps the namespace selectors that it has resolved (kubernetes#141526).
 
     Args:
-        version: as the API server's `/version` has it in `gitVersion`, such as `v1.36.3` or `v1.36.3-gke.100`; from one
-            that can't be read nothing follows.
+        version: as the API server's `/version` has it in `gitVersion`, such as `v1.36.3` or `v1.36.3-gke.100`.
+
+    Returns:
+        None where it is not known: the version can't be read, or is one in which the bug may have been mended.
     """
     found = _VERSION.match(version)
     if found is None:
+        return None
+    numbers = tuple(map(int, found.groups()))
+    if numbers < _FIRST_TO_KEEP_SELECTORS:
         return False
-    first, last = _KEEPING_SELECTORS
-    return first <= tuple(map(int, found.groups())) <= last
+    return True if numbers <= _LAST_KNOWN_TO_KEEP_SELECTORS else None
 
 
 def of_version(configuration: SchedulerConfiguration, version: str) -> SchedulerConfiguration:
