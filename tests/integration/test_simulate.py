@@ -1,0 +1,86 @@
+"""What `respread simulate` foretells against what a real control plane does."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from respread.cli.main import respread
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, install, policy
+from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, settled
+from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_until
+
+
+def simulate(cluster: Sandbox, *arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(
+        respread, ["simulate", *arguments, "-o", "json"], env={"KUBECONFIG": str(cluster.kubeconfig)}
+    )
+    assert done.exit_code in {0, 1}, done.output
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def skew(cluster: Sandbox) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the pods per domain of each app and topology key."""
+    done = CliRunner().invoke(
+        respread, ["skew", "-n", "shop", "-o", "json"], env={"KUBECONFIG": str(cluster.kubeconfig)}
+    )
+    return {
+        (group["workloads"][0]["name"], group["topologyKey"]): group["counts"]
+        for group in json.loads(done.stdout)["groups"]
+    }
+
+
+def test_with_prevention_a_scale_down_is_exactly_what_was_foretold(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
+    install(cluster)
+    cluster.create_namespace("shop")
+    cluster.apply(RIGHT)
+    cluster.apply(json.dumps(policy(mode="DryRun", **PREVENTS)))
+    rng = random.Random(11)
+    replicas = {f"web-{number}": rng.randint(6, 14) for number in range(8)}
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        for name, count in replicas.items():
+            create(cluster, name, count)
+        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
+        before = {pod["metadata"]["name"] for pod in pods(cluster, "shop")}
+        replicas = {name: rng.randint(1, count - 1) for name, count in replicas.items()}
+        wanted = [part for name, count in replicas.items() for part in ("--scale", f"deploy/{name}={count}")]
+        foretold = simulate(cluster, *wanted, "-n", "shop")
+        assert {scaled["reason"] for scaled in foretold["scaled"]} == {"Protected"}
+        assert foretold["asItIs"] == foretold["withCosts"]
+        assert foretold["asItIs"]["evictions"] == 0
+        assert foretold["asItIs"]["certain"]
+        for name, count in replicas.items():
+            scale(cluster, "shop", name, count)
+        wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be gone")
+    gone = before - {pod["metadata"]["name"] for pod in pods(cluster, "shop")}
+    assert {pod["pod"] for pod in foretold["asItIs"]["deleted"]} == gone
+    found = skew(cluster)
+    assert {key for _, key in found} == {ZONE, HOSTNAME}
+    assert {
+        (group["group"]["workloads"][0]["name"], group["group"]["topologyKey"]): group["asItIs"]["counts"]
+        for group in foretold["groups"]
+    } == found
+    # One more of each can go to the emptiest zones only: to which of the nodes there is only likely.
+    grown = simulate(cluster, "--scale", "web-0=12", "--drain", "node-a1", "-n", "shop")
+    assert not any(group["asItIs"]["violated"] for group in grown["groups"] if group["group"]["topologyKey"] == ZONE)
+    assert all(pod["node"] != "node-a1" for pod in grown["asItIs"]["placed"])
+    scale(cluster, "shop", "web-0", 12)
+    wait_until(lambda: settled(cluster, replicas | {"web-0": 12}, ranked=False), "new pods to be there")
+    zones = skew(cluster)["web-0", ZONE]
+    likely = {
+        group["group"]["topologyKey"]: group["asItIs"]["counts"]
+        for group in grown["groups"]
+        if group["group"]["workloads"][0]["name"] == "web-0"
+    }
+    assert likely[ZONE] == zones == {"zone-a": 4, "zone-b": 4, "zone-c": 4}
