@@ -127,7 +127,7 @@ def create(
         ):
             patiently(lambda path=path, body=body: sandbox.api.request("POST", path, body))  # type: ignore[misc]
     for each in workloads:
-        wait_for(lambda each=each: lost(sandbox, each) == 0, f"{each} to be Ready")  # type: ignore[misc]
+        wait_for(lambda each=each: look_at(sandbox, each).lost == 0, f"{each} to be Ready")  # type: ignore[misc]
         watcher.guard((each.namespace, each.name), each.replicas - 1)
 
 
@@ -140,26 +140,33 @@ def remove(sandbox: Sandbox, watcher: PodWatcher, workloads: Iterable[Workload])
         patiently(lambda path=path: sandbox.api.request("DELETE", path))  # type: ignore[misc]
 
 
-def lost(sandbox: Sandbox, workload: Workload) -> int:
-    """Return how many Ready pods a workload lacks."""
-    found = patiently(lambda: pods(sandbox, workload.namespace, workload.name))
-    return workload.replicas - sum(is_ready(pod) for pod in found)
+class Look(NamedTuple):
+    """A workload as it stands, all at one moment: what is told of different moments need never have been so."""
+
+    lost: int
+    """How many Ready pods it lacks."""
+    unmet: bool
+    """Whether its zone constraint is violated."""
 
 
-def unmet(sandbox: Sandbox, workload: Workload) -> bool:
-    """Whether a workload's zone constraint is violated."""
+def look_at(sandbox: Sandbox, workload: Workload) -> Look:
+    """Look at a workload."""
     nodes = patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]
     zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
     counts = dict.fromkeys(zones.values(), 0)
-    for pod in patiently(lambda: pods(sandbox, workload.namespace, workload.name)):
+    found = patiently(lambda: pods(sandbox, workload.namespace, workload.name))
+    for pod in found:
         if "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
             counts[zones[pod["spec"]["nodeName"]]] += 1
-    return max(counts.values()) - min(counts.values()) > workload.max_skew
+    return Look(
+        lost=workload.replicas - sum(is_ready(pod) for pod in found),
+        unmet=max(counts.values()) - min(counts.values()) > workload.max_skew,
+    )
 
 
 def balanced(sandbox: Sandbox, workloads: Iterable[Workload]) -> bool:
     """Whether every workload has all its pods Ready and its constraint met."""
-    return all(not lost(sandbox, each) and not unmet(sandbox, each) for each in workloads)
+    return all(look_at(sandbox, each) == Look(0, unmet=False) for each in workloads)
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:

@@ -28,11 +28,10 @@ from tests.faults.rounds import (
     close_zones,
     create,
     enforce,
-    lost,
+    look_at,
     patiently,
     random_workloads,
     remove,
-    unmet,
     wait_for,
 )
 from tests.faults.watcher import PodWatcher
@@ -160,8 +159,9 @@ class Soak:
             made = evicted[each.namespace, each.name]
             self._findings["fewest"] += each.fewest_evictions
             self._findings["too many"] += max(0, made - each.most_evictions)
-            self._findings["lost"] += lost(self._sandbox, each)
-            self._findings["unmet"] += unmet(self._sandbox, each)
+            seen = look_at(self._sandbox, each)
+            self._findings["lost"] += seen.lost
+            self._findings["unmet"] += seen.unmet
             if not each.fewest_evictions <= made <= each.most_evictions:
                 self._say(f"round {number}: {each} took {made} evictions")
         sizes = ", ".join(str(each.replicas) for each in workloads)
