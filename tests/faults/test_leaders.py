@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from respread.handlers.memory import group_name, situation_of
+from respread.handlers.resources import POLICY_KINDS
 from respread.sandbox import Binaries, Sandbox, SandboxOptions
 from respread.spread.index import spread_of
 from tests.faults.operators import LEASE, Replica, holder
@@ -157,20 +158,25 @@ def slow_evictions(asked: Asked) -> Fault | None:
     return Fault("delay", 1.0) if asked.is_eviction else None
 
 
+@pytest.mark.parametrize("watch", ["that works", "that is silent"])
 @pytest.mark.parametrize("how", ["deleted", "switched to DryRun"])
-def test_a_policy_that_goes_in_mid_wave_stops_it(world: World, how: str) -> None:
-    workloads = world.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}", 6, 6, 6)
+def test_a_policy_that_goes_in_mid_wave_stops_it(world: World, how: str, watch: str) -> None:
+    """Whether or not the watch of policies brings it: the API server is asked meanwhile."""
+    workloads = world.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}-{watch.rpartition(' ')[2]}", 6, 6, 6)
     replica = world.replica("one", "--no-leader-election")
     world.proxies[0].choose = slow_evictions
     limits = {"inFlight": 10, "inFlightPerWorkload": 3, "inFlightPerNode": 10}
     enforce(world.sandbox, limits=limits)
     replica.start()
     wait_for(lambda: world.evicted(workloads) >= 1, "the first eviction")
+    if watch == "that is silent":
+        world.proxies[0].silent = {kind.path for kind in POLICY_KINDS}
     if how == "deleted":
         world.sandbox.api.request("DELETE", POLICY)
     else:
         world.sandbox.api.request("PATCH", POLICY, {"spec": {"mode": "DryRun"}})
-    time.sleep(1)  # within which all ends; what was sent before is answered a second after it was sent
+    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent.
+    time.sleep(1 if watch == "that works" else 1.3)
     sent = [each for each in world.proxies[0].asked if each.is_eviction]
     time.sleep(4)
     assert [each for each in world.proxies[0].asked if each.is_eviction] == sent

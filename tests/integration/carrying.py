@@ -38,6 +38,7 @@ class Counted(Requests):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
+        accept: str = "application/json",
         timeout_seconds: float,
         last_look: Callable[[], None] = lambda: None,
     ) -> Response:
@@ -53,6 +54,7 @@ class Counted(Requests):
             query=query,
             body=body,
             content_type=content_type,
+            accept=accept,
             timeout_seconds=timeout_seconds,
             last_look=look,
         )

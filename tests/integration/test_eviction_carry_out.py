@@ -222,6 +222,7 @@ class Losing(Counted):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
+        accept: str = "application/json",
         timeout_seconds: float,
         last_look: Callable[[], None] = lambda: None,
     ) -> Response:
@@ -237,6 +238,7 @@ class Losing(Counted):
             query=query,
             body=body,
             content_type=content_type,
+            accept=accept,
             timeout_seconds=timeout_seconds,
             last_look=last_look,
         )

@@ -89,11 +89,12 @@ class Line(Requests):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
+        accept: str = "application/json",
         timeout_seconds: float,
         last_look: Callable[[], None] = lambda: None,
     ) -> Response:
         assert path.format(**names).startswith("/apis/coordination.k8s.io/v1/namespaces/respread/leases")
-        assert (query, content_type) == (None, None)
+        assert (query, content_type, accept) == (None, None, "application/json")
         last_look()
         if self.hangs:
             await asyncio.sleep(timeout_seconds)

@@ -20,6 +20,7 @@ from respread.handlers.announcements import Announcements
 from respread.handlers.control_loop import BEAT_SECONDS, ControlLoop, Leading
 from respread.handlers.deletion_costs import DeletionCosts
 from respread.handlers.permission import Permission
+from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.status_writer import StatusWriter
 from respread.telemetry.health import Heartbeat
@@ -53,12 +54,14 @@ class Scripted(Requests):
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
+        accept: str = "application/json",
         timeout_seconds: float,
         last_look: Callable[[], None] = lambda: None,
     ) -> Response:
         assert timeout_seconds > 0
         last_look()
         assert content_type is None
+        assert "json" in accept
         if method == "GET":
             assert query is not None
             self.lists += 1
@@ -114,6 +117,7 @@ class Loop:
                 metrics=self.parts.metrics,
             ),
             statuses=StatusWriter(self.requests, self.clock),
+            policy_reader=PolicyReader(self.requests, self.clock),
             announcements=Announcements(lambda _: None, intake.policies.current),
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,

@@ -13,8 +13,10 @@ from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, Window
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
-from respread.handlers.permission import WAVE_SECONDS, Permission
+from respread.handlers.permission import CONFIRMED_SECONDS, WAVE_SECONDS, Permission
+from respread.handlers.policy_versions import PolicyVersions, versions_of
 from respread.planning.assembly import plan_cluster
+from respread.planning.held import Held
 from respread.planning.plan import Move
 from tests.unit.worlds import NOW, cluster, constraint, node, pods, spec
 
@@ -46,6 +48,11 @@ class World:
             lambda: self.leads, lambda: self.policies, clock=lambda: self.seconds, now=lambda: NOW
         )
         self.permission.begin_wave(self.policies, self.seconds)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Let the API server say that the policies are as they are known here."""
+        self.permission.confirm(PolicyVersions(versions_of(self.policies), self.seconds))
 
     def reason(self, move: Move) -> Reason | None:
         held = self.permission(move)
@@ -102,6 +109,36 @@ def test_so_does_another_policy_that_has_come_to_be(move: Move) -> None:
 def test_a_wave_that_takes_too_long_is_planned_anew(move: Move) -> None:
     world = World()
     world.seconds += WAVE_SECONDS
+    world.confirm()
     assert world.reason(move) is None
     world.seconds += 0.1
+    assert world.reason(move) is Reason.IN_MOTION
+
+
+def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_lately(move: Move) -> None:
+    world = World()
+    world.seconds += CONFIRMED_SECONDS
+    assert world.reason(move) is None
+    world.seconds += 0.1
+    held = world.permission(move)
+    assert held is not None
+    assert (held.reason, held.message) == (Reason.API_UNAVAILABLE, "the policies could not be read for 5 s")
+    fresh = Permission(lambda: True, lambda: world.policies, clock=lambda: 0.0, now=lambda: NOW)
+    fresh.begin_wave(world.policies, 0.0)
+    assert fresh(move) == Held(Reason.API_UNAVAILABLE, "the policies could not be read yet")
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        Map(),
+        Map({"default": msgspec.structs.replace(ENFORCES, generation=2)}),
+        Map({"default": msgspec.structs.replace(ENFORCES, uid="another")}),
+        Map({"default": ENFORCES, "shop/own": policy("shop/own")}),
+    ],
+    ids=["deleted", "changed", "made anew", "one more"],
+)
+def test_what_the_api_server_says_counts_although_the_watch_is_silent(move: Move, there: Map[str, Policy]) -> None:
+    world = World()
+    world.permission.confirm(PolicyVersions(versions_of(there), world.seconds))
     assert world.reason(move) is Reason.IN_MOTION

@@ -78,6 +78,7 @@ class Requests:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str | None = None,
+        accept: str = "application/json",
         timeout_seconds: float,
         last_look: Callable[[], None] = lambda: None,
     ) -> Response:
@@ -90,6 +91,7 @@ class Requests:
             query: parameters of the query.
             body: an object to send as JSON.
             content_type: of the body; None: JSON, and for a PATCH a merge patch.
+            accept: in which form the answer is wanted; always JSON.
             timeout_seconds: for all of it, from looking for credentials to the last byte of the answer.
             last_look: called when the request is ready, with nothing left to wait for but the connection; what it
                 raises is raised, and nothing is sent.
@@ -108,7 +110,7 @@ class Requests:
                     path,
                     path_params=dict(names),
                     query_params=list((query or {}).items()),
-                    header_params={"Accept": "application/json", **type_header},
+                    header_params={"Accept": accept, **type_header},
                     body=None if body is None else dict(body),
                     auth_settings=["BearerToken"],
                 )

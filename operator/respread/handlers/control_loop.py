@@ -27,7 +27,9 @@ from respread.handlers.announcements import Announcements
 from respread.handlers.comparison import Comparison
 from respread.handlers.due import next_look
 from respread.handlers.intake import Intake
+from respread.handlers.limiters import Limiters
 from respread.handlers.permission import Permission, Policies
+from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.record import Record
 from respread.handlers.report import Turn, figures_of, outcomes_of
@@ -84,6 +86,7 @@ class ControlLoop:
         permission: Permission,
         prevention: PreventionLoop,
         statuses: StatusWriter,
+        policy_reader: PolicyReader,
         announcements: Announcements,
         metrics: Metrics,
         heartbeat: Heartbeat,
@@ -102,6 +105,7 @@ class ControlLoop:
             permission: what the carrier asks before every step; told here what the moves were planned for.
             prevention: writes pod deletion costs, beside this loop.
             statuses: reads and writes the policies' statuses.
+            policy_reader: asks the API server for the policies' versions.
             announcements: tell people.
             metrics: told of every plan.
             heartbeat: beats at every turn that did not fail.
@@ -126,9 +130,17 @@ class ControlLoop:
         self._wall_clock = wall_clock
         self._scheduler = SchedulerModel() if scheduler is None else scheduler
         self._settling = Settling()
+        self._limiters = Limiters()
         self._record = Record(wall_clock)
         self._waves = Waves(
-            carrier, permission, self._record, statuses, announcements=announcements, metrics=metrics, intake=intake
+            carrier,
+            permission,
+            self._record,
+            statuses,
+            policy_reader,
+            announcements=announcements,
+            metrics=metrics,
+            intake=intake,
         )
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
@@ -189,10 +201,11 @@ class ControlLoop:
         self._follow(snapshot, spread, now, leads=leads)
         planned = await asyncio.to_thread(self._plan, snapshot, spread, policies, now)
         self._forget(snapshot, spread, planned, policies, now, leads=leads)
-        paced = self._pace(snapshot, policies).of(planned.moves)
+        limiters = self._limiters.of(policies)
+        paced = self._pace(snapshot, policies, limiters).of(planned.moves)
         held_back = False
         if paced.now and leads:
-            held_back = not await self._waves.make(paced.now, snapshot, policies, planned_at=now)
+            held_back = not await self._waves.make(paced.now, snapshot, policies, limiters=limiters, planned_at=now)
         turn = Turn(
             spread=spread,
             plan=planned,
@@ -304,10 +317,10 @@ class ControlLoop:
             self._metrics.forget_namespace(gone)
         self._shown = (frozenset(policies), namespaces)
 
-    def _pace(self, snapshot: ClusterSnapshot, policies: Policies) -> Pace:
+    def _pace(self, snapshot: ClusterSnapshot, policies: Policies, limiters: tuple[Limiter, ...]) -> Pace:
         return Pace(
             snapshot=snapshot,
-            limiters=tuple(Limiter.of(policy) for policy in policies.values() if not policy.problems),
+            limiters=limiters,
             in_flight=self._carrier.flights.now.moves,
             history=self._record.history,
             closed={

@@ -112,7 +112,10 @@ class Record:
         return back_offs_to_remember(self.back_offs, groups)
 
     def recent_evictions(self, policy: Policy) -> tuple[RecentEvictions, ...]:
-        """Return what a policy's status is to say of the last hour; nothing where no limit asks for it."""
-        if not policy.spec.limits.per_hour:
+        """Return what a policy's status is to say of the last hour; nothing where no limit asks for it.
+
+        A policy that is wrong somewhere keeps it: what it says of limits may be what is wrong.
+        """
+        if not policy.spec.limits.per_hour and not policy.problems:
             return ()
         return evictions_to_remember(self.history, policy.name, self._wall_clock())

@@ -35,6 +35,7 @@ from respread.handlers.operator import run_operator
 from respread.handlers.options import OperatorOptions
 from respread.handlers.owner_selectors import OwnerSelectors
 from respread.handlers.permission import Permission
+from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.renewal import Renewal
 from respread.handlers.resources import POLICY_KINDS, watched_kinds
@@ -73,6 +74,7 @@ async def run(options: OperatorOptions) -> None:
     access = await asyncio.to_thread(find)
     renewal = Renewal(access, find, monotonic)
     kinds = watched_kinds(namespaced_policies=options.namespaced_policies)
+    policy_kinds = [kind for kind in kinds if kind in POLICY_KINDS]
     health = WatchHealth([kind.resource for kind in kinds])
     registry = CollectorRegistry()
     intakes: list[Intake] = []
@@ -143,9 +145,10 @@ async def run(options: OperatorOptions) -> None:
                 statuses=StatusWriter(
                     requests,
                     seconds_since_boot,
-                    kinds=[kind for kind in kinds if kind in POLICY_KINDS],
+                    kinds=policy_kinds,
                     exclusive_seconds=leadership.exclusive_seconds,
                 ),
+                policy_reader=PolicyReader(requests, seconds_since_boot, kinds=policy_kinds),
                 announcements=announcements,
                 metrics=metrics,
                 heartbeat=heartbeat,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,6 +18,7 @@ from respread.eviction.pacing import Limiter
 from respread.handlers.announcements import Announcements
 from respread.handlers.intake import Intake
 from respread.handlers.permission import Permission, Policies
+from respread.handlers.policy_versions import PolicyReader, UnreadError
 from respread.handlers.record import Record
 from respread.handlers.resuming import moves_to_remember
 from respread.handlers.status_writer import StatusWriter, Wanted
@@ -30,6 +33,8 @@ _log: Final = get_logger(__name__)
 STALE_SECONDS: Final = 180.0
 """The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
 by it."""
+CONFIRM_SECONDS: Final = 1.0
+"""How often the API server is asked whether the policies have changed while moves are made: a watch may be silent."""
 
 
 class Waves:
@@ -41,6 +46,7 @@ class Waves:
         "_intake",
         "_metrics",
         "_permission",
+        "_policy_reader",
         "_record",
         "_statuses",
     )
@@ -51,6 +57,7 @@ class Waves:
         permission: Permission,
         record: Record,
         statuses: StatusWriter,
+        policy_reader: PolicyReader,
         *,
         announcements: Announcements,
         metrics: Metrics,
@@ -63,6 +70,7 @@ class Waves:
             permission: what the carrier asks before every step; told here what the moves were planned for.
             record: what was done so far.
             statuses: writes down what is about to be done.
+            policy_reader: asks the API server for the policies' versions.
             announcements: tell people.
             metrics: count.
             intake: how fresh what is known is, and the policies as they are.
@@ -71,12 +79,19 @@ class Waves:
         self._permission = permission
         self._record = record
         self._statuses = statuses
+        self._policy_reader = policy_reader
         self._announcements = announcements
         self._metrics = metrics
         self._intake = intake
 
     async def make(
-        self, moves: Sequence[Move], snapshot: ClusterSnapshot, policies: Policies, *, planned_at: float
+        self,
+        moves: Sequence[Move],
+        snapshot: ClusterSnapshot,
+        policies: Policies,
+        *,
+        limiters: Sequence[Limiter],
+        planned_at: float,
     ) -> bool:
         """Make moves, and return whether all of them were made.
 
@@ -84,20 +99,24 @@ class Waves:
             moves: those that are to be made now.
             snapshot: the cluster they were planned on.
             policies: the policies they were planned for.
+            limiters: the limits that count for them.
             planned_at: when, in seconds on the permission's clock.
         """
         if (stale := self._stale()) is not None:
             _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
             return False
-        limiters = [Limiter.of(policy) for policy in policies.values() if not policy.problems]
         bounded = {move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves}
-        self._permission.begin_wave(policies, planned_at)
-        carried = await self._carrier.carry_out(
-            moves,
-            snapshot,
-            self._grace_period_seconds,
-            lambda ready: self._write_down(ready, bounded, snapshot, policies),
-        )
+        hourly = {each.policy for each in limiters if each.limits.per_hour}
+        async with self._confirmed(policies, planned_at) as held:
+            if held is not None:
+                _log.warning("Nothing is evicted for now", reason=held.reason, message=held.message)
+                return False
+            carried = await self._carrier.carry_out(
+                moves,
+                snapshot,
+                self._grace_period_seconds,
+                lambda ready: self._write_down(ready, bounded, hourly, snapshot, policies),
+            )
         for each in carried:
             self._account_for(each, bounded[each.move.pod.uid])
             if isinstance(each.result, Answer) and not each.result.may_have_evicted:
@@ -126,14 +145,50 @@ class Waves:
                 and any((group := spread.groups.get(key)) is not None and group.violated for key in move.groups)
             )
 
-        if self._stale() is not None:
+        if self._stale() is not None or not self._carrier.flights.now.uncertain:
             return
-        self._permission.begin_wave(policies, planned_at)
-        for each in await self._carrier.ask_again(snapshot, still_wanted, self._grace_period_seconds):
+        async with self._confirmed(policies, planned_at) as held:
+            if held is not None:
+                return
+            carried = await self._carrier.ask_again(snapshot, still_wanted, self._grace_period_seconds)
+        for each in carried:
             self._account_for(each, ())  # for limits.perHour it was counted when it was first sent
 
+    @contextlib.asynccontextmanager
+    async def _confirmed(self, policies: Policies, planned_at: float) -> AsyncIterator[Held | None]:
+        """Begin a wave, and ask the API server again and again whether the policies are still those it is made for.
+
+        Yields:
+            Why they may not be, or None if they are.
+        """
+        self._permission.begin_wave(policies, planned_at)
+        await self._confirm()
+        reading = asyncio.create_task(self._go_on_confirming())
+        try:
+            yield self._permission.unconfirmed()
+        finally:
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+
+    async def _go_on_confirming(self) -> None:
+        while True:
+            await asyncio.sleep(CONFIRM_SECONDS)
+            await self._confirm()
+
+    async def _confirm(self) -> None:
+        try:
+            self._permission.confirm(await self._policy_reader.read())
+        except UnreadError as error:
+            _log.info("The policies can't be read", error=str(error))
+
     async def _write_down(
-        self, moves: Sequence[Move], bounded: Mapping[str, list[str]], snapshot: ClusterSnapshot, policies: Policies
+        self,
+        moves: Sequence[Move],
+        bounded: Mapping[str, list[str]],
+        hourly: Collection[str],
+        snapshot: ClusterSnapshot,
+        policies: Policies,
     ) -> set[str]:
         """Write down evictions before they are made, and return the UIDs of the pods for which that failed.
 
@@ -144,9 +199,9 @@ class Waves:
         for move in moves:
             self._record.count(move.policy, bounded[move.pod.uid], certain=False)
         remembered = moves_to_remember(self._carrier.flights.about_to_send(moves, snapshot), snapshot)
-        hourly = {name for names in bounded.values() for name in names if policies[name].spec.limits.per_hour}
+        counting = {name for names in bounded.values() for name in names if name in hourly}
         wanted = []
-        for name in sorted(hourly | {move.policy for move in moves}):
+        for name in sorted(counting | {move.policy for move in moves}):
             policy = policies[name]
             seen = self._intake.policies.statuses.get(name, PolicyStatus())
             ahead = msgspec.structs.replace(
@@ -160,7 +215,7 @@ class Waves:
         return {
             move.pod.uid
             for move in moves
-            if not written.issuperset({move.policy, *hourly & set(bounded[move.pod.uid])})
+            if not written.issuperset({move.policy, *counting & set(bounded[move.pod.uid])})
         }
 
     def _stale(self) -> Held | None:

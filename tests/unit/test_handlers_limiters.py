@@ -1,0 +1,56 @@
+"""A policy that is wrong somewhere goes on bounding others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from immutables import Map
+
+from respread.api.decoding import decode_policy
+from respread.api.policy import Policy
+from respread.handlers.limiters import Limiters
+from respread.handlers.record import Record
+
+
+def policy(name: str = "all", **spec: Any) -> Policy:
+    return decode_policy("ClusterRebalancePolicy", {"metadata": {"name": name, "uid": name}, "spec": spec})
+
+
+RIGHT = policy(limits={"perHour": 3, "inFlight": 2})
+WRONG = policy(limits={"perHour": "three", "inFlight": 2})
+
+
+def per_hour(limiters: Limiters, *policies: Policy) -> dict[str, int]:
+    found = limiters.of(Map({each.name: each for each in policies}))
+    return {each.policy: each.limits.per_hour for each in found}
+
+
+def test_while_it_is_wrong_the_limits_count_that_it_had_when_it_was_right() -> None:
+    limiters = Limiters()
+    assert WRONG.problems
+    assert per_hour(limiters, RIGHT) == {"all": 3}
+    for _ in range(3):
+        assert per_hour(limiters, WRONG) == {"all": 3}
+    assert per_hour(limiters, policy(limits={"perHour": 9})) == {"all": 9}
+    assert per_hour(limiters, WRONG) == {"all": 9}
+
+
+def test_one_that_was_never_right_counts_as_far_as_it_can_be_read() -> None:
+    (limiter,) = Limiters().of(Map({"all": WRONG}))
+    assert limiter.limits.in_flight == 2
+
+
+def test_what_was_counted_stays_in_its_status_for_the_next_process() -> None:
+    record = Record(lambda: 1_800_000_000.0)
+    record.count("shop/own", ["shop/own", "all"], certain=True)
+    counted = record.recent_evictions(RIGHT)
+    assert sum(each.evictions for each in counted) == 1
+    assert record.recent_evictions(WRONG) == counted
+    assert record.recent_evictions(policy()) == ()  # no limit asks for it
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    limiters = Limiters()
+    per_hour(limiters, RIGHT)
+    assert per_hour(limiters) == {}
+    assert per_hour(limiters, WRONG) == {"all": 0}
