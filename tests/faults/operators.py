@@ -60,8 +60,8 @@ class Replica:
 
     @property
     def ended_by_itself(self) -> bool:
-        """Whether it ended and was neither killed nor stopped."""
-        return self.process is not None and self.process.poll() not in {None, 0, -signal.SIGKILL}
+        """Whether it ended and was neither killed nor stopped, before it could listen or after."""
+        return self.process is not None and self.process.poll() not in {None, 0, -signal.SIGKILL, -signal.SIGTERM}
 
     @property
     def pid(self) -> int:
