@@ -265,3 +265,40 @@ def test_what_an_owner_is_missing_because_of_us() -> None:
     assert in_flight.unreplaced("uid-web") == 1
     assert in_flight.leaving("uid-other") == frozenset()
     assert [each.pod.name for each in in_flight.moves] == ["a", "b"]
+
+
+class TestOwed:
+    """A move that was refused although another of its step was made."""
+
+    REFUSED = Answer(result=EvictionResult.HELD_BY_BUDGET)
+
+    @pytest.fixture
+    def owing(self) -> InFlight:
+        """A step of two: A is evicted, B was refused."""
+        both = [move(each, component=3) for each in (A, B)]
+        in_flight = InFlight().sent(both[0], BEFORE, 0).answered(both[0], EVICTED, 0)
+        in_flight = in_flight.sent(both[1], BEFORE, 0).answered(both[1], self.REFUSED, 0)
+        assert len(in_flight) == 1
+        return in_flight.sent(both[1], BEFORE, 0).owed(both[1])
+
+    def test_it_counts_as_under_way_and_is_asked_for_again(self, owing: InFlight) -> None:
+        moves = {each.pod.name for each in owing.moves}
+        assert moves == {"a", "b"}
+        assert not owing.uncertain  # nothing is on its way
+        assert [each.pod.name for each in owing.unanswered(1, 1)] == ["b"]
+        assert owing.is_owed(owing.moves[1])
+        assert not owing.is_owed(owing.moves[0])
+        after = owing.answered(owing.moves[1], EVICTED, 2)
+        assert [each.stage for each in after.flights] == [Stage.EVICTED] * 2
+        after = owing.answered(owing.moves[1], UNKNOWN, 2)
+        assert [each.stage for each in after.flights] == [Stage.EVICTED, Stage.SENT]
+
+    def test_it_is_given_up_on(self, owing: InFlight) -> None:
+        after, over = ended(owing, BEFORE, 75)
+        assert [(each.move.pod.name, each.outcome) for each in over] == [("b", Outcome.UNKNOWN)]
+        assert [each.uid for each in after.flights] == [A.uid]
+
+    def test_it_is_owed_no_longer_once_the_others_have_their_replacements(self, owing: InFlight) -> None:
+        after, over = ended(owing, world(web("d", "node-2"), B, C), 10)
+        assert [(each.move.pod.name, each.outcome) for each in over] == [("a", Outcome.IMPROVED)]
+        assert after.flights == ()

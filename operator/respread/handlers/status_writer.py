@@ -104,7 +104,8 @@ class StatusWriter:
         self._written_at.update((each.policy.uid, now) for each in due)
         self._hurried.clear()
         await asyncio.gather(*(self._write(each) for each in due))
-        return min((at for each in different if (at := self._due_at(each.policy)) > now), default=None)
+        left = (each for each in different if each.status != self.known(each.policy, each.seen))
+        return min((self._due_at(each.policy) for each in left), default=None)
 
     async def ensure(self, wanted: Iterable[Wanted]) -> set[str]:
         """Write statuses without waiting until they are due: something depends on them.
