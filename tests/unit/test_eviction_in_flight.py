@@ -285,6 +285,7 @@ class TestOwed:
         moves = {each.pod.name for each in owing.moves}
         assert moves == {"a", "b"}
         assert not owing.uncertain  # nothing is on its way
+        assert owing.unmade
         assert [each.pod.name for each in owing.unanswered(1, 1)] == ["b"]
         assert owing.is_owed(owing.moves[1])
         assert not owing.is_owed(owing.moves[0])

@@ -245,6 +245,11 @@ class InFlight(msgspec.Struct, frozen=True):
         """Whether an eviction was sent of which it is not known whether it is still on its way."""
         return any(flight.stage is Stage.SENT for flight in self.flights)
 
+    @property
+    def unmade(self) -> bool:
+        """Whether a move is under way that may not have been made: `unanswered` will have it sooner or later."""
+        return any(flight.stage <= Stage.SENT for flight in self.flights)
+
     def leaving(self, controller_uid: str) -> frozenset[str]:
         """Return the UIDs of a controller's pods in flight."""
         return frozenset(flight.uid for flight in self._of(controller_uid))

@@ -145,7 +145,7 @@ class Waves:
                 and any((group := spread.groups.get(key)) is not None and group.violated for key in move.groups)
             )
 
-        if self._stale() is not None or not self._carrier.flights.now.uncertain:
+        if self._stale() is not None or not self._carrier.flights.now.unmade:
             return
         async with self._confirmed(policies, planned_at) as held:
             if held is not None:
