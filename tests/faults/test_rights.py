@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from respread.handlers.prevention_loop import AT_ONCE
 from respread.sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
+from tests.integration import prevention_cluster
 from tests.integration.operator_process import install, refused, requests
+from tests.integration.prevention_cluster import PREVENTS, RIGHT, costs
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment
 
 ROLES = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/respread",
     "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles/respread-leader-election",
 )
+PREVENTION_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/respread-prevention"
 Right = tuple[str, str, str]
 """A verb, an API group and a resource, with its subresource."""
 
 
-def granted(sandbox: Sandbox) -> set[Right]:
-    rules = [rule for path in ROLES for rule in sandbox.api.get(path)["rules"]]
+def granted(sandbox: Sandbox, *roles: str) -> set[Right]:
+    rules = [rule for path in roles or ROLES for rule in sandbox.api.get(path)["rules"]]
     return {
         (verb, group, resource)
         for rule in rules
@@ -121,6 +126,28 @@ def test_every_right_is_used_and_no_other_is_asked_for(audited: Sandbox, tmp_pat
     assert "Bearer" not in lines
     everything = audited.api.get(ROLES[0])["rules"]
     assert all("nonResourceURLs" not in rule for rule in everything)
+
+
+def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited: Sandbox, tmp_path: Path) -> None:
+    """Without the component, no more is tried than it takes to find out; with it, that one right is used."""
+    patch: Right = ("patch", "", "pods")
+    enforce(audited, mode="DryRun", **PREVENTS)
+    audited.create_namespace("shop")
+    prevention_cluster.create(audited, "web", 6)
+    with FaultProxy(audited) as proxy, Replica(audited, proxy, tmp_path, "one", "--no-leader-election") as replica:
+        wait_for(lambda: patch in used(audited), "an attempt to set a cost")
+        time.sleep(4)
+        assert used(audited) - granted(audited) == {patch}
+        tried = [each for each in proxy.asked if each.method == "PATCH" and "/pods/" in each.path]
+        assert 1 <= len(tried) <= AT_ONCE
+        assert len(refused(audited)) == len(tried)
+        (said,) = [line for line in replica.lines() if line["event"].startswith("Not allowed to patch pods")]
+        assert "manifests/components/prevention" in said["event"]
+        audited.apply(RIGHT)
+        wait_for(lambda: len(costs(audited, "web")) == 6, "all pods to have a cost")
+        assert replica.stop() == 0
+    assert granted(audited, PREVENTION_ROLE) == {patch}
+    assert used(audited) <= granted(audited) | {patch}
 
 
 def test_kube_system_and_the_operator_itself_are_left_alone_by_default(audited: Sandbox, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Statuses are written when they change and not too often; what evictions depend on is written at once."""
+"""Statuses reach the API once they differ, not too often, and never from who no longer leads."""
 
 from __future__ import annotations
 
@@ -6,100 +6,169 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kubernetes.aio.client import ApiClient
+import msgspec
+import pytest
+from aiohttp import web
 
-from respread.api.policy import ClusterPolicySpec, Policy
-from respread.api.status import PolicyStatus
-from respread.eviction.requests import NoResponseError, Requests, Response
+from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
+from respread.api.status import PolicyStatus, Summary
+from respread.eviction.requests import Requests
 from respread.handlers.status_writer import LEAST_INTERVAL_SECONDS, StatusWriter, Wanted
+from respread.handlers.takeover import FoundStatus
+from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
+
+ALL = Policy(kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", spec=ClusterPolicySpec())
+OWN = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", uid="uid-own", spec=PolicySpec())
+GROUP = "/apis/respread.dev/v1alpha1"
+NONE = PolicyStatus()
 
 
-class Recording(Requests):
-    """Remembers what was written, or fails to."""
-
-    def __init__(self) -> None:
-        super().__init__(ApiClient.__new__(ApiClient))  # never used: nothing leaves this process
-        self.written: list[tuple[str, int]] = []
-        self.fails = False
-
-    async def send(self, method: Any, path: str, names: Any, **options: Any) -> Response:
-        assert method == "PATCH"
-        assert path.endswith("/clusterrebalancepolicies/{name}/status")
-        if self.fails:
-            raise NoResponseError("not now", sent=True)
-        self.written.append((names["name"], options["body"]["status"]["observedGeneration"]))
-        return Response(status_code=200, body=b"{}")
+def evicted(count: int) -> PolicyStatus:
+    return PolicyStatus(summary=Summary(evicted=count))
 
 
-class World:
-    """A writer, and the time."""
+class Writing:
+    """A writer, the clock, and the API server that it writes to."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.requests = Recording()
-        self.writer = StatusWriter(self.requests, lambda: self.now)
+    def __init__(self, requests: Requests, stub: StubApiServer) -> None:
+        self.stub = stub
+        self.seconds = 100.0
+        self.exclusive_seconds = 10.0
+        self.writer = StatusWriter(requests, lambda: self.seconds, exclusive_seconds=lambda: self.exclusive_seconds)
+
+    async def write(self, *wanted: tuple[Policy, PolicyStatus]) -> float | None:
+        return await self.writer.write(Wanted(policy, status, NONE) for policy, status in wanted)
+
+    async def ensure(self, *wanted: tuple[Policy, PolicyStatus]) -> set[str]:
+        return await self.writer.ensure(Wanted(policy, status, NONE) for policy, status in wanted)
 
     @property
-    def generations(self) -> list[int]:
-        """What was written, one after another."""
-        return [generation for _, generation in self.requests.written]
+    def written(self) -> list[int]:
+        """What arrived: how many evictions each status told of."""
+        return [body["status"]["summary"]["evicted"] for body in self.stub.bodies]
 
 
-def wanted(generation: int, name: str = "default") -> Wanted:
-    policy = Policy(kind="ClusterRebalancePolicy", object_name=name, uid=f"uid-{name}", spec=ClusterPolicySpec())
-    return Wanted(policy, PolicyStatus(observed_generation=generation), PolicyStatus())
+def run(scenario: Callable[[Writing], Awaitable[None]], answer: Answering | None = None) -> StubApiServer:
+    stub = StubApiServer()
+    stub.on("PATCH", "/status", answer or answering({}))
+
+    async def serve() -> None:
+        async with stub.running() as requests:
+            await scenario(Writing(requests, stub))
+
+    asyncio.run(serve())
+    return stub
 
 
-def play(scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await scenario(World())
+def test_a_status_goes_to_the_very_object_it_is_of() -> None:
+    async def scenario(writing: Writing) -> None:
+        await writing.write((ALL, evicted(1)), (OWN, evicted(2)))
 
-    asyncio.run(run())
-
-
-def test_a_status_is_written_when_it_changes_and_not_too_often() -> None:
-    async def scenario(world: World) -> None:
-        assert await world.writer.write([wanted(1)]) is None
-        assert await world.writer.write([wanted(1)]) is None
-        assert await world.writer.write([wanted(2)]) == 100 + LEAST_INTERVAL_SECONDS
-        assert world.generations == [1]
-        world.now += LEAST_INTERVAL_SECONDS
-        assert await world.writer.write([wanted(2)]) is None
-        assert world.generations == [1, 2]
-
-    play(scenario)
+    stub = run(scenario)
+    assert sorted(stub.requests) == [
+        ("PATCH", f"{GROUP}/clusterrebalancepolicies/all/status"),
+        ("PATCH", f"{GROUP}/namespaces/shop/rebalancepolicies/own/status"),
+    ]
+    uids: list[Any] = [body["metadata"] for body in stub.bodies]
+    assert {each["uid"] for each in uids} == {"uid-all", "uid-own"}
 
 
-def test_what_something_depends_on_is_written_at_once_and_holds_up_no_other() -> None:
-    async def scenario(world: World) -> None:
-        await world.writer.write([wanted(1)])
-        for generation in (2, 3):
-            assert await world.writer.ensure([wanted(generation)]) == {"default"}
-        assert await world.writer.ensure([wanted(3)]) == {"default"}  # it is there already
-        assert world.generations == [1, 2, 3]
-        world.now += LEAST_INTERVAL_SECONDS
-        await world.writer.write([wanted(4)])
-        assert world.generations == [1, 2, 3, 4]
+def test_only_what_differs_from_what_is_there_is_written() -> None:
+    async def scenario(writing: Writing) -> None:
+        assert await writing.write((ALL, NONE)) is None
+        assert await writing.write((ALL, evicted(1))) is None
+        writing.seconds += 60
+        assert await writing.write((ALL, evicted(1))) is None  # the watch has not brought it yet
+        assert writing.written == [1]
 
-    play(scenario)
+    run(scenario)
 
 
-def test_who_depends_on_it_learns_that_it_could_not_be_written() -> None:
-    async def scenario(world: World) -> None:
-        world.requests.fails = True
-        assert await world.writer.ensure([wanted(1)]) == set()
-        world.requests.fails = False
-        assert await world.writer.ensure([wanted(1)]) == {"default"}
+def test_not_more_often_than_every_few_seconds() -> None:
+    async def scenario(writing: Writing) -> None:
+        await writing.write((ALL, evicted(1)))
+        writing.seconds += 1
+        assert await writing.write((ALL, evicted(2))) == 100 + LEAST_INTERVAL_SECONDS
+        writing.seconds += LEAST_INTERVAL_SECONDS - 1
+        assert await writing.write((ALL, evicted(3))) is None
+        assert writing.written == [1, 3]
 
-    play(scenario)
+    run(scenario)
 
 
-def test_what_is_hurried_is_written_the_next_time_and_only_that() -> None:
-    async def scenario(world: World) -> None:
-        await world.writer.write([wanted(1), wanted(1, "other")])
-        world.writer.hurry(["default"])
-        await world.writer.write([wanted(2), wanted(2, "other")])
-        await world.writer.write([wanted(3), wanted(3, "other")])
-        assert world.requests.written[2:] == [("default", 2)]
+def test_unless_something_depends_on_it_or_it_was_wrong() -> None:
+    async def scenario(writing: Writing) -> None:
+        await writing.write((ALL, evicted(1)))
+        assert await writing.ensure((ALL, evicted(2)), (OWN, NONE)) == {"all", "shop/own"}
+        writing.writer.hurry(["all"])
+        await writing.write((ALL, evicted(1)))
+        assert writing.written == [1, 2, 1]
+        await writing.write((ALL, evicted(4)))
+        assert writing.written == [1, 2, 1]
 
-    play(scenario)
+    run(scenario)
+
+
+def test_what_was_read_at_the_beginning_is_newer_than_the_watch() -> None:
+    async def scenario(writing: Writing) -> None:
+        writing.writer.begin({"all": FoundStatus("uid-all", evicted(7))})
+        assert writing.writer.known(ALL, NONE) == evicted(7)
+        assert writing.writer.known(msgspec.structs.replace(ALL, uid="made anew"), NONE) == NONE
+        await writing.write((ALL, evicted(7)))
+        assert writing.written == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [answering({"message": "no"}, status=500), answering({"message": "no"}, status=409), dropping, hanging],
+    ids=["500", "409", "no answer", "silence"],
+)
+def test_what_was_not_written_for_certain_is_written_again(answer: Answering, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(writing: Writing) -> None:
+        writing.exclusive_seconds = 0.2
+        assert await writing.ensure((ALL, evicted(1))) == set()
+        assert await writing.write((ALL, evicted(1))) == 100 + LEAST_INTERVAL_SECONDS
+        assert writing.writer.known(ALL, NONE) == NONE
+        assert len(writing.stub.requests) == 2
+
+    run(scenario, answer)
+    assert "Status not written" in caplog.text
+
+
+def test_a_policy_that_is_gone_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(writing: Writing) -> None:
+        assert await writing.ensure((ALL, evicted(1))) == set()
+
+    run(scenario, answering({"message": "not found"}, status=404))
+    assert caplog.text == ""
+
+
+def test_who_no_longer_leads_writes_nothing() -> None:
+    """As after a freeze: the next leader may have written what it remembers."""
+
+    async def scenario(writing: Writing) -> None:
+        writing.exclusive_seconds = 0.0
+        assert await writing.ensure((ALL, evicted(1))) == set()
+        assert writing.stub.requests == []
+
+    run(scenario)
+
+
+def test_only_a_few_are_written_at_a_time() -> None:
+    at_once = [0, 0]
+
+    async def slowly(_: web.Request) -> web.StreamResponse:
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        await asyncio.sleep(0.02)
+        at_once[0] -= 1
+        return web.json_response({})
+
+    async def scenario(writing: Writing) -> None:
+        many = [msgspec.structs.replace(ALL, object_name=f"p-{number}", uid=f"{number}") for number in range(30)]
+        assert len(await writing.ensure(*((each, evicted(1)) for each in many))) == 30
+
+    run(scenario, slowly)
+    assert 2 <= at_once[1] <= 8

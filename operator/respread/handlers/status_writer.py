@@ -128,6 +128,11 @@ class StatusWriter:
             return -inf
         return self._written_at.get(policy.uid, -inf) + LEAST_INTERVAL_SECONDS
 
+    def _last_look(self) -> None:
+        """Keep a leader that was frozen from writing over what the next one remembers."""
+        if self._exclusive_seconds() <= 0:
+            raise NoResponseError("this replica does not lead any more", sent=False)
+
     async def _write(self, wanted: Wanted) -> bool:
         """Write a status, and return whether it was."""
         policy, status, _ = wanted
@@ -141,6 +146,7 @@ class StatusWriter:
                     names,
                     body={"metadata": {"uid": policy.uid}, "status": encode_status(status)},
                     timeout_seconds=min(_TIMEOUT_SECONDS, self._exclusive_seconds()),
+                    last_look=self._last_look,
                 )
             except NoResponseError as error:
                 _log.warning("Status not written", policy=policy.name, error=error.message)
