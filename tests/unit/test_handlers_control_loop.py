@@ -17,11 +17,14 @@ from respread.eviction.owners import Owners
 from respread.eviction.refusals import Refusals
 from respread.eviction.requests import NoResponseError, Requests, Response
 from respread.handlers.announcements import Announcements
+from respread.handlers.changes import Changes
 from respread.handlers.control_loop import BEAT_SECONDS, ControlLoop, Leading
 from respread.handlers.deletion_costs import DeletionCosts
 from respread.handlers.permission import Permission
 from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.prevention_loop import PreventionLoop
+from respread.handlers.scheduler_model import SchedulerModel
+from respread.handlers.server_version import ServerVersion
 from respread.handlers.status_writer import StatusWriter
 from respread.telemetry.health import Heartbeat
 from tests.unit.handlers_parts import Parts, page
@@ -81,7 +84,7 @@ class Scripted(Requests):
 class Loop:
     """A control loop and everything around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler: SchedulerModel | None = None) -> None:
         self.seconds = 0.0
         self.leads = True
         self.term = 1
@@ -121,6 +124,7 @@ class Loop:
             announcements=Announcements(lambda _: None, intake.policies.current),
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,
+            scheduler=scheduler,
             clock=self.clock,
             wall_clock=self.wall_clock,
         )
@@ -163,6 +167,22 @@ def test_every_term_begins_by_reading_what_the_one_before_left() -> None:
     asyncio.run(loop.loop.turn())
     assert loop.requests.lists > before
     assert loop.requests.written[-1][1]["summary"]["evicted"] == 3
+
+
+def test_a_term_begins_only_when_what_the_spread_depends_on_has_been_asked_for() -> None:
+    version = ServerVersion(Scripted(), Changes())
+    loop = Loop(SchedulerModel(version=version))
+    loop.have(policy("one"), version=200)
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written == []
+    version.asked = True
+    asyncio.run(loop.loop.turn())
+    assert len(loop.requests.written) == 1
+    version.asked = False
+    loop.requests.statuses = {}
+    loop.have(policy("one"), policy("two"), version=300)
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written[-1][0] == "two", "what becomes unknown later is waited for by itself"
 
 
 def test_a_leader_that_can_t_read_them_does_nothing() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import pytest
 from kubernetes.aio.client import ApiClient
 
+from respread.api.policy import ConstraintRules, Policy, PolicySpec
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
 from respread.eviction.requests import NoResponseError, Requests, Response
@@ -289,6 +290,32 @@ def test_the_version_is_asked_for_until_it_is_known_and_followed() -> None:
         await asyncio.wait([asking])
 
     run_in_virtual_time(story())
+
+
+def test_owners_are_read_only_where_a_policy_reaches() -> None:
+    async def story() -> None:
+        async with World("web", "api") as world:
+            model = SchedulerModel(owners=world.reader)
+            elsewhere = SelectingOwner("replicasets", "ReplicaSet", ObjectKey("elsewhere", "web"), "uid")
+            spread = Spread({}, {}, {"shop": frozenset({owner("web")}), "elsewhere": frozenset({elsewhere})})
+            in_shop = Policy(kind="RebalancePolicy", namespace="shop", object_name="mine", spec=PolicySpec())
+            assert model.learn(spread, cluster([], []), PolicyIndex([]))
+            assert not model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
+            await asyncio.sleep(1)
+            assert world.server.asked == ["/apis/apps/v1/namespaces/shop/replicasets/web"]
+            assert model.learn(spread, cluster([], []), PolicyIndex([in_shop]))
+
+    run_in_virtual_time(story())
+
+
+def test_soft_defaults_count_only_as_long_as_a_policy_wants_soft_constraints() -> None:
+    model = SchedulerModel()
+    as_it_comes = model.index
+    model.follow([Policy(kind="RebalancePolicy", namespace="shop", object_name="hard", spec=PolicySpec())])
+    assert model.index is as_it_comes
+    soft = PolicySpec(constraints=ConstraintRules(when_unsatisfiable=("ScheduleAnyway",)))
+    model.follow([Policy(kind="RebalancePolicy", namespace="shop", object_name="soft", spec=soft)])
+    assert model.index is not as_it_comes
 
 
 def test_the_model_has_the_quirk_of_the_version_and_nothing_else_changes_it() -> None:
