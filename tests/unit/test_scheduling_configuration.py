@@ -25,7 +25,6 @@ def test_without_profiles_everything_is_as_it_comes() -> None:
         ("kubernetes.io/hostname", 3),
         ("topology.kubernetes.io/zone", 5),
     ]
-    assert not Profile().has_hard_defaults
 
 
 def test_profiles_are_told_apart_by_scheduler_name() -> None:
@@ -60,7 +59,6 @@ profiles:
     assert configuration.profiles["default-scheduler"] == Profile()
     packed = configuration.profiles["packed"]
     assert not packed.system_defaults
-    assert packed.has_hard_defaults
     assert packed.default_constraints == (
         TopologySpreadConstraint(2, "rack", "DoNotSchedule", min_domains=3, node_taints_policy="Honor"),
         TopologySpreadConstraint(1, "rack", "ScheduleAnyway"),

@@ -68,11 +68,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
     """What the profile has that may filter nodes by rules that Respread does not know."""
 
-    @property
-    def has_hard_defaults(self) -> bool:
-        """Whether pods may get DoNotSchedule constraints that are not their own."""
-        return any(each.when_unsatisfiable == "DoNotSchedule" for each in self.default_constraints)
-
     def ignores_resource(self, name: str) -> bool:
         """Tell whether NodeResourcesFit leaves an extended resource out."""
         prefix, slash, _ = name.partition("/")
