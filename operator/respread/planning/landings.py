@@ -43,40 +43,41 @@ def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]
         piece: the piece.
         nodes: all its feasible nodes.
     """
-    alike: dict[tuple[object, ...], NodeSet] = {}
-    looked_at = nodes if board.fine and nodes.bit_count() <= _MOST_LOOKED_AT else nodes & board.occupied
-    for part in _by_domains(nodes & ~looked_at, board.tallies):
-        kind = board.kind(board.pick(part))
-        alike[kind] = alike.get(kind, 0) | part
-    for slot in slots_of(looked_at):
-        kind = board.kind(slot)
-        alike[kind] = alike.get(kind, 0) | 1 << slot
-    parts = list(alike.values())
+    if not board.fine:
+        parts = _split(nodes, board.tallies)
+    else:
+        alike: dict[tuple[object, ...], NodeSet] = {}
+        looked_at = nodes if nodes.bit_count() <= _MOST_LOOKED_AT else nodes & board.occupied
+        for part in (*_split(nodes & ~looked_at, board.tallies), *(1 << slot for slot in slots_of(looked_at))):
+            kind = board.kind(board.pick(part))
+            alike[kind] = alike.get(kind, 0) | part
+        parts = list(alike.values())
     return tuple(
         Landing(board.pick(part), part, likely)
         for part, likely in zip(parts, _likely(board, board.pieces[piece], nodes, parts), strict=True)
     )
 
 
-def _by_domains(nodes: NodeSet, tallies: Sequence[Tally]) -> list[NodeSet]:
-    """Split nodes by the domains they are in, as far as those have several nodes."""
+def _split(nodes: NodeSet, tallies: Sequence[Tally]) -> list[NodeSet]:
+    """Split nodes by the domains they are in, or by their domain's count where every node is a domain of its own."""
     parts = [nodes] if nodes else []
     for tally in tallies:
-        if tally.single:
-            eligible = tally.domains.eligible
-            parts = [part for each in parts for part in (each & eligible, each & ~eligible) if part]
-            continue
-        split: list[NodeSet] = []
-        for part in parts:
-            rest = part & tally.domains.eligible
-            if outside := part & ~rest:
-                split.append(outside)
-            while rest:
-                domain = tally.domain_of[_lowest(rest)]
-                together = rest & tally.domains.nodes[domain or ""]
-                split.append(together)
-                rest &= ~together
-        parts = split
+        eligible = tally.domains.eligible
+        parts = [
+            part for each in parts for part in (each & ~eligible, *_split_counting(each & eligible, tally)) if part
+        ]
+    return parts
+
+
+def _split_counting(nodes: NodeSet, tally: Tally) -> list[NodeSet]:
+    parts: list[NodeSet] = []
+    if tally.single:
+        by_count = tally.nodes_by_count()
+        return [nodes & by_count[count] for count in sorted(by_count)] if nodes else parts
+    while nodes:
+        together = nodes & tally.domains.nodes[tally.domain_of[_lowest(nodes)] or ""]
+        parts.append(together)
+        nodes &= ~together
     return parts
 
 

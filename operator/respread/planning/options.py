@@ -15,6 +15,9 @@ from respread.planning.safety import Assessment, Outcome, Step, assess
 MOST_TOGETHER: Final = 3
 """No more pods than this are evicted together because no part of them can go alone."""
 
+_MOST_AT_ONCE: Final = 12
+"""So many steps are compared by what may come of them, where the best one is all that is wanted."""
+
 Gentleness = Callable[[Pod], Any]
 """How gladly a pod is evicted, as something that sorts: the least first."""
 
@@ -62,11 +65,27 @@ class Options:
         self._jointly: dict[Hashable, tuple[Option, ...]] = {}
 
     def nearest(self) -> tuple[Option, ...]:
-        """Return safe steps of one pod: from domains that are too full, and others only if there are none of these."""
-        spots = self._board.spots
-        return self._ranked(((spot,) for spot in spots(overfull=True)), to_the_end=True) or self._ranked(
-            ((spot,) for spot in spots(overfull=False)), to_the_end=True
-        )
+        """Return safe steps of one pod: from domains that are too full, and others only if there are none of these.
+
+        Where there are many, those are returned that look best by the eviction alone, if any of them is safe.
+        """
+        for overfull in (True, False):
+            spots = list(self._board.spots(overfull=overfull))
+            if len(spots) > _MOST_AT_ONCE:
+                spots.sort(key=self._promise)
+            for first in range(0, len(spots), _MOST_AT_ONCE):
+                steps = ((spot,) for spot in spots[first : first + _MOST_AT_ONCE])
+                if found := self._ranked(steps, to_the_end=True):
+                    return found
+        return ()
+
+    def _promise(self, spot: Spot) -> tuple[Potential, Any]:
+        """Return how far from cured the board is without the pod, wherever it lands, and how gladly that is evicted."""
+        board = self._board
+        board.count(spot, -1)
+        potential = board.potential()
+        board.count(spot, 1)
+        return potential, self._gentleness(board.victim(spot))
 
     def every(self, *, jointly: bool) -> tuple[Option, ...]:
         """Return every safe step of one pod, and if wanted those of pods together."""

@@ -2,10 +2,9 @@
 
 The greedy way picks, at every position, the safe step after which the board is nearest to cured (on average over where
 the scheduler may put the replacements). It nearly always needs exactly as many evictions as the lower bound says, and
-is then known to be the shortest. Where it does not, beams (`beam`) nearly always find the shortest way. What they leave
-open is left to iterative deepening from the lower bound (IDA*), with pods one by one and then with pods together too;
-and where the board can't be cured at all, to an exhaustive search for the least excess that remains, then for the
-fewest evictions.
+is then known to be the shortest. Where it does not, beams (`beam`) nearly always find the shortest way. That no cure is
+shorter shows iterative deepening from the lower bound (IDA*), with pods one by one and then with pods together too;
+where no cure is found an exhaustive search looks for the least excess that remains, then for the fewest evictions.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Rules(NamedTuple):
     """What the search may cost; once that is spent the best way so far is taken."""
 
 
-_BEAMS: Final = (Beam(12), Beam(48), Beam(2, jointly=True), Beam(8, jointly=True))
+_BEAMS: Final = (Beam(12), Beam(48), Beam(4, jointly=True))
 """Those with pods together last, and only if the others leave any excess: they cost most by far."""
 
 
@@ -51,13 +50,7 @@ def best_way(board: Board, rules: Rules) -> Way:
             best = beam_way(board, search.options, rules.effort, beam, best)
     if best.cost <= reach:
         return best._replace(proven=True)
-    if not reach.excess:
-        cure = search.shortest_cure(best.evictions if not best.excess else None)
-        if cure is not None:
-            return cure
-    if not best.excess:
-        return best._replace(proven=not search.exhausted)
-    return search.least_excess(best)
+    return search.least_excess(best) if best.excess else search.shortest_cure(best)
 
 
 class _Search:
@@ -87,10 +80,10 @@ class _Search:
 
     # As short as can be
 
-    def shortest_cure(self, known: int | None) -> Way | None:
-        """Return the shortest cure if there is one with fewer evictions than a known one; None otherwise."""
+    def shortest_cure(self, known: Way) -> Way:
+        """Return the shortest cure, given one."""
         depth = self._board.lower_bound()
-        while depth < inf and (known is None or depth < known) and not self.exhausted:
+        while depth < known.evictions and not self.exhausted:
             following = inf
             for jointly in (False, True):
                 self._next_depth = inf
@@ -99,7 +92,7 @@ class _Search:
                     return Way(tuple(found), 0, proven=not self.exhausted)
                 following = self._next_depth
             depth = following
-        return None
+        return known._replace(proven=not self.exhausted)
 
     def _cure(self, evictions: int, depth: int, failed: dict[Hashable, int], *, jointly: bool) -> list[Choice] | None:
         """Return how to go on from here to a cure of at most `depth` evictions, so many having been made."""

@@ -35,7 +35,7 @@ class Limits(NamedTuple):
 
     of_one: int = 12_000
     """For one component, before the best way so far is taken."""
-    of_all: int = 40_000
+    of_all: int = 24_000
     """For all components together. Those that get less than one may cost are solved again by the next plan."""
 
 

@@ -71,6 +71,7 @@ class Tally:
     """
 
     __slots__ = (
+        "_above",
         "_bounds",
         "_closed",
         "_counts",
@@ -78,8 +79,9 @@ class Tally:
         "_fewest",
         "_forced_zero",
         "_histogram",
-        "_minimum",
+        "_least",
         "_never",
+        "_nodes_by_count",
         "cure",
         "domain_of",
         "domains",
@@ -128,9 +130,12 @@ class Tally:
         for count in group.counts.values():
             histogram[count] = histogram.get(count, 0) + 1
         self._histogram = histogram
-        self._minimum: int | None = None
-        self._excess: int | None = None
+        self._least = min((count for count, domains in histogram.items() if domains), default=0)
+        limit = self.minimum() + self.max_skew
+        self._above = sum(domains for count, domains in histogram.items() if count > limit)
+        self._excess = sum((count - limit) * domains for count, domains in histogram.items() if count > limit)
         self._fewest: float | None = None
+        self._nodes_by_count: dict[int, NodeSet] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -143,16 +148,10 @@ class Tally:
 
     def minimum(self) -> int:
         """Return the global minimum as the scheduler uses it."""
-        if self._minimum is None:
-            least = min((count for count, domains in self._histogram.items() if domains), default=0)
-            self._minimum = 0 if self._forced_zero else least
-        return self._minimum
+        return 0 if self._forced_zero else self._least
 
     def excess(self) -> int:
         """Return how many pods are above the minimum plus maxSkew, summed over the domains."""
-        if self._excess is None:
-            limit = self.minimum() + self.max_skew
-            self._excess = sum((count - limit) * domains for count, domains in self._histogram.items() if count > limit)
         return self._excess
 
     def fewest_moves(self) -> float:
@@ -177,14 +176,46 @@ class Tally:
         """Whether the domain holds more than the minimum plus maxSkew; None is no domain."""
         return domain is not None and self.count(domain) > self.minimum() + self.max_skew
 
+    def nodes_by_count(self) -> Mapping[int, NodeSet]:
+        """Return the nodes by the count of their domain; only for groups in which every domain is a single node."""
+        if self._nodes_by_count is None:
+            by_count: dict[int, NodeSet] = {}
+            for domain, count in self._counts.items():
+                by_count[count] = by_count.get(count, 0) | self.domains.nodes[domain]
+            others = self.domains.eligible
+            for nodes in by_count.values():
+                others &= ~nodes
+            by_count[0] = by_count.get(0, 0) | others
+            self._nodes_by_count = by_count
+        return self._nodes_by_count
+
     def change(self, domain: str, by: int) -> None:
-        """Add to a domain's count."""
+        """Count a pod more (1) or less (-1) in a domain."""
         counts, histogram = self._counts, self._histogram
         before = counts.get(domain, 0)
         after = counts[domain] = before + by
         histogram[before] -= 1
         histogram[after] = histogram.get(after, 0) + 1
-        self._minimum = self._excess = self._fewest = None
+        self._fewest = None
+        limit = self.minimum() + self.max_skew
+        if max(before, after) > limit:
+            self._excess += by
+            if min(before, after) == limit:
+                self._above += by
+        if after < self._least:
+            self._least = after
+            if not self._forced_zero:  # the limit sinks by one, to what domains may hold just so
+                self._above += histogram.get(limit, 0)
+                self._excess += self._above
+        elif before == self._least and not histogram[before]:
+            self._least = after
+            if not self._forced_zero:  # and here it rises by one
+                self._excess -= self._above
+                self._above -= histogram.get(limit + 1, 0)
+        if self._nodes_by_count is not None:
+            nodes = self.domains.nodes[domain]
+            self._nodes_by_count[before] &= ~nodes
+            self._nodes_by_count[after] = self._nodes_by_count.get(after, 0) | nodes
 
     def _levels(self) -> Histogram:
         return tuple(sorted(pair for pair in self._histogram.items() if pair[1]))
