@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from respread.handlers.prevention_loop import UNKNOWN_SECONDS
 from respread.sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
@@ -68,3 +69,38 @@ def test_lost_answers_and_killed_leaders_make_no_second_patch(
     assert set(patches(cluster).values()) == {1}
     assert len(patches(cluster)) == sum(replicas.values())
     assert spoilt.keys() >= {"lose", "late 504", "500"}
+
+
+def test_lost_answers_make_no_second_patch_even_if_no_watch_shows_the_first(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    """Nothing but reading the pods tells what became of the patches."""
+    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
+    install(cluster)
+    cluster.apply(RIGHT)
+    cluster.create_namespace("shop")
+    cluster.apply(json.dumps(policy(mode="DryRun")))
+    create(cluster, "web", 9, hostname=None)
+    wait_until(lambda: settled(cluster, {"web": 9}, ranked=False), "all pods to be there")
+    spoilt = iter(("lose", "late 504", "truncate"))
+
+    def lose_the_first(asked: Asked) -> Fault | None:
+        kind = next(spoilt, None) if is_patch(asked) else None
+        return None if kind is None else Fault(kind)
+
+    with (
+        FaultProxy(cluster, lose_the_first) as proxy,
+        Replica(cluster, proxy, tmp_path, "one", "--leader-election", "--lease-seconds", "3") as replica,
+    ):
+        replica.wait_until_ready()
+        wait_until(replica.leads, "it to lead")
+        time.sleep(1)  # what was on its way through the watch has come
+        proxy.silent.add("/api/v1/pods")
+        cluster.apply(json.dumps(policy(mode="DryRun", **PREVENTS)))
+        wait_until(lambda: len(patches(cluster)) == 9, "all pods to be patched", seconds=SECONDS)
+        time.sleep(UNKNOWN_SECONDS + 3)
+        proxy.silent.clear()
+        time.sleep(2)
+        counts = proxy.counts
+    assert counts.keys() >= {"lose", "late 504", "truncate"}
+    assert set(patches(cluster).values()) == {1}
