@@ -354,7 +354,8 @@ class Dice:
         if asked.is_watch:
             if self._random.random() >= self.watch_rate:
                 return None
-            kind = self._random.choice(WATCH_FAULTS)
+            # The request itself may be refused, too: with 410 where its version is too old.
+            kind = self._random.choice((*WATCH_FAULTS, "410", "429", "503"))
             lines = self._random.choice((0, 1, 3, 10, 30))
             return Fault(kind, self._random.uniform(0.5, 8), lines)
         if self._random.random() >= self.rate:

@@ -108,3 +108,4 @@ def test_dice_fall_the_same_for_the_same_seed() -> None:
     assert fell == [again(each) for each in asked]
     assert fell != [other(each) for each in asked]
     assert 30 <= sum(each is not None for each in fell[::2]) <= 80
+    assert {each.kind for each in fell[1::2] if each is not None} >= {"stall", "error 410", "410"}

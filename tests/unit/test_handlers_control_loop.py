@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import aiohttp
 import pytest
 from kubernetes.aio.client import ApiClient
+from prometheus_client import CollectorRegistry
 
 from respread.eviction.carry_out import Carrier, Flights
 from respread.eviction.eviction_api import EvictionApi
@@ -23,10 +27,13 @@ from respread.handlers.deletion_costs import DeletionCosts
 from respread.handlers.permission import Permission
 from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.prevention_loop import PreventionLoop
+from respread.handlers.run import LOOP_LIMIT_SECONDS, live
 from respread.handlers.scheduler_model import SchedulerModel
 from respread.handlers.server_version import ServerVersion
 from respread.handlers.status_writer import StatusWriter
-from respread.telemetry.health import Heartbeat
+from respread.telemetry.health import HealthReport, Heartbeat
+from respread.telemetry.listen_address import ListenAddress
+from respread.telemetry.server import serve_telemetry
 from tests.unit.handlers_parts import Parts, page
 
 CLUSTER_POLICIES = "clusterrebalancepolicies"
@@ -90,7 +97,7 @@ class Loop:
         self.term = 1
         self.parts = Parts()
         self.requests = Scripted()
-        self.heartbeat = Heartbeat("control-loop", limit_seconds=130, clock=self.clock)
+        self.heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=self.clock)
         intake = self.parts.intake
         for feed in intake.feeds:
             feed.take_page(page())
@@ -256,3 +263,66 @@ def test_stopping_ends_it_at_once_and_lets_no_move_begin() -> None:
             await running
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["computes", "waits"])
+def test_a_turn_that_hangs_fails_liveness_until_it_goes_on(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """It does not fail, so nothing tries again; the probes are answered all the while."""
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    goes_on, waits_on = threading.Event(), asyncio.Event()
+    plan, read = loop.loop._plan, loop.requests.send
+
+    def computing(*args: Any) -> Any:
+        goes_on.wait(10)
+        return plan(*args)
+
+    async def waiting(*args: Any, **options: Any) -> Response:
+        await waits_on.wait()
+        return await read(*args, **options)
+
+    if how == "computes":
+        monkeypatch.setattr(loop.loop, "_plan", computing)
+    else:
+        monkeypatch.setattr(loop.requests, "send", waiting)
+
+    def failing() -> list[str]:
+        report = live(loop.heartbeat, loop.parts.health)
+        return [check.name for check in report.checks if not check.passed]
+
+    async def scenario() -> None:
+        async with server_of(lambda: live(loop.heartbeat, loop.parts.health)) as status_of_livez:
+            running = asyncio.create_task(loop.loop.run())
+            await asyncio.sleep(0.2)
+            assert await status_of_livez() == 200
+            loop.seconds += LOOP_LIMIT_SECONDS
+            assert failing() == []
+            loop.seconds += 1
+            assert failing() == ["control-loop"]
+            assert await status_of_livez() == 503
+            goes_on.set()
+            waits_on.set()
+            async with asyncio.timeout(5):
+                while failing():  # noqa: ASYNC110 - a heart that beats tells nobody
+                    await asyncio.sleep(0.01)
+            assert await status_of_livez() == 200
+            loop.loop.stop()
+            await running
+
+    asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """Serve a report as `/livez` in this very event loop, as the operator does, and yield what asks for its status."""
+    registry = CollectorRegistry()
+    async with (
+        serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=report, ready=report) as address,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def ask() -> int:
+            async with session.get(f"http://{address}/livez") as response:
+                return response.status
+
+        yield ask

@@ -94,7 +94,7 @@ async def run(options: OperatorOptions) -> None:
         serve_telemetry(
             options.listen_address,
             registry=registry,
-            live=partial(_live, heartbeat, health),
+            live=partial(live, heartbeat, health),
             ready=partial(_ready, health),
         ),
         api_client(access) as client,
@@ -261,7 +261,8 @@ async def _ended(task: asyncio.Task[None], seconds: float) -> None:
         await asyncio.wait([task])
 
 
-def _live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
+def live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
+    """Return whether a restart would not help: every watch and the control loop go on."""
     return HealthReport("livez", (*health.watch_checks(), heartbeat.check()))
 
 
