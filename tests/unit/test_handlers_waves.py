@@ -1,0 +1,210 @@
+"""Nothing is evicted by what is stale or has changed; what is evicted was written down before, and is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from immutables import Map
+
+from respread.api.decoding import decode_policy
+from respread.api.policy import Policy
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.carry_out import Carrier, Flights
+from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.owners import Owners
+from respread.eviction.refusals import Refusals
+from respread.eviction.requests import Requests
+from respread.handlers.announcements import Announcements
+from respread.handlers.limiters import Limiters
+from respread.handlers.permission import Permission
+from respread.handlers.policy_versions import PolicyReader
+from respread.handlers.record import Record
+from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES
+from respread.handlers.status_writer import StatusWriter
+from respread.handlers.waves import STALE_SECONDS, Waves
+from tests.integration.stub_api_server import Answering, StubApiServer, answering
+from tests.unit.eviction_moves import SPEC, move
+from tests.unit.handlers_parts import Parts
+from tests.unit.worlds import NOW, cluster, node, pod
+
+A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
+EVICTION = "/pods/a/eviction"
+
+
+def policy(generation: int = 1, **spec: Any) -> Policy:
+    metadata = {"name": "default", "uid": "uid-default", "generation": generation}
+    return decode_policy("ClusterRebalancePolicy", {"metadata": metadata, "spec": {"mode": "Enforce", **spec}})
+
+
+class Cluster:
+    """Two pods of a ReplicaSet, one policy, and an API server that knows them."""
+
+    def __init__(self, present: Policy) -> None:
+        self.present = present
+        """The policy as the watch brought it."""
+        self.generation = present.generation
+        """Of the policy that the API server has."""
+        self.seconds = 1000.0
+        self.parts = Parts()
+        self.stub = StubApiServer()
+        self.snapshot: ClusterSnapshot = cluster([node("node-1", "a")], [A, B])
+        replica_set = {
+            "metadata": {"name": "web", "uid": "uid-web", "generation": 1},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}},
+            "status": {"observedGeneration": 1, "replicas": 2},
+        }
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+        listed = [
+            {
+                "metadata": {
+                    "name": each.name,
+                    "namespace": "default",
+                    "uid": each.uid,
+                    "labels": {"app": "web"},
+                    "ownerReferences": [owner],
+                },
+                "spec": {"nodeName": "node-1"},
+                "status": {"phase": "Running"},
+            }
+            for each in (A, B)
+        ]
+        self.stub.on("GET", CLUSTER_POLICIES.path, self._policies)
+        self.stub.on("GET", NAMESPACED_POLICIES.path, answering({"metadata": {}, "items": []}))
+        self.stub.on("GET", "/replicasets/web", answering(replica_set))
+        self.stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": listed}))
+        self.stub.on("GET", "/pods/a", answering({"metadata": {"uid": A.uid}}))
+        self.stub.on("PATCH", "/status", answering({}))
+        self.stub.on("POST", EVICTION, answering({"kind": "Status", "status": "Success"}, status=201))
+
+    async def _policies(self, _: web.Request) -> web.StreamResponse:
+        metadata = {"name": "default", "uid": "uid-default", "generation": self.generation}
+        return web.json_response({"metadata": {}, "items": [{"metadata": metadata}]})
+
+    def evict(self) -> tuple[bool, Record]:
+        """Make a wave of one move, of pod a; return whether it was made, and what was counted."""
+
+        async def scenario() -> tuple[bool, Record]:
+            async with self.stub.running() as requests:
+                waves, record = self._waves(requests)
+                policies = Map({"default": self.present})
+                limiters = Limiters().of(policies)
+                made = await waves.make([move(A)], self.snapshot, policies, limiters=limiters, planned_at=self.seconds)
+                return made, record
+
+        return asyncio.run(scenario())
+
+    def _waves(self, requests: Requests) -> tuple[Waves, Record]:
+        def clock() -> float:
+            return self.seconds
+
+        permission = Permission(
+            lambda: True, lambda: Map({"default": self.present}), clock=clock, now=lambda: datetime.now(UTC)
+        )
+        owners, flights, refusals = Owners(requests, clock), Flights(clock), Refusals(clock)
+        carrier = Carrier(EvictionApi(requests), owners, flights, refusals, may_evict=permission)
+        record = Record(NOW.timestamp)
+        waves = Waves(
+            carrier,
+            permission,
+            record,
+            StatusWriter(requests, clock),
+            PolicyReader(requests, clock),
+            announcements=Announcements(lambda _: None, lambda _: self.present),
+            metrics=self.parts.metrics,
+            intake=self.parts.intake,
+        )
+        return waves, record
+
+    @property
+    def asked(self) -> list[str]:
+        """The requests that change something, in their order."""
+        return [f"{method} {path.rpartition('/')[2]}" for method, path in self.stub.requests if method != "GET"]
+
+    def counted(self, result: str) -> float | None:
+        labels = {"policy": "default", "namespace": "default", "result": result}
+        return self.parts.registry.get_sample_value("respread_evictions_total", labels)
+
+
+def test_a_move_is_written_down_then_made_then_counted() -> None:
+    world = Cluster(policy(limits={"perHour": 5}))
+    made, record = world.evict()
+    assert made
+    assert world.asked == ["PATCH status", "POST eviction"]
+    ahead = next(body for body in world.stub.bodies if body is not None)["status"]
+    assert [each["pod"] for each in ahead["movesInFlight"]] == ["a"]
+    assert sum(each["evictions"] for each in ahead["recentEvictions"]) == 1
+    assert len(record.history.times["default"]) == 1  # and not twice, for having been written down
+    assert record.evicted == {"default": 1}
+    assert world.counted("Evicted") == 1
+
+
+@pytest.mark.parametrize("answer", [answering({"message": "no"}, status=500), answering("not now", status=503)])
+def test_what_can_t_be_written_down_is_not_made(answer: Answering) -> None:
+    world = Cluster(policy())
+    world.stub.on("PATCH", "/status", answer)
+    made, record = world.evict()
+    assert not made
+    assert "POST eviction" not in world.asked
+    assert record.evicted == {}
+
+
+def test_nothing_is_evicted_by_what_nothing_was_heard_of_for_long(caplog: pytest.LogCaptureFixture) -> None:
+    world = Cluster(policy())
+    now = [0.0]
+    health = type(world.parts.health)(world.parts.health.kinds, lambda: now[0])
+    world.parts.intake.health = health
+    now[0] = STALE_SECONDS + 1
+    made, _ = world.evict()
+    assert not made
+    assert world.stub.requests == []
+    assert "nothing was heard of" in caplog.text
+
+
+def test_nothing_is_evicted_by_a_policy_that_has_changed_unseen(caplog: pytest.LogCaptureFixture) -> None:
+    world = Cluster(policy())
+    world.generation = 2
+    made, _ = world.evict()
+    assert not made
+    assert world.asked == []
+    assert "the policies have changed, and the watch has not brought it yet" in caplog.text
+
+
+def test_nothing_is_evicted_while_the_policies_can_t_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    world = Cluster(policy())
+    world.stub.on("GET", CLUSTER_POLICIES.path, answering({"message": "etcd is away"}, status=500))
+    made, _ = world.evict()
+    assert not made
+    assert world.asked == []
+    assert "etcd is away" in caplog.text
+
+
+def test_a_policy_that_changes_unseen_in_mid_wave_stops_it() -> None:
+    """While the eviction is made ready the API server is asked again."""
+    world = Cluster(policy())
+
+    async def slowly(_: web.Request) -> web.StreamResponse:
+        world.generation = 2
+        await asyncio.sleep(1.3)
+        return web.json_response({})
+
+    world.stub.on("PATCH", "/status", slowly)
+    made, record = world.evict()
+    assert not made
+    assert world.asked == ["PATCH status"]
+    assert record.evicted == {}
+
+
+def test_a_refusal_counts_for_nothing_but_the_metric() -> None:
+    world = Cluster(policy(limits={"perHour": 5}))
+    refusal = {"kind": "Status", "message": "no", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
+    world.stub.on("POST", EVICTION, answering(refusal, status=429))
+    made, record = world.evict()
+    assert not made
+    assert record.evicted == {}
+    assert not record.history.times.get("default")
+    assert world.counted("HeldByBudget") == 1
