@@ -1,7 +1,8 @@
 """The process that is measured: the operator's edge, with nothing behind it.
 
 It writes one JSON line with its figures when every kind is synced, and then one for each line it reads: a number of
-events to wait for, counted from its start; or until pods are listed anew, since then some events never come. It ends by SIGTERM.
+events to wait for, counted from its start; or until pods are listed anew, since then some events never come. It ends
+by SIGTERM.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ def main() -> None:
         _measure(arguments.nodes[0], arguments.violated)
         return
     print(
-        f"{'nodes':>6} {'pods':>8} {'groups':>7} {'violated':>8} {'moves':>6} {'proven':>6} | {'spread':>7} {'view':>7} "
-        f"{'plan':>7} {'all':>7} | {'re-plan after a pod':>20} | {'snapshot':>9} {'peak':>7}"
+        f"{'nodes':>6} {'pods':>8} {'groups':>7} {'violated':>8} {'moves':>6} {'proven':>6} | {'spread':>7} "
+        f"{'view':>7} {'plan':>7} {'all':>7} | {'re-plan after a pod':>20} | {'snapshot':>9} {'peak':>7}"
     )
     for nodes in arguments.nodes:
-        subprocess.run(
+        subprocess.run(  # noqa: S603 - our own program
             [sys.executable, "-m", "bench.plan", "--one", "--nodes", str(nodes), "--violated", str(arguments.violated)],
             check=True,
         )

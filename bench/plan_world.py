@@ -32,6 +32,10 @@ ZONE: Final = "topology.kubernetes.io/zone"
 HOSTNAME: Final = "kubernetes.io/hostname"
 ARCH: Final = "kubernetes.io/arch"
 MOST_ASTRAY: Final = 6
+AMD64_ONLY: Final = 2
+"""Of every five workloads the one that runs on one architecture alone."""
+ANTI_AFFINE: Final = 3
+"""Of every ten workloads the one with anti-affinity to itself."""
 
 
 def world(nodes: int, violated: float, *, seed: int = 1) -> ClusterState:
@@ -100,12 +104,12 @@ def _workload(
         constraints.append(TopologySpreadConstraint(2, HOSTNAME, "DoNotSchedule", own))
     elif number % 2:
         constraints.append(TopologySpreadConstraint(1, HOSTNAME, "ScheduleAnyway", own))
-    only_amd64 = number % 5 == 2
+    only_amd64 = number % 5 == AMD64_ONLY
     amd64 = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement(ARCH, "In", ("amd64",)),)),))
     spec = PodSpec(
         requests=Map(cpu=50 * (1 + number % 9), memory=(32 << 20) * (1 + number % 13)),
         node_affinity=amd64 if only_amd64 else None,
-        pod_anti_affinity=(PodAffinityTerm(HOSTNAME, own),) if number % 10 == 3 else (),
+        pod_anti_affinity=(PodAffinityTerm(HOSTNAME, own),) if number % 10 == ANTI_AFFINE else (),
         topology_spread_constraints=tuple(constraints),
     )
     labels = Map({"app": f"web-{number}", "pod-template-hash": f"{number:08x}"})

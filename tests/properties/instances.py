@@ -10,9 +10,14 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 FACTOR_VARIABLE = "RESPREAD_INSTANCES_FACTOR"
-"""By how much more instances are tried than in an ordinary run: `make properties` sets it."""
+"""`make properties` sets it."""
 
 _T = TypeVar("_T")
+
+
+def factor() -> int:
+    """Return by how much more instances are tried than in an ordinary run."""
+    return int(os.environ.get(FACTOR_VARIABLE, "1"))
 
 
 def try_on(instances: SearchStrategy[_T], ordinarily: int, part: int, holds: Callable[[_T], None]) -> None:
@@ -24,7 +29,7 @@ def try_on(instances: SearchStrategy[_T], ordinarily: int, part: int, holds: Cal
         part: of a test that is cut into parts so that they can run side by side.
         holds: raises an AssertionError where it does not.
     """
-    count = ordinarily * int(os.environ.get(FACTOR_VARIABLE, "1"))
+    count = ordinarily * factor()
 
     @seed(part)
     @settings(

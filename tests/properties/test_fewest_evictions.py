@@ -10,12 +10,12 @@ from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
 from respread.spread.index import spread_of
 from tests.properties.bound import bound_of, order_of
-from tests.properties.instances import try_on
+from tests.properties.instances import factor, try_on
 from tests.properties.scheduler_model import SchedulerModel
 from tests.properties.small_worlds import NOW, SMALL, TINY, World, policy_of, snapshot_of, worlds
 from tests.properties.truth import TooLargeError, Truth, truth_of
 
-PARTS = range(4)
+PARTS = range(8)
 
 
 def excess_after(plan: Plan, snapshot: ClusterSnapshot) -> int:
@@ -33,7 +33,7 @@ def excess_after(plan: Plan, snapshot: ClusterSnapshot) -> int:
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(300 * factor())
 def test_in_tiny_worlds_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: int) -> None:
     def equals_the_truth(world: World) -> None:
         model = SchedulerModel(world)
@@ -49,11 +49,11 @@ def test_in_tiny_worlds_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: 
         assert plan.lower_bound <= len(plan.moves)
         assert bool(plan.blocked) == bool(truth.excess)
 
-    try_on(worlds(TINY), 500, part, equals_the_truth)
+    try_on(worlds(TINY), 250, part, equals_the_truth)
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(600 * factor())
 def test_in_larger_worlds_a_plan_meets_the_bound_if_its_moves_have_a_safe_order(part: int) -> None:
     def meets_the_bound(world: World) -> None:
         model = SchedulerModel(world)
@@ -68,4 +68,4 @@ def test_in_larger_worlds_a_plan_meets_the_bound_if_its_moves_have_a_safe_order(
             assert excess or len(plan.moves) > bound.evictions
             assert order_of(model, bound) is None
 
-    try_on(worlds(SMALL), 500, part, meets_the_bound)
+    try_on(worlds(SMALL), 250, part, meets_the_bound)

@@ -1,0 +1,98 @@
+"""How many evictions it takes until every constraint holds, against the fewest possible.
+
+    python -m bench.evictions [--tiny 400] [--small 150]
+
+Random clusters (`tests/properties/small_worlds`) are planned for, carried out and planned for again until nothing is
+left to do, by schedulers of different tempers: one that takes any feasible node, one that goes by PodTopologySpread's
+score, and one that of these always takes the worst for us. The fewest evictions are those of an exact mixed-integer
+program that knows no order and chooses where replacements go; clusters that it can't cure, or that restore soft
+constraints, are carried out too but not compared. Not cured are those that it can cure, and safe steps could not. The
+exit code is 1 if a loop goes on for ever, a pod is left without a node, or a DoNotSchedule constraint gets worse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final, NamedTuple
+
+from hypothesis import assume
+
+from tests.properties.bound import bound_of
+from tests.properties.closed_loop import EndlessError, PendingError, Temper, WorseError, run
+from tests.properties.instances import try_on
+from tests.properties.scheduler_model import SchedulerModel
+from tests.properties.small_worlds import SMALL, TINY, Size, World, worlds
+
+TEMPERS: Final[tuple[Temper, ...]] = ("random", "score", "adversarial")
+SEED: Final = 7
+
+
+class Row(NamedTuple):
+    """What came of the clusters of one size with one scheduler."""
+
+    clusters: int
+    compared: int
+    evictions: int
+    fewest: int
+    most_extra: int
+    most_rounds: int
+    uncured: int
+
+    def __str__(self) -> str:
+        ratio = self.evictions / self.fewest if self.fewest else 1.0
+        return (
+            f"{self.clusters:>8,} {self.compared:>8,} {self.evictions:>9,} {self.fewest:>7,} {ratio:>6.3f} "
+            f"{self.most_extra:>10} {self.most_rounds:>11} {self.uncured:>8}"
+        )
+
+
+def main() -> int:
+    """Print a row for each size and scheduler."""
+    arguments = _arguments()
+    print(f"{'':<18} clusters compared evictions  fewest  ratio most extra most rounds not cured")
+    for name, size, number in (("tiny", TINY, arguments.tiny), ("small", SMALL, arguments.small)):
+        for temper in TEMPERS:
+            try:
+                print(f"{name:<6} {temper:<11} {_measure(size, temper, number)}", flush=True)
+            except (EndlessError, PendingError, WorseError) as error:
+                print(f"{name:<6} {temper:<11} {type(error).__name__}: {error}", file=sys.stderr)
+                return 1
+    return 0
+
+
+def _measure(size: Size, temper: Temper, number: int) -> Row:
+    rows: list[Row] = []
+
+    def carry_out(world: World) -> None:
+        model = SchedulerModel(world)
+        assume(model.to_cure(model.start()))
+        ended = run(world, temper, seed=SEED)
+        bound = None if world.restores_soft else bound_of(model)
+        if bound is None or ended.excess:
+            rows.append(Row(1, 0, 0, 0, 0, ended.rounds, int(bound is not None)))
+        else:
+            extra = ended.evictions - bound.evictions
+            rows.append(Row(1, 1, ended.evictions, bound.evictions, extra, ended.rounds, 0))
+
+    try_on(worlds(size), number, SEED, carry_out)
+    return Row(
+        clusters=len(rows),
+        compared=sum(row.compared for row in rows),
+        evictions=sum(row.evictions for row in rows),
+        fewest=sum(row.fewest for row in rows),
+        most_extra=max(row.most_extra for row in rows),
+        most_rounds=max(row.most_rounds for row in rows),
+        uncured=sum(row.uncured for row in rows),
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiny", type=int, default=400, help="clusters of up to 9 pods")
+    parser.add_argument("--small", type=int, default=150, help="clusters of up to 30 pods")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
