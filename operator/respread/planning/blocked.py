@@ -42,13 +42,18 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
     candidates = _candidates(board, tally)
     if not candidates:
         return _all_protected(tally, overfull, protected)
-    if not proven:
-        return Held(Reason.SEARCH_LIMIT, "the search for moves stopped at its limit; what it found so far is planned")
-    return (
+    held = (
         _too_few_domains(tally)
         or _unknown_replacement(board, tally, candidates, overfull)
         or _no_room(board, tally, candidates)
         or _conflict(board, tally, candidates)
+    )
+    if proven or held.reason is not Reason.CONFLICTING_CONSTRAINTS:
+        return held
+    return Held(
+        Reason.SEARCH_LIMIT,
+        "no way was found before the search for moves stopped at its limit; what helps is planned. It seems that "
+        + held.message,
     )
 
 
