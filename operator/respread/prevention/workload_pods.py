@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import msgspec
+from immutables import Map
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -42,18 +43,21 @@ def workloads_of(
         spread: its spread groups.
         namespaces: only of these; None for all.
     """
+    chosen = snapshot.pods_by_labels
+    if namespaces is not None:
+        chosen = Map({name: chosen[name] for name in namespaces if name in chosen})
     pods: dict[WorkloadName, list[Pod]] = {}
-    for namespace in snapshot.pods_by_labels if namespaces is None else namespaces:
-        for names in snapshot.pods_by_labels.get(namespace, {}).values():
+    groups: dict[WorkloadName, list[SpreadGroup]] = {}
+    for namespace, by_labels in chosen.items():
+        for names in by_labels.values():
             for pod in names.values():
                 if not pod.terminating and not pod.finished:
                     pods.setdefault(workload_of(pod), []).append(pod)
-    groups: dict[WorkloadName, list[SpreadGroup]] = {}
-    for group in spread.groups.values():
-        for name in group.workloads:
-            groups.setdefault(name, []).append(group)
+        for group in spread.by_namespace.get(namespace, {}).values():
+            for workload in group.workloads:
+                groups.setdefault(workload, []).append(group)
     index = ReplicaSetIndex()
-    index.update(snapshot, spread)
+    index.update(msgspec.structs.replace(snapshot, pods_by_labels=chosen), spread)
     replica_sets: dict[WorkloadName, tuple[ReplicaSetPods, ...]] = {}
     for each in index.by_uid.values():
         if each.pods:
