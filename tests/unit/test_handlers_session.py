@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from kubernetes.config import ConfigException
 
 from respread.cluster.meta import ObjectKey
 from respread.handlers.access import load_access
@@ -255,3 +256,92 @@ def test_a_new_list_follows_a_watch_from_its_version(tmp_path: Path) -> None:
         assert ObjectKey("shop", "web") not in parts.intake.state.snapshot.pods
 
     asyncio.run(scenario())
+
+
+def test_a_redirection_takes_the_credentials_nowhere(tmp_path: Path) -> None:
+    """As aggregated API servers could once send clients anywhere (CVE-2022-3172)."""
+
+    async def scenario() -> None:
+        other = Script(answer(200, page(pod("web"))))
+        application = web.Application()
+        application.router.add_get("/{path:.*}", other.answer)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        elsewhere = f"http://127.0.0.1:{runner.addresses[0][1]}{PODS}"
+
+        async def redirect(_: web.Request) -> web.StreamResponse:
+            return web.Response(status=307, headers={"Location": elsewhere})
+
+        parts = Parts()
+        async with session_with(Script(redirect), parts, tmp_path) as (session, server):
+            with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
+                await get(session, server + PODS)
+        assert other.asked == []
+        assert not names(parts)
+        await runner.cleanup()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [ConfigException("Token file exists but empty."), FileNotFoundError("token")])
+def test_credentials_that_can_t_be_read_for_a_moment_look_like_a_lost_connection(
+    tmp_path: Path, error: Exception
+) -> None:
+    """Which Kopf tries again, where it would end over what it does not know."""
+
+    async def scenario() -> None:
+        parts, script = Parts(), Script(answer(200, page(pod("web"))))
+        async with session_with(script, parts, tmp_path) as (session, server):
+            access = load_access(kubeconfig=str(tmp_path / "kubeconfig"))
+
+            def renew(_: object) -> None:
+                raise error
+
+            access.configuration.refresh_api_key_hook = renew  # type: ignore[assignment]  # declared as None
+            feeds = {feed.kind.path: feed for feed in parts.intake.feeds}
+            async with open_session(access, feeds) as unknown:
+                with pytest.raises(aiohttp.ClientConnectionError, match="no credentials for the API server"):
+                    await get(unknown, server + PODS)
+            assert script.asked == []
+            await get(session, server + PODS)
+        assert names(parts) == {"web"}
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_is_refused_for_its_version_looks_like_one_that_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            session_with(Script(status(410, "too old resource version")), Parts(), tmp_path) as (session, server),
+            session.request("get", f"{server}{PODS}?watch=true&resourceVersion=1") as response,
+        ):
+            assert response.status == 200
+            received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+        assert json.loads(received) == {"type": "ERROR", "object": {"code": 410}}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("header", ["7", "Sat, 21 Nov 2026 12:00:00 GMT", "86400", "nan"])
+def test_a_busy_server_is_left_alone_for_as_long_as_it_says_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def busy(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"message": "too many requests"}, status=429, headers={"Retry-After": header})
+
+    async def scenario() -> None:
+        async with session_with(Script(busy, answer(200, page(pod("web")))), Parts(), tmp_path) as (session, server):
+            monkeypatch.setattr("respread.handlers.obstacle.asyncio.sleep", sleep)
+            await get(session, server + PODS)
+            monkeypatch.undo()
+
+    asyncio.run(scenario())
+    (seconds,) = waited
+    assert {"7": 7, "86400": 60}.get(header, seconds) == seconds
+    assert seconds <= 60

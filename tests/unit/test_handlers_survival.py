@@ -110,6 +110,23 @@ def test_no_fault_of_a_watch_is_asked_about_for_ever(tmp_path: Path, name: str) 
     run(cluster, tmp_path, comes_through)
 
 
+def test_a_watch_that_falls_silent_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("respread.handlers.settings._SILENCE_SECONDS", 0.3)
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
+
+    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+        cluster.bring(PODS, {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}})
+        await until(lambda: {key.name for key in parts.intake.state.snapshot.pods} == {"web"})
+        assert cluster.asked[f"list {PODS}"] == 1  # what it had is gone on with
+
+    run(ScriptedCluster({f"watch {PODS}": silent}), tmp_path, comes_through)
+
+
 def run(
     cluster: ScriptedCluster, tmp_path: Path, scenario: Callable[[ScriptedCluster, Parts], Awaitable[None]]
 ) -> None:
