@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from respread.sandbox import Sandbox
+from respread.sandbox.api import ApiError
+from tests.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 ACCOUNT = "system:serviceaccount:respread-system:respread"
@@ -23,7 +25,18 @@ def install(sandbox: Sandbox) -> None:
     """Apply crds/ and manifests/, and wait until policies can be created."""
     sandbox.apply(REPOSITORY / "crds")
     sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
+    wait_until(lambda: _are_served(sandbox), "policies to be served")
     sandbox.kubectl("apply", "-k", str(REPOSITORY / "manifests" / "base"))
+
+
+def _are_served(sandbox: Sandbox) -> bool:
+    """Whether policies can be listed: for a moment after they were defined, the API server answers 429."""
+    try:
+        for plural in ("rebalancepolicies", "clusterrebalancepolicies"):
+            sandbox.api.get(f"/apis/respread.dev/v1alpha1/{plural}")
+    except ApiError:
+        return False
+    return True
 
 
 def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[str, Any]:
