@@ -232,6 +232,17 @@ def rule(*resources: str, group: str = "") -> dict[str, Any]:
     return {"apiGroups": [group], "resources": list(resources), "verbs": ["list"]}
 
 
+def test_who_may_not_read_policies_sees_the_spread_and_is_not_told_of_protection(cluster: Sandbox) -> None:
+    done = run(account(cluster, "onlooker", rule("pods", "nodes")), "skew", "-o", "json")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert len(report["groups"]) == 3
+    assert report["protections"] is None
+    assert any("clusterrebalancepolicies" in note for note in report["notes"])
+    told = parsed(cluster, "skew")["protections"]
+    assert {(each["workload"]["name"], each["reason"]) for each in told} == {("bad", "NoPolicy"), ("fine", "NoPolicy")}
+
+
 def test_who_may_not_is_told_what_is_missing(cluster: Sandbox) -> None:
     done = run(account(cluster, "nobody"), "skew")
     assert done.returncode == 2
