@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
@@ -14,7 +14,7 @@ import msgspec
 from respread.api.reasons import Reason
 from respread.cli.explain_target import Target
 from respread.cli.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
-from respread.cli.plan_report import MoveReport, PolicyReport, move_report
+from respread.cli.plan_report import MoveReport, PolicyReport, group_after, move_report
 from respread.cli.planned import Planned
 from respread.cli.scale_down_report import ScaleDownReport, scale_down_reports
 from respread.cli.skew_report import (
@@ -216,19 +216,16 @@ class _Constraint:
     def report(self) -> ConstraintReport:
         """Return all that is told of it."""
         group, plan = self._group, self._planned.plan
-        before = group_report(group)
-        counts: Mapping[str, int] = plan.counts_after.get(group.key, group.counts)
-        occupied = {domain: count for domain, count in counts.items() if count}
-        after = msgspec.structs.replace(group, counts=occupied)
+        after = group_after(group, plan)
         why = self._explainer.why_not_restored(group)
         return ConstraintReport(
-            group=before,
+            group=group_report(group),
             policy=plan.policies.get(group.key),
             counts_own_pods=any(template.labels in group.matched for template in group.carriers),
             evictions=sum(group.key in move.groups for move in plan.moves),
             skew_after=after.skew,
             violated_after=after.violated,
-            counts_after={domain: counts.get(domain, 0) for domain in sorted(before.counts.keys() | occupied.keys())},
+            counts_after=after.counts,
             reason=None if why is None else why.reason,
             message=None if why is None else why.message,
             operator=word_on(group, plan.policies.get(group.key), self._planned.view),
@@ -290,12 +287,7 @@ def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Seque
         workload=Workload(workload.kind, workload.name),
         node=pod.node_name or None,
         policy=None if policy is None else policy.name,
-        too_full_domains=tuple(
-            domain
-            for group in counting
-            if (domain := group.domains.of_node.get(pod.node_name)) is not None
-            and group.count(domain) > group.minimum + group.key.max_skew
-        ),
+        too_full_domains=tuple(domain for group in counting if (domain := group.too_full(pod.node_name)) is not None),
         fate=verdict.fate,
         reason=verdict.reason,
         message=verdict.message,

@@ -197,14 +197,20 @@ def move_report(move: Move, spread: Spread) -> MoveReport:
 
 
 def _planned(group: SpreadGroup, plan: Plan) -> PlannedGroup:
-    before = group_report(group)
-    counts: Mapping[str, int] = plan.counts_after.get(group.key, group.counts)
-    occupied = {domain: count for domain, count in counts.items() if count}
-    after = msgspec.structs.replace(group, counts=occupied)
+    after = group_after(group, plan)
     return PlannedGroup(
-        group=before,
+        group=group_report(group),
         policy=plan.policies[group.key],
         skew_after=after.skew,
         violated_after=after.violated,
-        counts_after={domain: counts.get(domain, 0) for domain in sorted(before.counts.keys() | occupied.keys())},
+        counts_after=after.counts,
     )
+
+
+def group_after(group: SpreadGroup, plan: Plan) -> GroupReport:
+    """Return how a group is spread after a plan's moves, a prediction: with all domains that are shown before it."""
+    counts: Mapping[str, int] = plan.counts_after.get(group.key, group.counts)
+    occupied = {domain: count for domain, count in counts.items() if count}
+    after = group_report(msgspec.structs.replace(group, counts=occupied))
+    domains = group_report(group).counts.keys() | occupied.keys()
+    return msgspec.structs.replace(after, counts={domain: counts.get(domain, 0) for domain in sorted(domains)})

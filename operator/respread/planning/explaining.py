@@ -174,12 +174,7 @@ class Explainer:
 
     def _of_movable(self, pod: Pod, counting: Sequence[SpreadGroup]) -> PodVerdict:
         violated = [group for group in counting if group.violated and group.key in self._plan.policies]
-        too_full = [
-            group
-            for group in violated
-            if (domain := group.domains.of_node.get(pod.node_name)) is not None
-            and group.count(domain) > group.minimum + group.key.max_skew
-        ]
+        too_full = [group for group in violated if group.too_full(pod.node_name) is not None]
         if not too_full:
             why = "no domain of it holds too many pods" if violated else "every constraint that counts it holds"
             if not violated and any(group.violated for group in counting):

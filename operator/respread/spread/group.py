@@ -96,6 +96,13 @@ class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True):
         most = self.minimum + self.key.max_skew
         return sum(count - most for count in self.counts.values() if count > most)
 
+    def too_full(self, node: str) -> str | None:
+        """Return the domain of a node if it holds more pods than the minimum and maxSkew allow, else None."""
+        domain = self.domains.of_node.get(node)
+        if domain is None or self.count(domain) <= self.minimum + self.key.max_skew:
+            return None
+        return domain
+
     def count(self, domain: str) -> int:
         """Return the matching pods of an eligible domain."""
         return self.counts.get(domain, 0)
