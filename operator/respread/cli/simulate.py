@@ -87,6 +87,7 @@ def simulate(
         groups_shown(planned.spread, runs, [name for name, _ in changes.scale], namespace),
         changes,
         _protections(planned, changes, workloads),
+        namespace=namespace,
         source=planned.view.source,
         time=planned.view.time,
         notes=planned.notes,

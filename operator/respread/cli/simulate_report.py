@@ -145,6 +145,7 @@ def simulation_report(
     changes: Changes,
     protections: Mapping[WorkloadName, tuple[int, Protection]],
     *,
+    namespace: str | None,
     source: str,
     time: datetime,
     notes: Iterable[str],
@@ -156,6 +157,7 @@ def simulation_report(
         shown: the groups to be told of, as they are before.
         changes: what was simulated.
         protections: of each scaled workload, how many pods it has and whether they are protected.
+        namespace: tell of the pods of this one only.
         source: what was read.
         time: when.
         notes: what the person should know besides.
@@ -169,9 +171,9 @@ def simulation_report(
         removed_nodes=changes.remove,
         drained_nodes=changes.drain,
         scaled=tuple(_scaled(name, replicas, *protections[name]) for name, replicas in changes.scale),
-        as_it_is=_outcome(runs.as_it_is, shown),
-        with_costs=None if with_costs is None else _outcome(with_costs, shown),
-        without_costs=None if without_costs is None else _outcome(without_costs, shown),
+        as_it_is=_outcome(runs.as_it_is, shown, namespace),
+        with_costs=None if with_costs is None else _outcome(with_costs, shown, namespace),
+        without_costs=None if without_costs is None else _outcome(without_costs, shown, namespace),
         groups=tuple(
             SimulatedGroup(
                 group=group_report(group),
@@ -203,17 +205,21 @@ def _group_after(before: SpreadGroup, run: Run) -> GroupAfter:
     return GroupAfter(violated=report.violated, skew=report.skew, excess=report.excess, counts=report.counts)
 
 
-def _outcome(run: Run, shown: Iterable[SpreadGroup]) -> OutcomeReport:
+def _outcome(run: Run, shown: Iterable[SpreadGroup], namespace: str | None) -> OutcomeReport:
     outcome = run.outcome
+
+    def told(pods: Iterable[PodReport]) -> tuple[PodReport, ...]:
+        return tuple(pod for pod in pods if namespace in (None, pod.namespace))
+
     keys = {group.key for group in shown}
     return OutcomeReport(
         violated=sum(_group_after(group, run).violated for group in shown),
         evictions=sum(not keys.isdisjoint(move.groups) for move in run.plan.moves),
         certain=outcome.certain,
-        deleted=tuple(_pod(pod, certain=outcome.certain) for pod in outcome.deleted),
-        placed=tuple(_pod(each.pod, certain=each.certain) for each in outcome.placed),
-        unplaced=tuple(_pod(each.pod, certain=True, message=each.why) for each in outcome.unplaced),
-        lost=tuple(_pod(pod, certain=True) for pod in outcome.lost),
+        deleted=told(_pod(pod, certain=outcome.certain) for pod in outcome.deleted),
+        placed=told(_pod(each.pod, certain=each.certain) for each in outcome.placed),
+        unplaced=told(_pod(each.pod, certain=True, message=each.why) for each in outcome.unplaced),
+        lost=told(_pod(pod, certain=True) for pod in outcome.lost),
     )
 
 

@@ -7,7 +7,7 @@ lets them and likes them best, which is likely and no more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import count
 from typing import Final, NamedTuple
@@ -119,7 +119,7 @@ class WhatIf:
             self._added.append(name)
         self._state.apply("pods", [(pod.key, pod) for pod in pods])
 
-    def remove_nodes(self, names: Iterable[str]) -> None:
+    def remove_nodes(self, names: Collection[str]) -> None:
         """Take nodes away at once, as a zone fails: all their pods are gone before the first is made again."""
         gone = [pod for name in names for pod in self._state.snapshot.pods_by_node.get(name, {}).values()]
         self._state.apply("pods", [(pod.key, None) for pod in gone])
@@ -215,12 +215,17 @@ class WhatIf:
         pods_on = Counter({name: len(there) for name, there in self._state.snapshot.pods_by_node.items()})
         bound: list[Change] = []
         unplaced: list[Unplaced] = []
+        said: dict[tuple[str, int], str] = {}
         for pod in pods:
             prepared = self._predictor.prepare(pod)
-            if (why := self._why_not(prepared)) is not None:
-                unplaced.append(Unplaced(pod, why))
+            admitted = prepared.admitted()
+            if prepared.unknown is not None or not admitted:
+                template = pod.namespace, id(pod.spec)
+                if template not in said:
+                    said[template] = self._why_not(prepared)
+                unplaced.append(Unplaced(pod, said[template]))
                 continue
-            best = prepared.names(prepared.best_nodes(prepared.admitted()))
+            best = prepared.names(prepared.best_nodes(admitted))
             node = min(best, key=lambda name: (pods_on[name], name))
             found = likely_domains(prepared)
             certain = isinstance(found, tuple) and all(_is_certain(each) for each in found)
@@ -232,11 +237,10 @@ class WhatIf:
         self._state.apply("pods", bound)
         return unplaced
 
-    def _why_not(self, prepared: PreparedPod) -> str | None:
+    def _why_not(self, prepared: PreparedPod) -> str:
+        """Say why a pod is not placed: each plugin that refuses it with the number of nodes, as the scheduler does."""
         if prepared.unknown is not None:
             return f"where it would go is not known: {prepared.unknown.message}"
-        if prepared.admitted():
-            return None
         nodes = self._predictor.view.table.slot_of
         said = Counter(str(no.plugin) for node in nodes if (no := prepared.first_rejection(node)) is not None)
         listed = ", ".join(f"{plugin} on {number}" for plugin, number in said.most_common())
