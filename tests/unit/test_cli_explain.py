@@ -368,7 +368,10 @@ def test_an_explanation_fits_the_terminal(tmp_path: Path, width: int, encoding: 
 
 
 def test_what_nothing_has_to_do_with_is_said_so(tmp_path: Path) -> None:
-    bare = manifest_of_pod("lonely", "node-a", "lonely", {})
-    done = run(tmp_path, [*zones("a"), bare], "pod/lonely")
+    lonely = manifest_of_pod("lonely", "node-a", "lonely", {})
+    assert [each.message for each in explained(tmp_path, [*zones("a"), lonely], "lonely").pods] == [
+        "no constraint counts it"
+    ]
+    done = run(tmp_path, [*zones("a"), lonely], "pod/lonely")
     assert done.exit_code == 0
     assert "No topology spread constraint has to do with it." in done.stdout

@@ -55,7 +55,7 @@ class DomainVerdict(msgspec.Struct, frozen=True, kw_only=True):
 class Explainer:
     """Answers for one plan."""
 
-    __slots__ = ("_blocked", "_moves", "_placement", "_plan", "_rules", "_selection", "_spread")
+    __slots__ = ("_blocked", "_moves", "_placement", "_plan", "_rules", "_selection")
 
     def __init__(
         self,
@@ -88,7 +88,6 @@ class Explainer:
         )
         self._placement = Placement(predictor)
         self._plan = plan
-        self._spread = spread
         self._moves = {move.pod.key: move for move in plan.moves}
         self._blocked = {each.group: each for each in plan.blocked}
 
@@ -176,11 +175,18 @@ class Explainer:
         violated = [group for group in counting if group.violated and group.key in self._plan.policies]
         too_full = [group for group in violated if group.too_full(pod.node_name) is not None]
         if not too_full:
-            why = "no domain of it holds too many pods" if violated else "every constraint that counts it holds"
-            if not violated and any(group.violated for group in counting):
-                why = "no policy restores the violated constraints that count it"
-            return PodVerdict(fate="Stays", message=why)
+            return PodVerdict(fate="Stays", message=_why_it_stays(counting, violated))
         for group in too_full:
             if (blocked := self._blocked.get(group.key)) is not None:
                 return PodVerdict(fate="MayMove", reason=blocked.reason, message=blocked.message)
         return PodVerdict(fate="MayMove", message="the plan needs others only, which are missed less or land better")
+
+
+def _why_it_stays(counting: Sequence[SpreadGroup], violated: Sequence[SpreadGroup]) -> str:
+    if violated:
+        return "no domain of it holds too many pods"
+    if not counting:
+        return "no constraint counts it"
+    if any(group.violated for group in counting):
+        return "no policy restores the violated constraints that count it"
+    return "every constraint that counts it holds"
