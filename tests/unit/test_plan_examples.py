@@ -120,3 +120,12 @@ def test_the_lowest_priority_goes_first() -> None:
     low = spec(constraint(), priority=-5)
     plan = make_plan(cluster(nodes, [*pods(placed, web), *pods({"a1": 1}, low, prefix="low")]))
     assert plan.moves[0].pod.name == "low-a1-0"
+
+
+def test_a_long_way_is_planned_three_hundred_steps_at_a_time() -> None:
+    nodes = [node(name, name[0], pods=1000) for name in ("a1", "b1", "c1")]
+    plan = make_plan(cluster(nodes, pods({"a1": 700}, spec(constraint()))))
+    assert len(plan.moves) == 300
+    (blocked,) = plan.blocked
+    assert blocked.reason == Reason.SEARCH_LIMIT
+    assert "more than the 300 evictions" in blocked.message

@@ -10,6 +10,7 @@ from respread.cluster.pod import Pod
 from respread.planning.board import Board, Piece, Spot
 from respread.planning.held import Held
 from respread.planning.tally import Tally
+from respread.planning.way import Way
 from respread.scheduling.node_sets import NodeSet
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Plugin, Rejection
@@ -29,26 +30,32 @@ _REMEDIES: Final[Mapping[Plugin, str]] = {
 }
 
 
-def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]], *, proven: bool) -> Held:
+def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]], way: Way) -> Held:
     """Return why a group is still violated after a plan's moves.
 
     Args:
         tally: the group, as it is after them.
         board: the position after them.
         protected: the pods of the component that may not be evicted, and why.
-        proven: whether the search has shown that no more can be done.
+        way: the moves.
     """
     overfull = sorted(domain for domain in tally.group.domains.nodes if tally.overfull(domain))
     candidates = _candidates(board, tally)
     if not candidates:
         return _all_protected(tally, overfull, protected)
+    if way.cut:
+        return Held(
+            Reason.SEARCH_LIMIT,
+            f"it takes more than the {way.evictions} evictions that are planned: the others are planned when these are "
+            "made",
+        )
     held = (
         _too_few_domains(tally)
         or _unknown_replacement(board, tally, candidates, overfull)
         or _no_room(board, tally, candidates)
         or _conflict(board, tally, candidates)
     )
-    if proven or held.reason is not Reason.CONFLICTING_CONSTRAINTS:
+    if way.proven or held.reason is not Reason.CONFLICTING_CONSTRAINTS:
         return held
     return Held(
         Reason.SEARCH_LIMIT,

@@ -36,6 +36,10 @@ _BEAMS: Final = (Beam(12), Beam(48), Beam(4, jointly=True))
 """Those with pods together last, and only if the others leave any excess: they cost most by far."""
 
 
+_FARTHEST: Final = 300
+"""So many steps ahead is far enough: after each wave it is planned anew, and nobody evicts so many at a time."""
+
+
 def best_way(board: Board, rules: Rules) -> Way:
     """Return the best way found; the board is left as it was."""
     reach = board.reach()
@@ -44,6 +48,8 @@ def best_way(board: Board, rules: Rules) -> Way:
     search = _Search(board, rules)
     board.fine = False
     best = search.greedy()
+    if best.cut:
+        return best
     board.fine = True
     for beam in _BEAMS:
         if best.cost > reach and (best.excess or not beam.jointly):
@@ -72,11 +78,11 @@ class _Search:
         board = self._board
         start = board.mark()
         choices: list[Choice] = []
-        while board.excess() and (options := self.options.nearest()):
+        while board.excess() and len(choices) < _FARTHEST and (options := self.options.nearest()):
             choices.append(self._take(options[0], options[0].outcomes[0]))
         excess = board.excess()
         board.revert(start)
-        return Way(tuple(choices), excess, proven=False)
+        return Way(tuple(choices), excess, proven=False, cut=excess > 0 and len(choices) == _FARTHEST)
 
     # As short as can be
 

@@ -211,7 +211,7 @@ def _what_it_comes_to(
     for choice in way.choices:
         board.play(choice.step, choice.outcome.placed)
     stuck = tuple(
-        (tally.group.key, why_blocked(tally, board, protected, proven=way.proven))
+        (tally.group.key, why_blocked(tally, board, protected, way))
         for tally in board.tallies
         if tally.cure and tally.excess()
     )

@@ -26,6 +26,8 @@ class Way(NamedTuple):
     proven: bool
     """Whether no way with less excess left, nor as little excess and fewer evictions, exists. False only where the
     search stopped at its limit."""
+    cut: bool = False
+    """Whether it ends only because it is long enough: the rest is planned when it has been gone."""
 
     @property
     def evictions(self) -> int:
