@@ -19,7 +19,7 @@ from kubernetes.config import ConfigException
 
 from respread.cluster.meta import ObjectKey
 from respread.handlers.access import load_access
-from respread.handlers.session import open_session
+from respread.handlers.session import open_plain_session, open_session
 from tests.unit.handlers_parts import Parts, page, pod
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -273,12 +273,14 @@ def test_a_redirection_takes_the_credentials_nowhere(tmp_path: Path) -> None:
         async def redirect(_: web.Request) -> web.StreamResponse:
             return web.Response(status=307, headers={"Location": elsewhere})
 
-        parts = Parts()
-        async with session_with(Script(redirect), parts, tmp_path) as (session, server):
-            with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
-                await get(session, server + PODS)
+        parts, script = Parts(), Script(redirect, answer(200, page(pod("api"))), redirect)
+        async with session_with(script, parts, tmp_path) as (session, server):
+            await get(session, server + PODS)
+            assert names(parts) == {"api"}
+            async with open_plain_session(load_access(kubeconfig=str(tmp_path / "kubeconfig"))) as plain:
+                with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
+                    await get(plain, server + PODS)
         assert other.asked == []
-        assert not names(parts)
         await runner.cleanup()
 
     asyncio.run(scenario())

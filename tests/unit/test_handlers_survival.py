@@ -69,6 +69,9 @@ FAULTS: dict[str, Spoil] = {
     "a refusal cut off": writing("HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n{"),
     "no HTTP": writing("SSH-2.0-OpenSSH_9.9\r\n"),
     "a redirection": refusing(302, "Location", "http://127.0.0.1:9/login"),
+    "a redirection to nowhere": refusing(302),
+    "nothing": saying(b"", 204),
+    "a status that is none": refusing(666),
     "a lost connection": hanging_up,
 }
 NAMES = list(FAULTS)

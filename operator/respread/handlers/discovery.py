@@ -15,7 +15,14 @@ import msgspec
 
 CORE: Final = "/api"
 GROUPS: Final = "/apis"
+_LEAST_UNKNOWN: Final = 600
+"""Status codes that HTTP gives no meaning."""
 _GROUP_VERSION: Final = re.compile("/apis/[^/]+/[^/]+")
+
+
+def is_server_error(status_code: int) -> bool:
+    """Whether Kopf tries again after an answer, as often as the settings say."""
+    return HTTPStatus.INTERNAL_SERVER_ERROR <= status_code < _LEAST_UNKNOWN
 
 
 class _Version(msgspec.Struct):
@@ -71,7 +78,7 @@ class Discovery:
         """Whether Kopf knows what to do with a refusal: it logs in anew, tries again, or goes without a group."""
         if status_code == HTTPStatus.NOT_FOUND:
             return path not in self._needed
-        return status_code == HTTPStatus.UNAUTHORIZED or status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return status_code == HTTPStatus.UNAUTHORIZED or is_server_error(status_code)
 
     def fault_of(self, path: str, body: bytes) -> str:
         """Return what is wrong with an answer, or nothing if it says what is served."""

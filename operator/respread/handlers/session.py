@@ -7,9 +7,9 @@ calls the handlers for every change from there on; the object of each is read as
 Many answers make Kopf end the process, though the cluster gets over them; the session waits them out itself:
 
 - 410 for a page of a LIST, whose continue token has expired: the list is begun anew.
-- 403, 404 and any other refusal (4xx) of a list of a watched kind, or of what Kopf asks for at its start: asked again,
-  at growing intervals, with a message that says what to do. 429 too, whose Retry-After Kopf would trip over if a
-  proxy wrote it as a date.
+- 403, 404 and any other refusal of a list of a watched kind, or of what Kopf asks for at its start: asked again, at
+  growing intervals, with a message that says what to do. A redirection is one, and not followed. 429 is one too: Kopf
+  would trip over its Retry-After if a proxy wrote it as a date.
 - 410 and any other refusal of a watch, whose version may be the reason: looks like a watch that ends with 410, and the
   kind is listed anew.
 - A page that is no list: Kopf is told that the transfer failed, and lists anew. What is served, cut off or spoilt:
@@ -35,7 +35,7 @@ from respread.cluster.errors import DecodeError
 from respread.eviction.answers import status_of
 from respread.eviction.requests import retry_after_seconds
 from respread.handlers.access import ClusterAccess
-from respread.handlers.discovery import Discovery
+from respread.handlers.discovery import Discovery, is_server_error
 from respread.handlers.feed import Feed
 from respread.handlers.obstacle import Obstacle
 from respread.handlers.resources import POLICY_KINDS, full_name
@@ -258,9 +258,8 @@ class _Patience:
             if response.status != HTTPStatus.OK:
                 if self._discovery.passes(path, response.status):
                     return response
-                problem = f"the API server answers {response.status} to who asks for {path}: " + await _message_of(
-                    response
-                )
+                message = await _message_of(response)
+                problem = f"the API server answers {response.status} to who asks for {path}. {message}".strip()
             elif not (fault := await self._fault_of(path, response)):
                 self._discovering.over()
                 self._discovering.backoff.succeeded()
@@ -289,7 +288,7 @@ _SAME_AGAIN: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.TOO
 
 def _is_held(status: int) -> bool:
     """Whether Kopf would give the process up for an answer, though asking again later may help."""
-    return HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.UNAUTHORIZED
+    return status not in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED) and not is_server_error(status)
 
 
 def _expired(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
