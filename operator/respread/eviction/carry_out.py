@@ -205,18 +205,27 @@ class Carrier:
         """
         now = self.flights.clock()
         unanswered = self.flights.now.unanswered(now, OWED_SECONDS)
-        due = [move for move in unanswered if self._is_due(move, now, still_wanted)]
+        due = [
+            move
+            for move in unanswered
+            if self._ask_at(move) <= now and (self.flights.now.is_owed(move) or still_wanted(move))
+        ]
         self._again_at = {move.pod.uid: self._again_at.get(move.pod.uid, -inf) for move in unanswered}
         self._again_at.update((move.pod.uid, now) for move in due)
         if due:
             self._owners.forget()
         return tuple([Carried(move, await self._repeat(move, snapshot, grace_period_seconds(move))) for move in due])
 
-    def _is_due(self, move: Move, now: float, still_wanted: Callable[[Move], bool]) -> bool:
-        if self.flights.now.is_owed(move):
-            return now - self._again_at.get(move.pod.uid, -inf) >= OWED_SECONDS
+    def next_ask(self) -> float | None:
+        """Return when `ask_again` may have something to ask for, on the clock; None where it has not."""
+        now = self.flights.clock()
+        unanswered = self.flights.now.unanswered(now, 0)
+        return max(min(map(self._ask_at, unanswered)), now + OWED_SECONDS) if unanswered else None
+
+    def _ask_at(self, move: Move) -> float:
+        """Return when a move that may not have been made is to be asked for again, on the clock."""
         asked_at = max(self._again_at.get(move.pod.uid, -inf), self.flights.now.sent_at(move))
-        return now - asked_at >= UNANSWERED_SECONDS and still_wanted(move)
+        return asked_at + (OWED_SECONDS if self.flights.now.is_owed(move) else UNANSWERED_SECONDS)
 
     async def _repeat(self, move: Move, snapshot: ClusterSnapshot, grace_period_seconds: int | None) -> Answer | Held:
         others = self.flights.now.without(move)

@@ -223,7 +223,12 @@ class ControlLoop:
             paced.held,
             now=self._clock(),
             held_back=held_back,
-            others=(status_due, self._carrier.flights.now.next_deadline(), self._carrier.refusals.next_end()),
+            others=(
+                status_due,
+                self._carrier.flights.now.next_deadline(),
+                self._carrier.next_ask(),
+                self._carrier.refusals.next_end(),
+            ),
             release=self._release(policies),
         )
 

@@ -1,0 +1,106 @@
+"""Two pods that are only safe together: neither goes while a limit has room for one, and then both do.
+
+Zone and hostname are both hard. With one pod in zone a and three on one of the two nodes of zone b, whatever a single
+replacement is allowed leaves a constraint violated or has the pod come back; two of them may only go to a and to b's
+other node.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.faults.operators import Replica
+from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
+from tests.faults.rounds import CLOSED, enforce, wait_for
+from tests.faults.watcher import PodWatcher
+from tests.integration.operator_process import install
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, is_ready, pods, scale
+
+NAMESPACE = "steps"
+POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
+LIMIT = "limits.inFlightPerWorkload (Deployment/web) of policy faults is 1"
+IN_A, FULL, EMPTY = "node-a1", "node-b1", "node-b2"
+
+
+@pytest.fixture
+def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    """One pod in zone a, three on a node of zone b."""
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(1, 2)))
+    install(sandbox)
+    sandbox.api.request("DELETE", POLICY.replace("faults", "default"))  # its limits would hold too
+    sandbox.create_namespace(NAMESPACE)
+    spread = [constraint(key, "web", nodeTaintsPolicy="Honor") for key in (ZONE, HOSTNAME)]
+    open_only(sandbox, IN_A)
+    create_deployment(sandbox, NAMESPACE, deployment("web", replicas=1, constraints=spread))
+    wait_for(lambda: by_node(sandbox) == {IN_A: 1}, "the pod in zone a")
+    open_only(sandbox, FULL)
+    scale(sandbox, NAMESPACE, "web", 4)
+    wait_for(lambda: by_node(sandbox) == {IN_A: 1, FULL: 3}, "the others in zone b")
+    open_only(sandbox, IN_A, FULL, EMPTY)
+    return sandbox
+
+
+def open_only(sandbox: Sandbox, *names: str) -> None:
+    for name in (IN_A, FULL, EMPTY):
+        taints = None if name in names else [CLOSED]
+        sandbox.api.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}})
+
+
+def by_node(sandbox: Sandbox) -> Counter[str]:
+    """Return how many Ready pods each node has, of those that have any."""
+    return Counter(pod["spec"]["nodeName"] for pod in pods(sandbox, NAMESPACE, "web") if is_ready(pod))
+
+
+def violations(sandbox: Sandbox) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = sandbox.api.get(POLICY).get("status", {}).get("violations", [])
+    return found
+
+
+def test_neither_goes_while_a_limit_has_room_for_one_and_both_once_it_has_for_two(
+    cluster: Sandbox, tmp_path: Path
+) -> None:
+    enforce(cluster)
+    with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election"):
+            wait_for(lambda: {each["reason"] for each in violations(cluster)} == {"LimitReached"}, "the reason")
+            why = {each["message"] for each in violations(cluster)}
+            assert why == {f"{LIMIT}, and 2 of the pods that it counts can only go together: set it to 2 or more"}
+            time.sleep(2)
+            assert watcher.evicted().total() == 0
+            cluster.api.request("PATCH", POLICY, {"spec": {"limits": {"inFlightPerWorkload": 2}}})
+            wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "both to be moved")
+            wait_for(lambda: violations(cluster) == [], "the status to say so", 20)
+        assert watcher.evicted().total() == 2
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["goes on", "killed"])
+def test_once_one_has_gone_the_other_follows(cluster: Sandbox, tmp_path: Path, *, killed: bool) -> None:
+    with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
+        evictions: list[Asked] = []
+
+        def refuse_the_second(asked: Asked) -> Fault | None:
+            if not asked.is_eviction or "dryRun" in asked.query:
+                return None
+            evictions.append(asked)
+            return None if len(evictions) == 1 else Fault("429")
+
+        proxy.choose = refuse_the_second
+        enforce(cluster, limits={"inFlightPerWorkload": 2})
+        replica = Replica(cluster, proxy, tmp_path, "one", "--no-leader-election")
+        with replica:
+            wait_for(lambda: len(evictions) >= 3, "the second to be refused, and asked for again")
+            assert watcher.evicted().total() == 1
+            if killed:
+                replica.kill()
+                replica.start()
+            proxy.choose = no_fault
+            wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "the second to go too")
+        assert watcher.evicted().total() == 2
+        assert len({each.path for each in evictions}) == 2  # of no third pod
