@@ -11,7 +11,7 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.eviction.windows import Windows
-from respread.handlers.policy_versions import PolicyVersions, versions_of
+from respread.handlers.policy_versions import PolicyVersions, Versions, versions_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
 
@@ -31,7 +31,17 @@ class Permission:
     has changed is taken from the watch, which is quick, and from the API server, which is right.
     """
 
-    __slots__ = ("_clock", "_confirmed", "_leads", "_now", "_planned_at", "_planned_for", "_policies", "_stopping")
+    __slots__ = (
+        "_clock",
+        "_confirmed",
+        "_leads",
+        "_now",
+        "_planned_at",
+        "_planned_for",
+        "_planned_versions",
+        "_policies",
+        "_stopping",
+    )
 
     def __init__(
         self,
@@ -54,6 +64,7 @@ class Permission:
         self._clock = clock
         self._now = now
         self._planned_for: Policies = Map()
+        self._planned_versions: Versions = Map()
         self._planned_at = 0.0
         self._confirmed: PolicyVersions | None = None
         self._stopping = False
@@ -61,6 +72,7 @@ class Permission:
     def begin_wave(self, policies: Policies, planned_at: float) -> None:
         """Note which policies the moves that follow were planned for, and when, on the clock."""
         self._planned_for = policies
+        self._planned_versions = versions_of(policies)
         self._planned_at = planned_at
 
     def confirm(self, read: PolicyVersions) -> None:
@@ -91,7 +103,7 @@ class Permission:
         if self._confirmed is None or (age := self._clock() - self._confirmed.asked_at) > CONFIRMED_SECONDS:
             since = "yet" if self._confirmed is None else f"for {age:.0f} s"
             return Held(Reason.API_UNAVAILABLE, f"the policies could not be read {since}")
-        if self._confirmed.versions != versions_of(self._planned_for):
+        if self._confirmed.versions != self._planned_versions:
             return Held(Reason.IN_MOTION, "the policies have changed, and the watch has not brought it yet")
         return None
 
