@@ -227,3 +227,17 @@ def test_without_a_terminal_it_is_lines(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[2] == "    0.0 s  bad"
     assert lines[-1] == "good"
     assert lines[-3].split("  ")[0] == "1 ▄▄▂ 2 2 1"
+
+
+def test_where_there_is_only_ascii_it_says_the_same_in_ascii() -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    screen = Screen(Console(file=out, width=80, highlight=False))
+    with screen.step("Doing it …") as step:
+        step.result = "Done it"
+    with screen.live() as live:
+        live.show(Pair(BEFORE, PREVENTED), "bad …")
+    out.seek(0)
+    lines = out.read().splitlines()
+    assert lines[0] == "... Doing it ..."
+    assert lines[1].startswith("ok Done it (")
+    assert lines[2] == "    0.0 s  bad ..."

@@ -31,12 +31,13 @@ class Screen:
     def __init__(self, console: Console) -> None:
         """Prepare to print to a console."""
         self.console = console
-        self._bars = not is_ascii_only(console) and console.width >= BARS_FROM_COLUMNS
-        self._tick, self.cross = ("ok", "!") if is_ascii_only(console) else ("✓", "✗")
+        self._ascii = is_ascii_only(console)
+        self._bars = not self._ascii and console.width >= BARS_FROM_COLUMNS
+        self._tick, self.cross = ("ok", "!") if self._ascii else ("✓", "✗")
 
     def say(self, text: str = "") -> None:
         """Print a line; `[bold]` and other markup counts."""
-        self.console.print(text, markup=True, soft_wrap=not self.console.is_terminal)
+        self.console.print(self._shown(text), markup=True, soft_wrap=not self.console.is_terminal)
 
     @contextmanager
     def step(self, doing: str) -> Iterator[Step]:
@@ -45,7 +46,7 @@ class Screen:
         begun = time.monotonic()
         if not self.console.is_terminal:
             self.say(f"… {doing}")
-        with self.console.status(doing) if self.console.is_terminal else nullcontext():
+        with self.console.status(self._shown(doing)) if self.console.is_terminal else nullcontext():
             yield step
         self.say(f"[{WITHIN}]{self._tick}[/] {step.result or doing} [{FAINT}]({time.monotonic() - begun:.1f} s)[/]")
 
@@ -62,7 +63,11 @@ class Screen:
         sides.add_row(*(Text(title, style="bold") for title in ("Without prevention", "With prevention")))
         sides.add_row(*(self._grid(picture, side_width) for picture in pair))
         sides.add_row(*(_judgement(picture) for picture in pair))
-        return Group(sides, Text.from_markup(line))
+        return Group(sides, Text.from_markup(self._shown(line)))
+
+    def _shown(self, text: str) -> str:
+        """Return a text as the console can show it."""
+        return text.replace("…", "...") if self._ascii else text
 
     def _grid(self, picture: Picture, columns: int) -> Table:
         cells = [self._cell(name, list(zones.values())) for name, zones in picture.per_zone.items()]
