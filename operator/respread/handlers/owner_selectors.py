@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 from respread.api.label_selector import LabelSelector
 from respread.cluster.decode import KINDS
@@ -38,6 +38,17 @@ READ_AGAIN_SECONDS: Final = 300.0
 that it can't be read."""
 RESOURCES: Final = ("replicasets", "statefulsets", "replicationcontrollers")
 _UNCHANGING: Final = ("replicasets", "statefulsets")
+
+
+class _Answer(NamedTuple):
+    """What came of asking for an owner."""
+
+    workload: Workload | None
+    """None if it can't be told."""
+    again_seconds: float
+    """When to ask again."""
+    well: bool = True
+    """Whether others can be expected to be answered."""
 
 
 class OwnerSelectors:
@@ -98,50 +109,50 @@ class OwnerSelectors:
 
     async def _read(self, owners: Iterable[SelectingOwner]) -> bool:
         """Read some owners, and let the control loop know of them; return whether the API server is up to more."""
-        left, found = iter(owners), dict[SelectingOwner, Workload]()
+        left, answers = iter(owners), dict[SelectingOwner, _Answer]()
 
-        async def read_some() -> bool:
+        async def read_some() -> None:
             for owner in left:
-                if not await self._ask(owner, found):
-                    return False
-            return True
+                answers[owner] = answer = await self._ask(owner)
+                if not answer.well:
+                    break
 
-        well = all(await asyncio.gather(*(read_some() for _ in range(AT_ONCE))))
+        await asyncio.gather(*(read_some() for _ in range(AT_ONCE)))
+        now = self._clock()
+        wanted = {owner: answer for owner, answer in answers.items() if owner in self._wanted}
         for resource in RESOURCES:
             self._intake.state.apply(
                 resource,
                 [
-                    (owner.key, workload)
-                    for owner, workload in found.items()
-                    if owner.resource == resource and owner in self._wanted
+                    (owner.key, answer.workload)
+                    for owner, answer in wanted.items()
+                    if owner.resource == resource and answer.workload is not None
                 ],
             )
+        self._due_at.update({owner: now + answer.again_seconds for owner, answer in wanted.items()})
         self._intake.changes.notify("owners")
-        return well
+        return all(answer.well for answer in answers.values())
 
-    async def _ask(self, owner: SelectingOwner, found: dict[SelectingOwner, Workload]) -> bool:
-        """Read one owner, if it can be read; return whether others can be expected to be."""
-        well, fault, again_seconds = True, "", READ_AGAIN_SECONDS
+    async def _ask(self, owner: SelectingOwner) -> _Answer:
         try:
             response = await self._get(owner)
             if response.succeeded:
                 read = self._intake.decoder.decode_object(owner.resource, response.body)
-                if isinstance(read, Workload):
-                    found[owner] = _with_selector(owner, read.selector)
+                self._tell(owner, "")
                 again_seconds = inf if owner.resource in _UNCHANGING else READ_AGAIN_SECONDS
-            elif response.status_code == HTTPStatus.NOT_FOUND:
-                found[owner] = _with_selector(owner, None)  # which is what it comes to for the scheduler
-            else:
-                fault = f"{response.status_code}, {status_of(response.body).message or 'no reason given'}"
-                well = response.status_code == HTTPStatus.FORBIDDEN
+                return _Answer(_with_selector(owner, cast("Workload", read).selector), again_seconds)
         except DecodeError as error:
-            fault = str(error)
+            self._tell(owner, str(error))
+            return _Answer(None, READ_AGAIN_SECONDS)
         except NoResponseError as error:
-            well, fault = False, error.message
-        self._tell(owner, fault)
-        if owner in self._wanted:
-            self._due_at[owner] = self._clock() + (again_seconds if well else 0.0)
-        return well
+            self._tell(owner, error.message)
+            return _Answer(None, 0.0, well=False)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            return _Answer(_with_selector(owner, None), READ_AGAIN_SECONDS)  # what it comes to for the scheduler
+        self._tell(owner, f"{response.status_code}, {status_of(response.body).message or 'no reason given'}")
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            return _Answer(None, READ_AGAIN_SECONDS)
+        return _Answer(None, 0.0, well=False)
 
     async def _get(self, owner: SelectingOwner) -> Response:
         root, _, resource = KINDS[owner.resource].path.rpartition("/")
