@@ -130,6 +130,24 @@ def test_a_watch_that_falls_silent_is_begun_anew(tmp_path: Path, monkeypatch: py
     run(ScriptedCluster({f"watch {PODS}": silent}), tmp_path, comes_through)
 
 
+def test_credentials_that_are_gone_when_they_are_refused_are_waited_for(tmp_path: Path) -> None:
+    kubeconfig, away = tmp_path / "kubeconfig", tmp_path / "away"
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        kubeconfig.rename(away)
+        return await refusing(401)(request)
+
+    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+        await until(away.exists)
+        await asyncio.sleep(1)  # long enough to look for them more than once
+        assert not parts.health.synced
+        away.rename(kubeconfig)
+        await until(lambda: parts.health.synced)
+        assert cluster.asked[f"list {PODS}"] == 2
+
+    run(ScriptedCluster({f"list {PODS}": refuse}), tmp_path, comes_through)
+
+
 def run(
     cluster: ScriptedCluster, tmp_path: Path, scenario: Callable[[ScriptedCluster, Parts], Awaitable[None]]
 ) -> None:
