@@ -5,25 +5,28 @@ from __future__ import annotations
 import random
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
-import pytest
-
-from respread.sandbox import Binaries, Sandbox, SandboxOptions
+from respread.sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
-from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
-from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for
+from tests.faults.proxy import Asked, Fault, FaultProxy
+from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration.operator_process import install
 
-
-@pytest.fixture(scope="module")
-def cluster(binaries: Binaries) -> Iterator[Sandbox]:
-    with Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3)), binaries=binaries) as sandbox:
-        install(sandbox)
-        enforce(sandbox)
-        yield sandbox
+RESULTS: Final = {
+    "429": "Throttled",
+    "409": "Changed",
+    "500": "ServerError",
+    "503": "ServerError",
+    "late 504": "ServerError",
+    "drop": "Unknown",
+    "lose": "Unknown",
+    "truncate": "Unknown",
+}
+"""What is done to an eviction, and as what it counts."""
 
 
 def counted(replica: Replica, namespace: str) -> dict[str, float]:
@@ -44,43 +47,40 @@ def told(sandbox: Sandbox, namespace: str) -> set[str]:
     return {each["reason"] for each in events if each.get("reportingController") == "respread.dev/respread"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "result"),
-    [
-        ("429", "Throttled"),
-        ("409", "Changed"),
-        ("500", "ServerError"),
-        ("503", "ServerError"),
-        ("late 504", "ServerError"),
-        ("drop", "Unknown"),
-        ("lose", "Unknown"),
-        ("truncate", "Unknown"),
-    ],
-)
-def test_an_answer_in_distress(cluster: Sandbox, tmp_path: Path, kind: str, result: str) -> None:
-    namespace = f"answer-{kind.replace(' ', '-')}"
-    workloads = [Workload(namespace, "web", 3, 1)]
-    with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
-        close_zones(cluster, closed=True)
-        create(cluster, watcher, workloads, random.Random(1), ready_after_seconds=(0,))
-        spoiled: list[Asked] = []
+class SpoilFirst:
+    """Does to the first eviction of each namespace what the namespace is there for."""
 
-        def spoil_the_first(asked: Asked) -> Fault | None:
-            if not asked.is_eviction or spoiled:
-                return None
-            spoiled.append(asked)
-            return Fault(kind)
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        self.left = dict(kinds)
 
-        proxy.choose = spoil_the_first
-        with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election") as replica:
-            replica.wait_until_ready()
-            close_zones(cluster, closed=False)
-            wait_for(lambda: balanced(cluster, workloads), "the spread to be restored", 60)
-            proxy.choose = no_fault
-            assert spoiled
-            assert counted(replica, namespace).get(result) == 1
-            wait_for(lambda: result in told(cluster, namespace), "the Event", 20)
-            # However it was answered: once, or a second time for the same pod.
-            assert watcher.evicted()[namespace, "web"] == workloads[0].fewest_evictions
+    def __call__(self, asked: Asked) -> Fault | None:
+        if not asked.is_eviction:
+            return None
+        kind = self.left.pop(asked.path.split("/")[4], None)
+        return None if kind is None else Fault(kind)
+
+
+def test_answers_in_distress(start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path) -> None:
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
+    install(sandbox)
+    namespaces = {f"answer-{kind.replace(' ', '-')}": kind for kind in RESULTS}
+    workloads = [Workload(namespace, "web", 3, 1) for namespace in namespaces]
+    with PodWatcher(sandbox) as watcher, FaultProxy(sandbox) as proxy:
+        close_zones(sandbox, closed=True)
+        create(sandbox, watcher, workloads, random.Random(1), ready_after_seconds=(0,))
+        close_zones(sandbox, closed=False)
+        enforce(sandbox)
+        spoil = SpoilFirst(namespaces)
+        proxy.choose = spoil
+        with Replica(sandbox, proxy, tmp_path, "one", "--no-leader-election") as replica:
+            wait_for(lambda: balanced(sandbox, workloads), "the spread to be restored")
+            assert spoil.left == {}
+            for namespace, kind in namespaces.items():
+                assert counted(replica, namespace).get(RESULTS[kind]) == 1, kind
+                wait_for(lambda n=namespace, k=kind: RESULTS[k] in told(sandbox, n), f"the Event of {kind}", 20)  # type: ignore[misc]
+        evicted = watcher.evicted()
+        # However the first was answered: no pod went for nothing, and those that may have been going were not replaced.
+        assert {each.namespace: evicted[each.namespace, "web"] for each in workloads} == {
+            each.namespace: each.fewest_evictions for each in workloads
+        }
         assert watcher.breaches == []
-        remove(cluster, watcher, workloads)

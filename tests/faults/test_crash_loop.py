@@ -88,12 +88,12 @@ def test_a_crash_after_every_eviction_makes_no_loop_of_evictions(cluster: Sandbo
         create_deployment(cluster, NAMESPACE, web)
         wait_for(lambda: all_ready(cluster), "six Ready pods")
         enforce(cluster)
-        for number in range(6):
+        for number in range(4):
             replica = Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election")
             before = watcher.evicted().total()
             with replica:
                 replica.wait_until_ready()
-                deadline = time.monotonic() + 4
+                deadline = time.monotonic() + 3
                 while watcher.evicted().total() == before and time.monotonic() < deadline:
                     time.sleep(0.01)
                 # killed on leaving: before it can know, let alone write down, what came of it
