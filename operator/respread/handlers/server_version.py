@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from respread.eviction.requests import NoResponseError, Requests
-from respread.handlers.backoff import Backoff
+from respread.handlers.backoff import Backoff, Backoffs
 from respread.handlers.changes import Changes
 from respread.telemetry.logs import get_logger
 
@@ -37,7 +37,7 @@ class ServerVersion:
         """
         self._requests = requests
         self._changes = changes
-        self._backoff = Backoff()
+        self._backoff = Backoff(Backoffs(greatest_seconds=ASK_AGAIN_SECONDS))
         self.version = ""
         """Such as `v1.36.3`; empty as long as it is not known."""
         self.asked = False
