@@ -74,9 +74,9 @@ class Flights:
         """Note what the API server said to a move's eviction."""
         self.now = self.now.answered(move, answer, self.clock())
 
-    def owed(self, move: Move) -> None:
+    def owed(self, move: Move, snapshot: ClusterSnapshot) -> None:
         """Note that a move was refused although others of its step were made."""
-        self.now = self.now.owed(move)
+        self.now = self.about_to_send((move,), snapshot).owed(move)
 
     def not_wanted(self, move: Move) -> None:
         """Note that a move's controller wants no replacement."""
@@ -307,18 +307,16 @@ class Carrier:
         for number, move in enumerate(step):
             result = await self._evict(move, wave)
             wave.results[move.pod.uid] = result
+            held = result if isinstance(result, Held) else result.held
             if isinstance(result, Answer) and result.may_have_evicted:
                 begun = True
-            elif isinstance(result, Answer) and result.held is None:
+            elif held is None:
                 wave.give_back((move,))  # it has gone by itself
             elif begun:
-                self.flights.sent(move, wave.snapshot)
-                self.flights.owed(move)
+                self.flights.owed(move, wave.snapshot)
             else:
                 wave.give_back(step[number:])
-                held = result if isinstance(result, Held) else result.held
-                if held is not None:
-                    wave.hold(step[number + 1 :], held)
+                wave.hold(step[number + 1 :], held)
                 return
 
     async def _evict(self, move: Move, wave: _Wave) -> Answer | Held:
