@@ -246,3 +246,30 @@ def test_ignoring_namespaced_policies_leaves_them_out_altogether() -> None:
     resources = {feed.kind.resource for feed in Parts(namespaced_policies=False).intake.feeds}
     assert "clusterrebalancepolicies" in resources
     assert "rebalancepolicies" not in resources
+
+
+@pytest.mark.parametrize("resource", ["pods", "clusterrebalancepolicies", "priorityclasses"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"List","metadata":{"resourceVersion":5},"items":[]}',
+        b'{"kind":"List","metadata":null,"items":[]}',
+        b'{"kind":"List","metadata":{"continue":5},"items":[]}',
+        b"\xff\xfe",
+        b"null",
+        b"",
+    ],
+)
+def test_a_page_that_makes_no_sense_is_no_list(resource: str, body: bytes) -> None:
+    """Whatever else was raised would end the process."""
+    feed = Parts().feed(resource)
+    with pytest.raises(DecodeError):
+        feed.take_page(body)
+
+
+@pytest.mark.parametrize("resource", ["pods", "clusterrebalancepolicies", "priorityclasses"])
+@pytest.mark.parametrize("item", [b"5", b'{"metadata":5}', b'{"metadata":{"name":"\xff"}}'])
+def test_an_item_that_makes_no_sense_leaves_the_list_alone(resource: str, item: bytes) -> None:
+    parts = Parts()
+    parts.feed(resource).take_page(b'{"metadata":{"resourceVersion":"7"},"items":[' + item + b"]}")
+    assert parts.health.has_synced(resource)

@@ -163,6 +163,47 @@ def test_an_error_without_a_status_is_an_error_all_the_same() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        b'{"type": "ERROR", "object": {"code": 410}}\n',
+        b'{"object":{"code":410},"type":"ERROR"}\n',
+    ],
+)
+def test_an_error_is_one_however_it_is_spelt(spelling: bytes) -> None:
+    """A proxy may write JSON anew. Kopf would end over an error that it is not shown as 410."""
+
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + spelling)
+        _, error = b"".join(await watch.rest()).splitlines()
+        assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b'{"type":"BOOKMARK","object":5}\n',
+        b'{"type":"BOOKMARK"}\n',
+        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":5}}}\n',
+        b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n',
+        b"\xff\xfe\n",
+    ],
+)
+def test_nonsense_never_reaches_kopf(nonsense: bytes) -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + nonsense)
+        chunks = watch.stream.iter_chunked(2**20)
+        assert await anext(chunks) == EVENT
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await anext(chunks)
+
+    run(scenario)
+
+
 def test_an_object_that_talks_of_errors_is_none() -> None:
     async def scenario() -> None:
         watch = Watch()

@@ -108,11 +108,14 @@ class Feed:
             DecodeError: if it is not a list. The pages so far are kept; the list is best begun anew.
         """
         page = self._sink.decode_page(body)
+        try:
+            metadata = msgspec.json.decode(page.remainder, type=_ListHead).metadata
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise DecodeError(self.kind.resource, "", "", "metadata", str(fault)) from fault
         self.health.heard(self.kind.resource)
         self._collected.update(page.objects)
         for error in page.errors:
             self._faults[ObjectKey(error.namespace, error.name)] = error
-        metadata = msgspec.json.decode(page.remainder, type=_ListHead).metadata
         if not metadata.continue_:
             self._replace(metadata.resource_version)
         remainder: dict[str, Any] = msgspec.json.decode(page.remainder)
@@ -122,6 +125,7 @@ class Feed:
         """Take the object out of a line of the watch, to be applied when Kopf calls for it; return the rest for Kopf.
 
         Raises:
+            ErrorEventError: if the API server says that the watch has failed.
             NotAnEventError: if the line is no event.
         """
         return self._handover.lighten(line)

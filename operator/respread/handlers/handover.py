@@ -18,10 +18,15 @@ from respread.cluster.meta import ObjectKey
 
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 _DELETED: Final = "DELETED"
+_ERROR: Final = "ERROR"
 
 
 class NotAnEventError(ValueError):
     """A line of a watch that is no event."""
+
+
+class ErrorEventError(ValueError):
+    """A line by which the API server says that the watch has failed."""
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -79,15 +84,18 @@ class Handover:
         """Keep the object of an event, and return the event with nothing but the object's identity; bookmarks stay.
 
         Raises:
+            ErrorEventError: if the API server says that the watch has failed.
             NotAnEventError: if the line is no event.
         """
         try:
             event = _read_event(line)
-            if event.type != _DELETED and event.type not in _CHANGES:
-                return line
+            if event.type == _ERROR:
+                raise ErrorEventError
             head = _read_head(event.object)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotAnEventError(f"it is no event of {self._kind.resource}: {error}") from error
+        if event.type != _DELETED and event.type not in _CHANGES:
+            return line
         if event.type != _DELETED:
             metadata = head.metadata
             try:

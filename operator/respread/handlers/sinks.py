@@ -101,7 +101,7 @@ class PolicySink:
         try:
             read = msgspec.json.decode(document)
             policy = decode_policy(self._kind, read)
-        except NotAPolicyError as error:
+        except (NotAPolicyError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(PLURALS[self._kind], "", "", "", str(error)) from error
         return ObjectKey(policy.namespace, policy.object_name), PolicyObject(policy, decode_status(read))
 
@@ -130,7 +130,10 @@ class PrioritySink:
     def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
         """Read one PriorityClass."""
         resource = self._kind.resource
-        wire = msgspec.json.decode(document, type=_WirePriorityClass)
+        try:
+            wire = msgspec.json.decode(document, type=_WirePriorityClass)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(resource, "", "", "", str(error)) from error
         if type(wire.value) is not int:
             raise DecodeError(resource, "", wire.metadata.name, "value", f"must be a whole number, not {wire.value!r}")
         return ObjectKey("", wire.metadata.name), wire.value

@@ -17,12 +17,10 @@ import msgspec
 
 from respread.handlers.backoff import Backoff
 from respread.handlers.feed import Feed
-from respread.handlers.handover import NotAnEventError
+from respread.handlers.handover import ErrorEventError, NotAnEventError
 from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410
-_ERROR_LINE: Final = b'{"type":"ERROR"'
-"""How the API server begins an error event; no other line can, since a line break within JSON strings is escaped."""
 
 _log: Final = get_logger(__name__)
 
@@ -101,11 +99,11 @@ class _WholeLines:
         for line in lines.split(b"\n"):
             if not line:
                 continue
-            if line.startswith(_ERROR_LINE):
-                passed.append(await self._translate(line, is_first=not (self._has_passed or passed)))
-                break
             try:
                 passed.append(self._feed.read_event(line))
+            except ErrorEventError:
+                passed.append(await self._translate(line, is_first=not (self._has_passed or passed)))
+                break
             except NotAnEventError as error:
                 self._broken = error
                 await self._wait("A line of a watch can't be read; watching anew", str(error))
