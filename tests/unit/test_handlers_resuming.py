@@ -196,3 +196,11 @@ def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(se
     own = again.now.flights[0]
     resume(again, sent, before, spread_of(before))
     assert again.now.flights == (own,)
+
+
+def test_the_status_of_a_namespaces_policy_speaks_of_no_other_namespace(sent: dict[str, PolicyStatus]) -> None:
+    (status,) = sent.values()
+    for policy, resumed in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
+        flights = process(7)
+        resume(flights, {policy: status}, world(), spread_of(world()))
+        assert len(flights.now) == resumed

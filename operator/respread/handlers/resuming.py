@@ -67,7 +67,10 @@ def resume(flights: Flights, statuses: Mapping[str, PolicyStatus], snapshot: Clu
     names: dict[str, dict[str, GroupKey]] = {}
     resumed: list[Flight] = []
     for policy, status in statuses.items():
+        namespace = policy.rpartition("/")[0]
         for each in status.moves_in_flight:
+            if namespace and each.namespace != namespace:
+                continue  # no RebalancePolicy of ours says that: whoever wrote it is to reach no further than its own
             if each.namespace not in names:
                 names[each.namespace] = {group_name(key): key for key in spread.by_namespace.get(each.namespace, ())}
             resumed.append(_flight(policy, each, snapshot, names[each.namespace], flights))
