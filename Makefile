@@ -24,7 +24,7 @@ lock: setup ## Pin the newest dependencies again, with hashes and without host n
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group build -o requirements-build.txt
 
-demo: setup ## Scale-down on a real control plane in a sandbox: watch the spread being restored.
+demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored.
 	@$(BIN)/respread demo
 
 test: setup ## Every test, those against the real control plane included.
