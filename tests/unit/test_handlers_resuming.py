@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from immutables import Map
 
 from respread.api.decoding import decode_status
+from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.status import MAX_NEWEST_PODS, PolicyStatus, encode_status
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
@@ -15,15 +17,23 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.carry_out import Flights
 from respread.eviction.in_flight import Ended, Stage
 from respread.eviction.outcomes import Outcome
+from respread.eviction.pacing import Limiter
 from respread.handlers.comparison import Comparison
-from respread.handlers.resuming import moves_to_remember, resume
+from respread.handlers.resuming import AskingRules, moves_to_remember, resume
 from respread.planning.plan import Move
+from respread.planning.planner import PolicySetting
 from respread.spread.index import spread_of
 from tests.unit.eviction_moves import move
 from tests.unit.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 SPEC = spec(constraint())
 NODES = [node("a1", "a"), node("b1", "b"), node("c1", "c")]
+ENFORCING = Policy(
+    kind="ClusterRebalancePolicy",
+    object_name="default",
+    spec=ClusterPolicySpec(mode="Enforce", limits=Limits(in_flight=2, in_flight_per_workload=2)),
+)
+RULES = AskingRules(PolicySetting((ENFORCING,)), (Limiter.of(ENFORCING),), NOW)
 ONE_SECOND = timedelta(seconds=1)
 
 
@@ -93,7 +103,7 @@ def test_what_became_of_a_move_is_found_by_the_next_process(
     after = cluster(NODES, [*rest(), came(on=on, ready=ready)])
 
     second = process(7)
-    resume(second, sent, after, spread_of(after))
+    resume(second, sent, after, spread_of(after), RULES)
     (flight,) = second.now.flights
     assert flight.move.policy == "default"
     assert str(flight.move.workload) == "ReplicaSet/web"
@@ -107,7 +117,7 @@ def test_a_replacement_in_the_wrong_place_that_is_never_ready(sent: dict[str, Po
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
     second = Flights(clock, Clock(1_000_000))
-    resume(second, sent, after, spread_of(after))
+    resume(second, sent, after, spread_of(after), RULES)
     assert followed(second, after) == ()
     clock.now += second.now.patience.step_seconds
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
@@ -115,7 +125,7 @@ def test_a_replacement_in_the_wrong_place_that_is_never_ready(sent: dict[str, Po
 
 def test_a_pod_that_is_still_there_may_be_going_and_is_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
     second = process(7, wall=1_000_006)
-    resume(second, sent, world(), spread_of(world()))
+    resume(second, sent, world(), spread_of(world()), RULES)
     (flight,) = second.now.flights
     assert flight.stage is Stage.SENT
     assert second.now.unanswered(7, 5) == (flight.move,)
@@ -125,7 +135,7 @@ def test_a_pod_that_is_still_there_may_be_going_and_is_asked_for_again(sent: dic
 
 def test_one_that_was_sent_long_ago_is_not_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
     second = process(7, wall=1_000_000 + 75)
-    resume(second, sent, world(), spread_of(world()))
+    resume(second, sent, world(), spread_of(world()), RULES)
     assert second.now.unanswered(7, 5) == ()  # what it was planned for may be another cluster by now
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
 
@@ -144,7 +154,7 @@ def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
     assert remembered.newest_pods == ("replacement-of-another", "young")
     after = cluster(NODES, [each for each in before.pods.values() if each.name != "web-a1-0"])
     second = process(7)
-    resume(second, killed(first, before), after, spread_of(after))
+    resume(second, killed(first, before), after, spread_of(after), RULES)
     assert followed(second, after) == ()
     new = cluster(NODES, [*after.pods.values(), came("new")])  # within the same second as `young`
     (ended,) = followed(second, new)
@@ -159,7 +169,7 @@ def test_of_very_many_pods_made_in_one_second_none_is_named() -> None:
     ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
     assert remembered.newest_pods == ()
     second = process(7)
-    resume(second, killed(first, before), before, spread_of(before))
+    resume(second, killed(first, before), before, spread_of(before), RULES)
     assert second.now.flights[0].known == {each.uid for each in before.pods.values()}
 
 
@@ -172,14 +182,14 @@ def test_the_pod_of_a_stateful_set_comes_back_by_its_name() -> None:
     again = came("db-0", controller=controller, uid="another")
     after = cluster(NODES, [again, *old[1:]])
     second = process(7)
-    resume(second, killed(first, before), after, spread_of(after))
+    resume(second, killed(first, before), after, spread_of(after), RULES)
     assert [each.outcome for each in followed(second, after)] == [Outcome.IMPROVED]
 
 
 def test_without_a_sibling_or_its_group_it_is_followed_all_the_same(sent: dict[str, PolicyStatus]) -> None:
     empty = cluster(NODES, [])
     second = process(7)
-    resume(second, sent, empty, spread_of(empty))
+    resume(second, sent, empty, spread_of(empty), RULES)
     assert followed(second, empty) == ()
     (flight,) = second.now.flights
     assert flight.move.groups == ()
@@ -194,7 +204,7 @@ def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(se
     again.sent(of_web(before), before)
     again.sent(of_web(before, "web-a1-1"), before)
     own = again.now.flights[0]
-    resume(again, sent, before, spread_of(before))
+    resume(again, sent, before, spread_of(before), RULES)
     assert again.now.flights == (own,)
 
 
@@ -202,5 +212,27 @@ def test_the_status_of_a_namespaces_policy_speaks_of_no_other_namespace(sent: di
     (status,) = sent.values()
     for policy, resumed in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
         flights = process(7)
-        resume(flights, {policy: status}, world(), spread_of(world()))
+        resume(flights, {policy: status}, world(), spread_of(world()), RULES)
         assert len(flights.now) == resumed
+
+
+def test_what_no_plan_of_ours_would_do_is_followed_and_not_asked_for_again() -> None:
+    before = world(at_a=6)
+    first = process(50)
+    for number in range(4):
+        first.sent(of_web(before, f"web-a1-{number}"), before)
+    statuses = killed(first, before)
+    protected = msgspec.structs.replace(
+        before.pods[of_web(before).pod.key], annotations=Map({"respread.dev/evict": "never"})
+    )
+    after = cluster(NODES, [protected, *(each for each in before.pods.values() if each.key != protected.key)])
+
+    def asked(of: dict[str, PolicyStatus], rules: AskingRules = RULES) -> list[str]:
+        second = process(7, wall=1_000_006)
+        resume(second, of, after, spread_of(after), rules)
+        assert len(second.now) == 4
+        return [each.pod.name for each in second.now.unanswered(7, 5)]
+
+    assert asked(statuses) == ["web-a1-1", "web-a1-2"]  # not the protected one, and as many as the limits let
+    assert asked({"another": statuses["default"]}) == []  # it does not govern them
+    assert asked(statuses, RULES._replace(setting=PolicySetting(()))) == []

@@ -74,6 +74,9 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     newest: datetime = _LEAVING_SINCE
     """When the newest of the pods that its controller had before was created, by the API server's clock."""
     replacement: Pod | None = None
+    ours: bool = True
+    """Whether it may be asked for again where it is not known to be made: not if another process began it, and by our
+    rules it should not have."""
     wanted: bool = True
     """Whether its controller wants a replacement; it does not after a scale-down, or in a rollout."""
 
@@ -178,7 +181,7 @@ class InFlight(msgspec.Struct, frozen=True):
         return tuple(
             each.move
             for each in self.flights
-            if each.stage <= Stage.SENT and least_seconds <= now - each.sent_at < most_seconds
+            if each.ours and each.stage <= Stage.SENT and least_seconds <= now - each.sent_at < most_seconds
         )
 
     def without(self, move: Move) -> InFlight:
@@ -248,7 +251,7 @@ class InFlight(msgspec.Struct, frozen=True):
     @property
     def unmade(self) -> bool:
         """Whether a move is under way that may not have been made: `unanswered` will have it sooner or later."""
-        return any(flight.stage <= Stage.SENT for flight in self.flights)
+        return any(flight.ours and flight.stage <= Stage.SENT for flight in self.flights)
 
     def leaving(self, controller_uid: str) -> frozenset[str]:
         """Return the UIDs of a controller's pods in flight."""

@@ -33,7 +33,7 @@ from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.prevention_loop import PreventionLoop
 from respread.handlers.record import Record
 from respread.handlers.report import Turn, figures_of, outcomes_of
-from respread.handlers.resuming import moves_to_remember, resume
+from respread.handlers.resuming import AskingRules, moves_to_remember, resume
 from respread.handlers.scheduler_model import SchedulerModel
 from respread.handlers.settling import Settling
 from respread.handlers.status_writer import StatusWriter, Wanted
@@ -192,7 +192,7 @@ class ControlLoop:
         spread = await asyncio.to_thread(self._scheduler.index.update, snapshot)
         index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
         known = self._scheduler.learn(spread, snapshot, index)
-        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, known=known)
+        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
         self._prevent(snapshot, spread, policies, leads=leads)
         if leads:
             await self._waves.ask_again(snapshot, spread, policies, planned_at=self._clock())
@@ -234,7 +234,9 @@ class ControlLoop:
 
     # The steps of a turn
 
-    async def _has_taken_over(self, snapshot: ClusterSnapshot, spread: Spread, *, known: bool) -> bool:
+    async def _has_taken_over(
+        self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, known: bool
+    ) -> bool:
         """Know what was done by whoever led before; until that and the spread are known, nothing is done."""
         term = self._leading.term()
         if self._term == term:
@@ -250,7 +252,8 @@ class ControlLoop:
         self._statuses.begin(statuses)
         remembered = {name: found.status for name, found in statuses.items()}
         self._record.recall(remembered)
-        resume(self._carrier.flights, remembered, snapshot, spread)
+        rules = AskingRules(self._setting(policies), self._limiters.of(policies), self._now())
+        resume(self._carrier.flights, remembered, snapshot, spread, rules)
         self._term = term
         return True
 
@@ -272,16 +275,10 @@ class ControlLoop:
     def _plan(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, now: float) -> Plan:
         started = monotonic()
         in_flight = self._carrier.flights.now
-        setting = PolicySetting(
-            policies=tuple(policies.values()),
-            priority_classes=self._intake.priority_classes.values,
-            own_pods=self._own_pods,
-            namespaced_policies=self._namespaced_policies,
-        )
         planned = self._scheduler.planner.plan(
             in_flight.overlay(snapshot),
             spread,
-            setting,
+            self._setting(policies),
             now=self._now(),
             on_hold=self._on_hold(spread, policies, now),
             in_flight=in_flight.pods(snapshot),
@@ -289,6 +286,14 @@ class ControlLoop:
         )
         self._metrics.observe_plan(monotonic() - started)
         return planned
+
+    def _setting(self, policies: Policies) -> PolicySetting:
+        return PolicySetting(
+            policies=tuple(policies.values()),
+            priority_classes=self._intake.priority_classes.values,
+            own_pods=self._own_pods,
+            namespaced_policies=self._namespaced_policies,
+        )
 
     def _on_hold(self, spread: Spread, policies: Policies, now: float) -> OnHold:
         """Return what tells whether a group is to be left alone: not quiet for long enough, or backing off."""

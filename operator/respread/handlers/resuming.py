@@ -8,9 +8,9 @@ process too. Without that a crash at every start could evict another pod each ti
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,16 +28,17 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.eviction.carry_out import Flights
 from respread.eviction.in_flight import Flight, InFlight, Stage
+from respread.eviction.pacing import Limiter, Pace
 from respread.handlers.memory import group_name
 from respread.planning.controllers import siblings_of
 from respread.planning.plan import Move
+from respread.planning.planner import PolicySetting
+from respread.planning.policies import PolicyIndex
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
 _SECOND: Final = timedelta(seconds=1)
 """The API server tells creation timestamps in whole seconds."""
-_OF_NO_PLAN: Final = -1
-"""The component of resumed moves: which were of one step is not remembered."""
 _API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 """Of the controllers that replace evicted pods."""
 
@@ -55,7 +56,41 @@ def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping
     return {policy: tuple(moves[:MAX_MOVES_IN_FLIGHT]) for policy, moves in found.items()}
 
 
-def resume(flights: Flights, statuses: Mapping[str, PolicyStatus], snapshot: ClusterSnapshot, spread: Spread) -> None:
+class AskingRules(NamedTuple):
+    """What decides whether a resumed move may be asked for again: what a status says is not a plan of ours."""
+
+    setting: PolicySetting
+    limiters: tuple[Limiter, ...]
+    now: datetime
+    """With a time zone."""
+
+    def allow(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> frozenset[str]:
+        """Return the UIDs of the pods that could have been planned for, as policies, protection and limits are now."""
+        index = PolicyIndex(self.setting.policies, namespaced_policies=self.setting.namespaced_policies)
+        protections = self.setting.protections()
+
+        def may_go(move: Move) -> bool:
+            namespace = snapshot.namespaces.get(move.pod.namespace)
+            policies = index.in_namespace(move.pod.namespace, None if namespace is None else namespace.labels)
+            policy = policies.governance(move.pod.labels).policy
+            return (
+                policy is not None
+                and policy.name == move.policy
+                and policy.name in protections
+                and protections[policy.name].of_pod(move.pod, self.now) is None
+            )
+
+        pace = Pace(snapshot=snapshot, limiters=self.limiters, now=self.now.timestamp())
+        return frozenset(move.pod.uid for move in pace.of([move for move in moves if may_go(move)]).now)
+
+
+def resume(
+    flights: Flights,
+    statuses: Mapping[str, PolicyStatus],
+    snapshot: ClusterSnapshot,
+    spread: Spread,
+    rules: AskingRules,
+) -> None:
     """Take up the moves that the policies' statuses say are under way, and no others.
 
     Args:
@@ -63,6 +98,7 @@ def resume(flights: Flights, statuses: Mapping[str, PolicyStatus], snapshot: Clu
         statuses: by the policies' names.
         snapshot: the cluster as the watch shows it.
         spread: its spread groups.
+        rules: by which those that may not have been made may be asked for again.
     """
     names: dict[str, dict[str, GroupKey]] = {}
     resumed: list[Flight] = []
@@ -73,8 +109,11 @@ def resume(flights: Flights, statuses: Mapping[str, PolicyStatus], snapshot: Clu
                 continue  # no RebalancePolicy of ours says that: whoever wrote it is to reach no further than its own
             if each.namespace not in names:
                 names[each.namespace] = {group_name(key): key for key in spread.by_namespace.get(each.namespace, ())}
-            resumed.append(_flight(policy, each, snapshot, names[each.namespace], flights))
-    flights.now = flights.now.resumed(resumed)
+            # Which were of one step is not remembered, and no plan has components below 0.
+            move = _move(policy, each, snapshot, names[each.namespace], component=-1 - len(resumed))
+            resumed.append(_flight(move, each, snapshot, flights))
+    allowed = rules.allow((flight.move for flight in resumed), snapshot)
+    flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)
 
 
 def _remembered(flight: Flight, snapshot: ClusterSnapshot) -> MoveInFlight:
@@ -115,35 +154,35 @@ def _newest(flight: Flight, snapshot: ClusterSnapshot) -> tuple[datetime, tuple[
     return newest, tuple(sorted(name for created, name in others if created >= newest))[:MAX_NEWEST_PODS]
 
 
-def _flight(
-    policy: str,
-    remembered: MoveInFlight,
-    snapshot: ClusterSnapshot,
-    names: Mapping[str, GroupKey],
-    flights: Flights,
-) -> Flight:
-    pod = _pod(remembered, snapshot)
+def _move(
+    policy: str, remembered: MoveInFlight, snapshot: ClusterSnapshot, names: Mapping[str, GroupKey], *, component: int
+) -> Move:
     kind, _, name = remembered.workload.partition("/")
     groups = [(names[each.group], each.domain) for each in remembered.groups if each.group in names]
+    return Move(
+        pod=_pod(remembered, snapshot),
+        policy=policy,
+        workload=WorkloadName(kind, remembered.namespace, name),
+        turn=0,
+        component=component,
+        groups=tuple(key for key, _ in groups),
+        from_domains=tuple(domain for _, domain in groups),
+        to_domains=tuple(() for _ in groups),
+        nodes=0,
+        certain=False,
+    )
+
+
+def _flight(move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, flights: Flights) -> Flight:
     sent_time = remembered.sent.timestamp()
     sent_at = flights.clock() - max(0.0, flights.wall_clock() - sent_time)
+    older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, remembered))
     return Flight(
-        move=Move(
-            pod=pod,
-            policy=policy,
-            workload=WorkloadName(kind, remembered.namespace, name),
-            turn=0,
-            component=_OF_NO_PLAN,
-            groups=tuple(key for key, _ in groups),
-            from_domains=tuple(domain for _, domain in groups),
-            to_domains=tuple(() for _ in groups),
-            nodes=0,
-            certain=False,
-        ),
+        move=move,
         sent_at=sent_at,
         stage=Stage.SENT,
         stage_since=sent_at,
-        known=frozenset(each.uid for each in siblings_of(snapshot, pod) if _is_older(each, remembered)) | {pod.uid},
+        known=frozenset(older) | {move.pod.uid},
         sent_time=sent_time,
         newest=remembered.newest,
     )
