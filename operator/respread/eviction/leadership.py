@@ -122,8 +122,8 @@ class Elector:
         self._term = 0
         self._taken = False
         """Whether the Lease was another's or nobody's when we last began to write it as ours."""
-        self._vacant_since: float | None = None
-        """Since when the Lease was seen to have never been held, as one that was deleted and made anew."""
+        self._is_vacant = False
+        """Whether the Lease was never held when it was last seen, as one that was deleted and made anew."""
         self._seen_seconds = 0.0
         self._holder = ""
         self._trouble = ""
@@ -205,12 +205,11 @@ class Elector:
 
     def _is_free(self) -> bool:
         """Tell whether nobody else can be leading by the Lease as it was just seen."""
-        if self._holder not in {"", self.identity}:
-            return self._clock() >= self._seen_at + self._seen_seconds
-        if self._vacant_since is None or self.holds() or self._is_first():
-            return True
-        # Somebody may have deleted it under a leader who does not know yet.
-        return self._clock() >= self._vacant_since + self.times.lease_seconds
+        if self._is_vacant:  # somebody may have deleted it under a leader who does not know yet
+            may_lead = not self.holds() and not self._is_first()
+        else:
+            may_lead = self._holder not in {"", self.identity}
+        return not may_lead or self._clock() >= self._seen_at + self._seen_seconds
 
     async def _write(self, lease: dict[str, Any]) -> bool:
         """Write the Lease as ours, if nobody has written it since we read it (its resourceVersion says)."""
@@ -287,19 +286,19 @@ class Elector:
     def _see(self, lease: dict[str, Any]) -> None:
         """Note what the Lease says, and since when: its holder's renewals are told by their being different."""
         spec = lease.get("spec") or {}
-        seen = (
+        seen: tuple[Any, ...] = (
             spec.get("holderIdentity"),
             spec.get("renewTime"),
             spec.get("acquireTime"),
             spec.get("leaseTransitions"),
         )
+        is_vacant = not spec.get("holderIdentity") and not spec.get("renewTime")
+        if is_vacant:  # it may have been held, deleted and made anew meanwhile
+            seen = (*seen, (lease.get("metadata") or {}).get("resourceVersion"))
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
         self._holder = spec.get("holderIdentity") or ""
-        if self._holder or spec.get("renewTime"):
-            self._vacant_since = None
-        elif self._vacant_since is None:
-            self._vacant_since = self._clock()
+        self._is_vacant = is_vacant
         self._seen_seconds = float(spec.get("leaseDurationSeconds") or self.times.lease_seconds)
 
     def _notice(self) -> None:
@@ -319,6 +318,8 @@ class Elector:
 
     def _pause_seconds(self) -> float:
         pause = self.times.retry_seconds * (1 + _JITTER * self._random.random())
+        if self._is_vacant and not self.holds():
+            pause /= 4  # that nobody has ever led may be known at any moment
         return min(pause, remaining) if (remaining := self.remaining_seconds()) else pause
 
     def _refused(self, what: str, response: Response) -> None:
