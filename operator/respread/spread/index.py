@@ -15,7 +15,7 @@ from operator import is_
 import msgspec
 from immutables import Map
 
-from respread.cluster.meta import Labels
+from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot, PodsByName
@@ -199,13 +199,12 @@ def _bucket(
     namespace: str, names: PodsByName, defaults: DefaultConstraints | None, snapshot: ClusterSnapshot
 ) -> _Bucket:
     node_counts: Counter[str] = Counter()
-    samples: dict[tuple[int, str], tuple[Pod, set[WorkloadName]]] = {}
+    samples: dict[tuple[int, OwnerReference | None], tuple[Pod, set[WorkloadName]]] = {}
     for pod in names.values():
         if counts_as_pod(pod):
             node_counts[pod.node_name] += 1
         if not pod.finished:
-            own = pod.spec.topology_spread_constraints
-            controller = "" if own or pod.controller is None else pod.controller.uid
+            controller = None if pod.spec.topology_spread_constraints else pod.controller
             samples.setdefault((id(pod.spec), controller), (pod, set()))[1].add(workload_of(pod))
     keys: list[tuple[GroupKey, Template, tuple[WorkloadName, ...]]] = []
     defaulted: list[tuple[Pod, tuple[object, ...]]] = []
