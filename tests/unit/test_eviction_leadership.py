@@ -118,7 +118,8 @@ class Line(Requests):
         if chance.random() > 0.1:
             delay = chance.choice([0.0, 0.01, 0.5, 3.0, 9.0, 25.0])
             asyncio.get_running_loop().call_later(delay, arrive)
-        response = await asyncio.wait_for(arrived, 10)
+        async with asyncio.timeout(10):  # wait_for of Python 3.11 may swallow that its task is cancelled
+            response = await arrived
         await asyncio.sleep(chance.choice([0.0, 0.01, 2.0, 9.0]))
         if self.dead or chance.random() < 0.1:
             raise NoResponseError("lost", sent=True)

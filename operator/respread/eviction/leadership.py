@@ -29,6 +29,7 @@ from respread.telemetry.logs import get_logger
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 _LEASE: Final = f"{_LEASES}/{{name}}"
 _JITTER: Final = 0.2
+_LEAST_PAUSE_SECONDS: Final = 0.01
 
 _log = get_logger(__name__)
 
@@ -320,7 +321,7 @@ class Elector:
         pause = self.times.retry_seconds * (1 + _JITTER * self._random.random())
         if self._is_vacant and not self.holds():
             pause /= 4  # that nobody has ever led may be known at any moment
-        return min(pause, remaining) if (remaining := self.remaining_seconds()) else pause
+        return min(pause, max(remaining, _LEAST_PAUSE_SECONDS)) if (remaining := self.remaining_seconds()) else pause
 
     def _refused(self, what: str, response: Response) -> None:
         words = status_of(response.body).message or "no reason given"
