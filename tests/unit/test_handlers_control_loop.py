@@ -34,7 +34,9 @@ from respread.handlers.status_writer import StatusWriter
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
+from tests.unit.eviction_moves import move
 from tests.unit.handlers_parts import Parts, page
+from tests.unit.worlds import cluster
 
 CLUSTER_POLICIES = "clusterrebalancepolicies"
 
@@ -73,7 +75,8 @@ class Scripted(Requests):
         assert content_type is None
         assert "json" in accept
         if method == "GET":
-            assert query is not None
+            if query is None:  # a single object: nobody answers
+                raise NoResponseError("not now", sent=True)
             self.lists += 1
             if self.refuses_lists:
                 raise NoResponseError("not now", sent=True)
@@ -107,11 +110,11 @@ class Loop:
             clock=self.clock,
             now=lambda: datetime.fromtimestamp(self.wall_clock(), UTC),
         )
-        flights = Flights(self.clock)
+        self.flights = Flights(self.clock)
         carrier = Carrier(
             EvictionApi(self.requests),
             Owners(self.requests, self.clock),
-            flights,
+            self.flights,
             Refusals(self.clock),
             may_evict=self.permission,
         )
@@ -326,3 +329,44 @@ async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callabl
                 return response.status
 
         yield ask
+
+
+@pytest.mark.parametrize(("leads", "told"), [(True, 1), (False, None)])
+def test_the_outcome_of_a_move_is_told_by_who_leads_when_it_ends(leads: bool, told: int | None) -> None:
+    loop = Loop()
+    loop.have(policy("default"), version=200)
+    asyncio.run(loop.loop.turn())
+    loop.flights.sent(move("gone"), cluster([], []))
+    asyncio.run(loop.loop.turn())
+    assert len(loop.flights.now) == 1
+    loop.leads = leads
+    loop.seconds += loop.flights.now.patience.step_seconds
+    asyncio.run(loop.loop.turn())
+    assert len(loop.flights.now) == 0  # the leader of this term has it from the status
+    outcome = {"policy": "default", "outcome": "Unknown"}
+    assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == told
+
+
+def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None:
+    loop = Loop()
+    loop.have(policy("default"), version=200)
+    remembered = {
+        "uid": "uid-gone",
+        "namespace": "shop",
+        "pod": "gone",
+        "node": "node-1",
+        "workload": "Deployment/web",
+        "controllerKind": "ReplicaSet",
+        "controllerName": "web-abc",
+        "controllerUid": "uid-web",
+        "sent": "2026-11-21T09:00:00Z",
+        "newest": "2026-11-21T08:00:00Z",
+    }
+    loop.requests.statuses = {"default": {"movesInFlight": [remembered]}}
+    asyncio.run(loop.loop.turn())
+    (flight,) = loop.flights.now.flights
+    assert (flight.uid, str(flight.move.workload)) == ("uid-gone", "Deployment/web")
+    loop.term = 2
+    loop.requests.statuses = {"default": {"movesInFlight": []}}
+    asyncio.run(loop.loop.turn())
+    assert loop.flights.now.flights == ()
