@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from immutables import Map
 
 from respread.api.policy import PriorityThreshold, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.planning.protection import OwnPods, Protection, deletion_cost, threshold_value, victim_order
+from respread.planning.protection import Protection, deletion_cost, threshold_value, victim_order
 from tests.unit.worlds import NOW, pod, spec
 
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 DEFAULTS = Protection.of(VictimRules())
 
 
@@ -129,14 +132,14 @@ def test_thresholds_by_number_by_class_and_by_a_class_that_is_not_there() -> Non
 
 
 def test_respread_never_evicts_itself() -> None:
-    own = OwnPods("respread", Map({"app.kubernetes.io/name": "respread"}))
-    protection = Protection.of(VictimRules(), own_pods=own)
-    labels = Map({"app.kubernetes.io/name": "respread", "pod-template-hash": "abc"})
+    deployment = yaml.safe_load((MANIFESTS / "base" / "deployment.yaml").read_text())
+    labels = Map(deployment["spec"]["template"]["metadata"]["labels"])
+    protection = Protection.of(VictimRules())
     held = protection.of_pod(pod("respread-1", "node-1", spec(), labels=labels, namespace="respread"), NOW)
     assert held is not None
     assert held.reason == Reason.PROTECTED_POD
-    assert protection.of_pod(pod("respread-1", "node-1", spec(), labels=labels, namespace="other"), NOW) is None
-    assert protection.of_pod(pod("web-1", "node-1", spec(), namespace="respread"), NOW) is None
+    other = labels.set("app.kubernetes.io/component", "dashboard")
+    assert protection.of_pod(pod("respread-ui-1", "node-1", spec(), labels=other, namespace="respread"), NOW) is None
 
 
 def test_victims_go_unready_first_then_cheapest_then_least_important_then_youngest() -> None:

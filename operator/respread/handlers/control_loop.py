@@ -44,7 +44,6 @@ from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
 from respread.planning.planner import OnHold, PolicySetting
 from respread.planning.policies import PolicyIndex, reach
-from respread.planning.protection import OwnPods
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 from respread.telemetry.figures import PlanFigures
@@ -90,7 +89,6 @@ class ControlLoop:
         announcements: Announcements,
         metrics: Metrics,
         heartbeat: Heartbeat,
-        own_pods: OwnPods | None = None,
         scheduler: SchedulerModel | None = None,
         namespaced_policies: bool = True,
         clock: Callable[[], float] = monotonic,
@@ -109,7 +107,6 @@ class ControlLoop:
             announcements: tell people.
             metrics: told of every plan.
             heartbeat: beats at every turn that did not fail.
-            own_pods: how to tell the operator's own pods.
             scheduler: what is taken for the cluster's schedulers; without it they are as they come.
             namespaced_policies: whether RebalancePolicies count.
             clock: seconds that never go back.
@@ -124,7 +121,6 @@ class ControlLoop:
         self._announcements = announcements
         self._metrics = metrics
         self._heartbeat = heartbeat
-        self._own_pods = own_pods
         self._namespaced_policies = namespaced_policies
         self._clock = clock
         self._wall_clock = wall_clock
@@ -291,7 +287,6 @@ class ControlLoop:
         return PolicySetting(
             policies=tuple(policies.values()),
             priority_classes=self._intake.priority_classes.values,
-            own_pods=self._own_pods,
             namespaced_policies=self._namespaced_policies,
         )
 

@@ -13,7 +13,6 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from immutables import Map
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
@@ -43,7 +42,6 @@ from respread.handlers.scheduler_model import SchedulerModel
 from respread.handlers.server_version import ServerVersion
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.writing import api_client
-from respread.planning.protection import OwnPods
 from respread.telemetry.events import record_events
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.logs import get_logger
@@ -58,9 +56,6 @@ STOP_SECONDS: Final = 15.0
 """How long a stop waits for what was sent to be answered: longer than any request may take, and shorter than the 30 s
 that Kubernetes gives a pod."""
 GOODBYE_SECONDS: Final = 0.1
-
-OWN_LABELS: Final = Map({"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator"})
-"""What the operator's own pods have; see manifests/base/deployment.yaml."""
 
 
 async def run(options: OperatorOptions) -> None:
@@ -152,7 +147,6 @@ async def run(options: OperatorOptions) -> None:
                 announcements=announcements,
                 metrics=metrics,
                 heartbeat=heartbeat,
-                own_pods=OwnPods(access.namespace, OWN_LABELS) if _in_cluster() else None,
                 scheduler=SchedulerModel(options.scheduler_configuration, version, owner_selectors),
                 namespaced_policies=options.namespaced_policies,
                 clock=seconds_since_boot,

@@ -10,7 +10,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
-from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, OwnPods
+from respread.planning.protection import SYSTEM_PRIORITY_CLASSES
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread, spread_of
 
@@ -23,7 +23,6 @@ def plan_cluster(
     spread: Spread | None = None,
     predictor: Predictor | None = None,
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
-    own_pods: OwnPods | None = None,
     namespaced_policies: bool = True,
     on_hold: OnHold = never_on_hold,
     in_flight: Iterable[Pod] = (),
@@ -37,12 +36,11 @@ def plan_cluster(
         spread: the snapshot's spread groups, where they are at hand.
         predictor: of what the cluster's schedulers do, where one is at hand; its view is advanced to the snapshot.
         priority_classes: values of the cluster's PriorityClasses by name.
-        own_pods: how to tell the operator's own pods.
         namespaced_policies: whether RebalancePolicies count.
         on_hold: which groups to leave alone for now, and why.
         in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
     """
-    setting = PolicySetting(tuple(policies), priority_classes, own_pods, namespaced_policies)
+    setting = PolicySetting(tuple(policies), priority_classes, namespaced_policies)
     return Planner(predictor).plan(
         snapshot,
         spread_of(snapshot) if spread is None else spread,

@@ -23,7 +23,7 @@ from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.policies import PolicyIndex
-from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, OwnPods, Protection
+from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, Protection
 from respread.planning.refused import NOTHING_REFUSED, Refused
 from respread.planning.selection import Selection
 from respread.planning.solution import Finder, Solution
@@ -69,8 +69,6 @@ class PolicySetting(NamedTuple):
     """Of both kinds."""
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES
     """Values of the cluster's PriorityClasses by name."""
-    own_pods: OwnPods | None = None
-    """How to tell the operator's own pods."""
     namespaced_policies: bool = True
     """Whether RebalancePolicies count."""
 
@@ -81,7 +79,7 @@ class PolicySetting(NamedTuple):
             if policy.problems:
                 continue
             try:
-                protections[policy.name] = Protection.of(policy.spec.victims, self.priority_classes, self.own_pods)
+                protections[policy.name] = Protection.of(policy.spec.victims, self.priority_classes)
             except ValueError:
                 continue  # its PriorityClass does not exist: as long as that is so, the policy evicts nothing
         return protections

@@ -21,7 +21,6 @@ from respread.cluster.annotations import (
     PREFER_NO_EVICTION,
     SAFE_TO_EVICT,
 )
-from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
 
@@ -34,23 +33,16 @@ SYSTEM_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
 NEVER: Final = "never"
 """The value of the annotation `respread.dev/evict` that keeps a pod where it is."""
 
+OWN_LABELS: Final[Mapping[str, str]] = {
+    "app.kubernetes.io/name": "respread",
+    "app.kubernetes.io/component": "operator",
+}
+"""What the operator's own pods have, as manifests/base/deployment.yaml gives it to them."""
+
 _REPLACING: Final = {"ReplicaSet": "apps", "StatefulSet": "apps", "ReplicationController": ""}
 """The controllers, with their API group, that replace a pod that was evicted by one of the same template."""
 _DELETION_COST: Final = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
 _DELETION_COST_BITS: Final = 31
-
-
-class OwnPods(msgspec.Struct, frozen=True):
-    """How to tell the operator's own pods: their namespace, and labels that they all have."""
-
-    namespace: str
-    labels: Labels
-
-    def include(self, pod: Pod) -> bool:
-        """Tell whether a pod is one of them."""
-        return pod.namespace == self.namespace and all(
-            pod.labels.get(key) == value for key, value in self.labels.items()
-        )
 
 
 class VictimOrder(NamedTuple):
@@ -72,28 +64,24 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     rules: VictimRules
     priority_threshold: int
     """Pods of this priority or a higher one are protected."""
-    own_pods: OwnPods | None = None
-    """None where Respread does not run in the cluster that it looks at."""
 
     @classmethod
     def of(
         cls,
         rules: VictimRules,
         priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
-        own_pods: OwnPods | None = None,
     ) -> Protection:
         """Make a policy's rules ready.
 
         Args:
             rules: the policy's `spec.victims`.
             priority_classes: values of the cluster's PriorityClasses by name. Those of the system are known anyway.
-            own_pods: how to tell the operator's own pods.
 
         Raises:
             ValueError: `priorityThreshold` names a PriorityClass that there is not; the message says so.
         """
         threshold = threshold_value(rules.priority_threshold, priority_classes)
-        return cls(rules=rules, priority_threshold=threshold, own_pods=own_pods)
+        return cls(rules=rules, priority_threshold=threshold)
 
     def of_pod(self, pod: Pod, now: datetime) -> Held | None:
         """Return why a pod may not be evicted, or None if it may.
@@ -106,18 +94,13 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         """
         return (
             why_not_replaced(pod)
-            or self._by_owner(pod)
+            or _by_owner(pod)
             or _by_annotation(pod)
             or self._by_priority(pod)
             or self._by_storage(pod)
             or _by_phase(pod)
             or self._by_age(pod, now)
         )
-
-    def _by_owner(self, pod: Pod) -> Held | None:
-        if self.own_pods is not None and self.own_pods.include(pod):
-            return Held(Reason.PROTECTED_POD, "it runs Respread itself")
-        return None
 
     def _by_priority(self, pod: Pod) -> Held | None:
         if pod.spec.priority < self.priority_threshold:
@@ -221,6 +204,12 @@ def why_not_replaced(pod: Pod) -> Held | None:
             f"what {controller.kind} {controller.name} ({controller.api_version}) would put in its place is not known; "
             "the pods of ReplicaSets, StatefulSets and ReplicationControllers are",
         )
+    return None
+
+
+def _by_owner(pod: Pod) -> Held | None:
+    if all(pod.labels.get(key) == value for key, value in OWN_LABELS.items()):
+        return Held(Reason.PROTECTED_POD, "it runs Respread itself")
     return None
 
 
