@@ -145,7 +145,7 @@ def test_a_stateful_set_loses_its_highest_ordinals_whatever_they_cost(cluster: P
     assert [pod["pod"] for pod in report["asItIs"]["deleted"]] == ["db-5", "db-4"]
     assert report["withCosts"] is None
     assert report["scaled"][0]["reason"] == "HighestOrdinal"
-    shown = simulate(cluster, "--scale", "sts/db=4").stdout
+    shown = " ".join(simulate(cluster, "--scale", "sts/db=4").stdout.split())
     assert "Not protected (HighestOrdinal): A StatefulSet deletes its pods of the highest ordinals" in shown
 
 
