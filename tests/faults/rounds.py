@@ -79,7 +79,7 @@ def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
         if node["metadata"]["labels"][ZONE] != OPEN_ZONE:
             body = {"spec": {"taints": [CLOSED] if closed else None}}
             path = f"/api/v1/nodes/{node['metadata']['name']}"
-            patiently(lambda path=path, body=body: sandbox.api.request("PATCH", path, body))  # type: ignore[misc]
+            patiently(lambda path=path, body=body: sandbox.api.request("PATCH", path, body))  # type: ignore[misc]  # no types for defaults
 
 
 def random_workloads(namespace: str, chance: random.Random) -> list[Workload]:
@@ -103,7 +103,7 @@ def create(
     """
     namespaces = sorted({each.namespace for each in workloads})
     for namespace in namespaces:
-        patiently(lambda namespace=namespace: sandbox.create_namespace(namespace))  # type: ignore[misc]
+        patiently(lambda namespace=namespace: sandbox.create_namespace(namespace))  # type: ignore[misc]  # no types for defaults
     for each in workloads:
         zone = constraint(ZONE, each.name, max_skew=each.max_skew, nodeTaintsPolicy="Honor")
         host = constraint(HOSTNAME, each.name, when_unsatisfiable="ScheduleAnyway")
@@ -125,9 +125,9 @@ def create(
             (f"/apis/policy/v1/{base}/poddisruptionbudgets", budget),
             (f"/apis/apps/v1/{base}/deployments", manifest),
         ):
-            patiently(lambda path=path, body=body: sandbox.api.request("POST", path, body))  # type: ignore[misc]
+            patiently(lambda path=path, body=body: sandbox.api.request("POST", path, body))  # type: ignore[misc]  # no types for defaults
     for each in workloads:
-        wait_for(lambda each=each: look_at(sandbox, each).lost == 0, f"{each} to be Ready")  # type: ignore[misc]
+        wait_for(lambda each=each: look_at(sandbox, each).lost == 0, f"{each} to be Ready")  # type: ignore[misc]  # no types for defaults
         watcher.guard((each.namespace, each.name), each.replicas - 1)
 
 
@@ -137,7 +137,7 @@ def remove(sandbox: Sandbox, watcher: PodWatcher, workloads: Iterable[Workload])
         watcher.release((each.namespace, each.name))
     for namespace in {each.namespace for each in workloads}:
         path = f"/api/v1/namespaces/{namespace}"
-        patiently(lambda path=path: sandbox.api.request("DELETE", path))  # type: ignore[misc]
+        patiently(lambda path=path: sandbox.api.request("DELETE", path))  # type: ignore[misc]  # no types for defaults
 
 
 class Look(NamedTuple):

@@ -77,7 +77,7 @@ def test_answers_in_distress(start_sandbox: Callable[[SandboxOptions], Sandbox],
             assert spoil.left == {}
             for namespace, kind in namespaces.items():
                 assert counted(replica, namespace).get(RESULTS[kind]) == 1, kind
-                wait_for(lambda n=namespace, k=kind: RESULTS[k] in told(sandbox, n), f"the Event of {kind}", 20)  # type: ignore[misc]
+                wait_for(lambda n=namespace, k=kind: RESULTS[k] in told(sandbox, n), f"the Event of {kind}", 20)  # type: ignore[misc]  # no types for defaults
         evicted = watcher.evicted()
         # However the first was answered: no pod went for nothing, and those that may have been going were not replaced.
         assert {each.namespace: evicted[each.namespace, "web"] for each in workloads} == {

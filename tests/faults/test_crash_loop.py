@@ -116,7 +116,7 @@ def test_a_crash_after_every_eviction_holds_nothing_up_that_helps(cluster: Sandb
         for number, zone in enumerate([RIGHT_ZONE, "zone-c"] * 2):
             scheduler.zone = zone
             with Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election"):
-                wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction", 30)  # type: ignore[misc]
+                wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction", 30)  # type: ignore[misc]  # no types for defaults
             wait_for(lambda: all_ready(cluster), "its replacement")
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
             wait_for(lambda: status(cluster).get("summary", {}).get("violated") == 0, "the spread to be restored", 30)

@@ -105,7 +105,7 @@ def test_a_leader_killed_again_and_again(world: World) -> None:
     deadline = time.monotonic() + 150
     while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
         before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]
+        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
         time.sleep(0.3)
         for each in replicas:
             if each.leads():
@@ -245,7 +245,7 @@ def test_a_lease_deleted_again_and_again_makes_no_second_leader(world: World) ->
     deleted = 0
     while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
         before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]
+        wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
         if world.sandbox.api.exists(LEASE):
             world.sandbox.api.request("DELETE", LEASE)
             deleted += 1
@@ -268,7 +268,7 @@ def test_a_restart_of_the_control_plane_costs_no_pod_too_many(world: World, what
     replica.start()
     for _ in range(2):
         before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]
+        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]  # no types for defaults
         world.sandbox.stop_component(what)
         time.sleep(1)
         world.sandbox.start_component(what)
@@ -285,7 +285,7 @@ def test_a_token_that_is_rotated_stops_nothing(world: World) -> None:
     replica.start()
     for _ in range(3):
         before = world.evicted(workloads)
-        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]
+        wait_for(lambda seen=before: world.evicted(workloads) > seen, "an eviction")  # type: ignore[misc]  # no types for defaults
         proxy.valid_token = replica.rotate_token()
     world.wait_until_balanced(workloads)
     time.sleep(2)

@@ -109,12 +109,12 @@ def test_every_right_is_used_and_no_other_is_asked_for(audited: Sandbox, tmp_pat
         enforce(audited)
         audited.apply(json.dumps(namespaced_policy("rights")))
         for app in ("set", "controller"):
-            wait_for(lambda app=app: watcher.ready("rights", app) == 4, f"{app} to be Ready")  # type: ignore[misc]
+            wait_for(lambda app=app: watcher.ready("rights", app) == 4, f"{app} to be Ready")  # type: ignore[misc]  # no types for defaults
         close_zones(audited, closed=False)
         with Replica(audited, proxy, tmp_path, "one", "--leader-election", "--lease-seconds", "3") as replica:
             wait_for(lambda: watcher.evicted()["rights", "web"] == 4, "the Deployment to be spread")
             for app in ("set", "controller"):
-                wait_for(lambda app=app: watcher.evicted()["rights", app] > 0, f"an eviction of {app}")  # type: ignore[misc]
+                wait_for(lambda app=app: watcher.evicted()["rights", app] > 0, f"an eviction of {app}")  # type: ignore[misc]  # no types for defaults
             assert replica.stop() == 0
             lines = replica.log.read_text()
     assert used(audited) == granted(audited)

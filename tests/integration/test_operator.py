@@ -113,7 +113,7 @@ def test_killed_in_the_middle_and_started_again_it_evicts_none_too_many(one_zone
     for stop_at in (3, 7, 11):
         # Without a Lease, which a killed leader holds for 15 s more: the next one begins right in the middle.
         with OperatorProcess(one_zone, tmp_path, "--no-leader-election") as operator:
-            wait_until(lambda at=stop_at: len(evictions(one_zone)) >= at, "some evictions")  # type: ignore[misc]
+            wait_until(lambda at=stop_at: len(evictions(one_zone)) >= at, "some evictions")  # type: ignore[misc]  # no types for defaults
             operator.process.send_signal(signal.SIGKILL)
             operator.process.wait()
     with OperatorProcess(one_zone, tmp_path, "--no-leader-election"):

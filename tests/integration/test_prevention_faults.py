@@ -55,7 +55,7 @@ def test_lost_answers_and_killed_leaders_make_no_second_patch(
                 create(cluster, name, count, hostname=None)
             # In the middle of it the leader dies, comes back, and so does the other one.
             for killed_at in (10, 30):
-                wait_until(lambda at=killed_at: len(patches(cluster)) >= at, "some patches", seconds=SECONDS)  # type: ignore[misc]
+                wait_until(lambda at=killed_at: len(patches(cluster)) >= at, "some patches", seconds=SECONDS)  # type: ignore[misc]  # no types for defaults
                 leader = next(each for each in pair if each.leads())
                 leader.kill()
                 leader.start()

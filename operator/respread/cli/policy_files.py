@@ -66,7 +66,7 @@ def _documents(file: str, name: str) -> list[tuple[str, Any]]:
             api_version, kind = document.get("apiVersion"), str(document.get("kind", ""))
             for position, item in enumerate(document["items"]):
                 if isinstance(item, dict) and api_version == API_VERSION:
-                    item = {"apiVersion": api_version, "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
+                    item = {"apiVersion": api_version, "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901 - it is the same item, made whole
                 found.append((f"{where}, items[{position}]", item))
         else:
             found.append((where, document))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 from math import inf
 from time import time
 from typing import Final
@@ -286,7 +287,7 @@ class Carrier:
     async def _rehearse(self, step: Step, wave: _Wave) -> Held | None:
         """Ask the API server whether it would evict each pod of a step, so that it is not begun in vain."""
         for move in step:
-            answer = await self._api.evict(move.pod, gate=lambda move=move: self._may_evict(move), dry_run=True)  # type: ignore[misc]
+            answer = await self._api.evict(move.pod, gate=partial(self._may_evict, move), dry_run=True)
             if isinstance(answer, Held) or not answer.evicted:
                 wave.give_back(step)
                 if isinstance(answer, Held):
