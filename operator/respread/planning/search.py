@@ -32,7 +32,7 @@ class Rules(NamedTuple):
     """What the search may cost; once that is spent the best way so far is taken."""
 
 
-_BEAMS: Final = (Beam(12), Beam(48), Beam(2, jointly=True), Beam(6, jointly=True))
+_BEAMS: Final = (Beam(12), Beam(48), Beam(192), Beam(2, jointly=True), Beam(6, jointly=True))
 """Those with pods together last, and only if the others leave any excess: they cost most by far."""
 
 
