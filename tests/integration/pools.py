@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from respread.cli.main import respread
 from respread.sandbox import NodeShape, Sandbox
+from respread.sandbox.sandbox import NOT_READY_TAINT
 from tests.integration.operator_process import evictions
 from tests.integration.workloads import (
     ZONE,
@@ -37,10 +38,16 @@ class Pool:
     # Nodes
 
     def add_zone(self, zone: str, nodes: int = 1, **shape: Any) -> list[str]:
-        """Add nodes to a zone, new or not, and return their names."""
+        """Add nodes to a zone, new or not, wait until pods may go there, and return their names."""
         added = self.sandbox.nodes.add(nodes, zone, NodeShape(labels={POOL: self.name}, **shape))
         self._zone_of.update(dict.fromkeys(added, zone))
+        # Until then a constraint that honors taints holds without them, and a policy is right to call it balanced.
+        wait_until(lambda: not any(map(self._is_not_ready, added)), f"the nodes of {zone} to be Ready")
         return added
+
+    def _is_not_ready(self, node: str) -> bool:
+        taints = self.sandbox.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints", ())
+        return any(taint["key"] == NOT_READY_TAINT for taint in taints)
 
     def remove_zone(self, zone: str) -> None:
         """Take a zone's nodes away, and the pods on them."""
@@ -102,9 +109,16 @@ class Pool:
         found = [each for each in self.status().get("conditions", ()) if each["type"] == name]
         return found[0] if found else {}
 
-    def wait_until_balanced(self, replicas: int) -> None:
-        """Wait until the policy says that all constraints hold, and all pods are Ready."""
-        wait_until(lambda: self.condition("Balanced").get("status") == "True", f"{self.name} to be balanced")
+    def wait_until_balanced(self, replicas: int, evictions: int) -> None:
+        """Wait until the policy says that all constraints hold, after so many evictions or more, and pods are Ready.
+
+        Without the evictions it might be the first thing that it says, of a cluster whose newest nodes it has not seen.
+        """
+
+        def balanced() -> bool:
+            return self.condition("Balanced").get("status") == "True" and len(self.evicted()) >= evictions
+
+        wait_until(balanced, f"{self.name} to be balanced after {evictions} evictions")
         self.wait_for(replicas)
 
     def wait_until_blocked(self, replicas: int) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test_one_zone_then_five(pool: Pool) -> None:
     before, counts = pool.uids(), pool.counts()
     assert sorted(counts.values()) == [0, 0, 0, 0, 10]
     pool.rebalance()
-    pool.wait_until_balanced(10)
+    pool.wait_until_balanced(10, 8)
     assert set(pool.counts().values()) == {2}
     assert_evicted(pool, before, 8)
 
@@ -68,7 +68,7 @@ def test_two_hard_constraints_and_a_zone_that_comes_back(pool: Pool) -> None:
     # [5, 4, 0] becomes [3, 3, 3]; on the nodes 3 2 2 2 0 0 that takes no more than it does for the zones.
     assert sorted(counts.values()) == [0, 4, 5]
     pool.rebalance()
-    pool.wait_until_balanced(9)
+    pool.wait_until_balanced(9, 3)
     assert set(pool.counts().values()) == {3}
     assert holds(pool.counts(HOSTNAME).values())
     assert_evicted(pool, before, 3)
@@ -82,7 +82,7 @@ def test_max_skew_2_over_six_zones(pool: Pool) -> None:
     before = pool.uids()
     # All other zones need one pod at least, and then zone-a may keep three.
     pool.rebalance()
-    pool.wait_until_balanced(12)
+    pool.wait_until_balanced(12, 9)
     assert holds(pool.counts().values(), 2)
     assert_evicted(pool, before, 9)
 
@@ -106,7 +106,7 @@ def test_a_cordoned_zone_that_holds_the_minimum(pool: Pool) -> None:
     time.sleep(QUIET_SECONDS)
     assert_evicted(pool, before, 0)
     pool.sandbox.nodes.uncordon(*cordoned)
-    pool.wait_until_balanced(6)
+    pool.wait_until_balanced(6, 2)
     assert_evicted(pool, before, 2)
 
 
@@ -123,7 +123,7 @@ def test_min_domains_3_and_the_third_zone_arrives(pool: Pool) -> None:
     assert pool.wait_until_blocked(8)["reason"] == "TooFewDomains"
     assert_evicted(pool, before, 0)
     pool.add_zone("zone-c")
-    pool.wait_until_balanced(8)
+    pool.wait_until_balanced(8, 2)
     assert sorted(pool.counts().values()) == [2, 3, 3]
     assert_evicted(pool, before, 2)
 
@@ -138,7 +138,7 @@ def test_an_expected_zone_without_nodes(pool: Pool) -> None:
     assert_evicted(pool, before, 0)
     pool.add_zone("zone-y")
     wait_until(lambda: pool.condition("Blocked")["status"] == "False", "the zone to be found")
-    pool.wait_until_balanced(4)
+    pool.wait_until_balanced(4, 2)
     assert set(pool.counts().values()) == {2}
     assert_evicted(pool, before, 2)
 
@@ -168,7 +168,7 @@ def test_the_lowest_priority_goes_first(pool: Pool) -> None:
     pool.add_zone("zone-b")
     before = pool.uids()
     pool.rebalance()
-    pool.wait_until_balanced(10)
+    pool.wait_until_balanced(10, 5)
     assert set(pool.counts().values()) == {5}
     assert_evicted(pool, before, 5)
     assert [name.split("-")[0] for name in pool.evicted()] == ["low"] * 2 + ["middle"] * 3
@@ -187,7 +187,7 @@ def test_affinity_that_excludes_a_zone(pool: Pool) -> None:
     pool.add_zone("zone-c")
     before = pool.uids()
     pool.rebalance()
-    pool.wait_until_balanced(6)
+    pool.wait_until_balanced(6, 3)
     assert pool.counts() == {"zone-a": 3, "zone-b": 3, "zone-c": 0}
     assert_evicted(pool, before, 3)
 
@@ -199,7 +199,7 @@ def test_node_taints_policy_honor(pool: Pool) -> None:
     pool.add_zone("zone-c", taints=({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},))
     before = pool.uids()
     pool.rebalance()
-    pool.wait_until_balanced(6)
+    pool.wait_until_balanced(6, 3)
     assert pool.counts() == {"zone-a": 3, "zone-b": 3, "zone-c": 0}
     assert_evicted(pool, before, 3)
 
@@ -213,13 +213,13 @@ def test_soft_constraints_after_a_zone_came_back(pool: Pool) -> None:
     pool.wait_for(9)
     pool.add_zone("zone-c", 2)
     counts, hosts = pool.counts(), pool.counts(HOSTNAME)
+    needed = max(fewest_moves(counts), fewest_moves(hosts))
     pool.rebalance(constraints={"whenUnsatisfiable": ["ScheduleAnyway"]})
-    pool.wait_until_balanced(9)
+    pool.wait_until_balanced(9, needed)
     assert holds(pool.counts().values())
     assert holds(pool.counts(HOSTNAME).values())
-    needed = max(fewest_moves(counts), fewest_moves(hosts))
     evicted = pool.evicted()
-    assert needed <= len(evicted) <= 2 * needed  # where they land is up to the scheduler's score, ours is a prediction
+    assert len(evicted) <= 2 * needed  # where they land is up to the scheduler's score, ours is a prediction
     time.sleep(QUIET_SECONDS)
     assert pool.evicted() == evicted
     pool.wait_for(9)

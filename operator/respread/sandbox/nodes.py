@@ -28,7 +28,10 @@ class SimulatedNodes:
         return sorted(node["metadata"]["name"] for node in self._api.get("/api/v1/nodes")["items"])
 
     def add(self, count: int, zone: str, shape: NodeShape = DEFAULT_SHAPE) -> list[str]:
-        """Add Ready nodes to a zone, new or not, and return their names: zone-a's are node-a1, node-a2, and so on."""
+        """Add Ready nodes to a zone, new or not, and return their names: zone-a's are node-a1, node-a2, and so on.
+
+        As for any node, the controller manager takes the taint `node.kubernetes.io/not-ready` off a moment later.
+        """
         taken = set(self.names())
         prefix = f"node-{zone.removeprefix('zone-')}"
         free = (name for number in itertools.count(1) if (name := f"{prefix}{number}") not in taken)
