@@ -10,7 +10,8 @@ from aiohttp import web
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
-from respread.handlers.policy_versions import PolicyReader, PolicyVersions, UnreadError, versions_of
+from respread.handlers.listing import ListError
+from respread.handlers.policy_versions import PolicyReader, PolicyVersions, versions_of
 from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 
@@ -62,11 +63,11 @@ def test_only_metadata_is_asked_for_and_all_pages_are() -> None:
     ("cluster", "words"),
     [
         (dropping, "did not answer"),
-        (answering("no JSON"), "no list of clusterrebalancepolicies"),
-        (answering({"metadata": {}, "items": [{"metadata": {}}]}), "no list of clusterrebalancepolicies"),
+        (answering("no JSON"), "clusterrebalancepolicies can.t be listed: the answer is no list"),
+        (answering({"metadata": {}, "items": [{"metadata": {}}]}), "the answer is no list of them: .* `name`"),
         (answering({"message": "forbidden"}, status=403), "can't be listed: 403, forbidden"),
     ],
 )
 def test_whatever_is_no_answer_says_nothing(cluster: Answering, words: str) -> None:
-    with pytest.raises(UnreadError, match=words):
+    with pytest.raises(ListError, match=words):
         read(cluster)

@@ -15,7 +15,7 @@ from respread.cli.options import (
     namespace_options,
     output_options,
 )
-from respread.cli.output import make_console, print_json, print_parts, print_yaml
+from respread.cli.output import show
 from respread.cli.planned import PlanningOptions, plan_cluster_of, planning_options
 
 
@@ -46,14 +46,5 @@ def explain(
     planned = plan_cluster_of(cluster, planning)
     found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
     report = explain_report(planned, found)
-    if output.format == "json":
-        print_json(report)
-    elif output.format == "yaml":
-        print_yaml(report)
-    else:
-        for note in report.notes:
-            click.echo(f"Note: {note}", err=True)
-        wide = output.format == "wide"
-        console = make_console(no_color=output.no_color, wide=wide)
-        print_parts(console, ExplainText(console, wide=wide).render(report))
+    show(report, output, lambda console: ExplainText(console, wide=output.wide).render(report))
     ctx.exit(1 if report.violated else 0)

@@ -36,6 +36,11 @@ class OutputOptions(msgspec.Struct, frozen=True):
     format: OutputFormat = "table"
     no_color: bool = False
 
+    @property
+    def wide(self) -> bool:
+        """Whether to show all there is."""
+        return self.format == "wide"
+
 
 def connection_options(command: Callable[..., R]) -> Callable[..., R]:
     """Give a command the options that say which cluster it talks to, as `kubeconfig` and `context`."""

@@ -12,7 +12,7 @@ from respread.cli.options import (
     namespace_options,
     output_options,
 )
-from respread.cli.output import make_console, print_json, print_parts, print_yaml
+from respread.cli.output import show
 from respread.cli.plan_report import plan_report
 from respread.cli.plan_table import PlanView
 from respread.cli.planned import PlanningOptions, plan_cluster_of, planning_options
@@ -51,15 +51,9 @@ def plan(
         time=planned.view.time,
         notes=planned.notes,
     )
-    if output.format == "json":
-        print_json(report)
-    elif output.format == "yaml":
-        print_yaml(report)
-    else:
-        for note in report.notes:
-            click.echo(f"Note: {note}", err=True)
-        wide = output.format == "wide"
-        console = make_console(no_color=output.no_color, wide=wide)
-        shown = PlanView(console, wide=wide, with_namespace=namespace is None)
-        print_parts(console, shown.render(report))
+    show(
+        report,
+        output,
+        lambda console: PlanView(console, wide=output.wide, with_namespace=namespace is None).render(report),
+    )
     ctx.exit(1 if report.violated else 0)

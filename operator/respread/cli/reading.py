@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import closing
 
-import click
 import msgspec
 
 from respread.cli.cluster_view import ClusterView
@@ -63,9 +62,3 @@ def with_owners(options: ClusterOptions, view: ClusterView) -> ClusterView:
 def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ClusterView:
     with closing(connect(options.kubeconfig, options.context)) as connection:
         return read_live(connection, wanted)
-
-
-def show_notes(view: ClusterView) -> None:
-    """Tell on standard error what could not be read."""
-    for note in view.notes:
-        click.echo(f"Note: {note}", err=True)

@@ -18,7 +18,7 @@ from respread.cli.options import (
     option,
     output_options,
 )
-from respread.cli.output import make_console, print_json, print_parts, print_yaml
+from respread.cli.output import show
 from respread.cli.planned import Planned, PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.simulate_changes import Changes, Typed, find_changes
 from respread.cli.simulate_report import Run, Runs, groups_shown, simulation_report
@@ -92,16 +92,11 @@ def simulate(
         time=planned.view.time,
         notes=planned.notes,
     )
-    if output.format == "json":
-        print_json(report)
-    elif output.format == "yaml":
-        print_yaml(report)
-    else:
-        for note in report.notes:
-            click.echo(f"Note: {note}", err=True)
-        wide = output.format == "wide"
-        console = make_console(no_color=output.no_color, wide=wide)
-        print_parts(console, SimulationView(console, wide=wide, with_namespace=namespace is None).render(report))
+    show(
+        report,
+        output,
+        lambda console: SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report),
+    )
     ctx.exit(1 if report.as_it_is.violated else 0)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import click
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from respread.cli.errors import CommandError
@@ -18,9 +19,9 @@ from respread.cli.options import (
     option,
     output_options,
 )
-from respread.cli.output import make_console, print_json, print_parts, print_yaml
+from respread.cli.output import show
 from respread.cli.protections import protection_reports
-from respread.cli.reading import read_for_skew, show_notes
+from respread.cli.reading import read_for_skew
 from respread.cli.skew_report import GroupFilter, skew_report, unknown_workloads
 from respread.cli.skew_table import SkewTable, summary
 from respread.spread.index import spread_of
@@ -69,17 +70,13 @@ def skew(
         raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
     protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
     report = skew_report(spread, wanted, source=view.source, time=view.time, notes=view.notes, protections=protections)
-    if output.format == "json":
-        print_json(report)
-    elif output.format == "yaml":
-        print_yaml(report)
-    else:
-        show_notes(view)
-        wide = output.format == "wide"
-        console = make_console(no_color=output.no_color, wide=wide)
-        parts: list[RenderableType] = [summary(report)]
+
+    def render(console: Console) -> Iterator[RenderableType]:
         if report.groups:
-            table = SkewTable(console, wide=wide, with_namespace=namespace is None)
-            parts = [table.render(report.groups, report.protections), Text(), *parts]
-        print_parts(console, parts)
+            table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
+            yield table.render(report.groups, report.protections)
+            yield Text()
+        yield summary(report)
+
+    show(report, output, render)
     ctx.exit(1 if report.violated else 0)

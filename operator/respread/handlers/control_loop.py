@@ -28,6 +28,7 @@ from respread.handlers.comparison import Comparison
 from respread.handlers.due import next_look
 from respread.handlers.intake import Intake
 from respread.handlers.limiters import Limiters
+from respread.handlers.listing import ListError
 from respread.handlers.permission import Permission, Policies
 from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.prevention_loop import PreventionLoop
@@ -37,7 +38,6 @@ from respread.handlers.resuming import AskingRules, moves_to_remember, resume
 from respread.handlers.scheduler_model import SchedulerModel
 from respread.handlers.settling import Settling
 from respread.handlers.status_writer import StatusWriter, Wanted
-from respread.handlers.takeover import TakeoverError
 from respread.handlers.violation_times import ViolationTimes
 from respread.handlers.waves import Waves
 from respread.planning.held import Held
@@ -241,7 +241,7 @@ class ControlLoop:
             return False
         try:
             statuses = await self._statuses.read()
-        except TakeoverError as error:
+        except ListError as error:
             _log.warning("Not leading yet: what was done before is not known", error=str(error))
             self._intake.changes.notify("takeover")
             return False

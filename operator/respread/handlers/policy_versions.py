@@ -16,21 +16,15 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.cluster.decode import Kind
 from respread.cluster.meta import ObjectKey
-from respread.eviction.answers import status_of
-from respread.eviction.requests import NoResponseError, Requests
+from respread.eviction.requests import Requests
+from respread.handlers.listing import METADATA_ONLY, list_objects
 from respread.handlers.resources import POLICY_KINDS
 
 _TIMEOUT_SECONDS: Final = 3.0
-_PAGE: Final = "500"
-_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-"""What policies say is not needed: a change of it is a new generation. Their statuses may be long."""
+_PAGE_OBJECTS: Final = 500
 
 Versions = Map[str, tuple[str, int]]
 """UID and generation of each policy, by name."""
-
-
-class UnreadError(Exception):
-    """The versions could not be read."""
 
 
 class PolicyVersions(NamedTuple):
@@ -39,10 +33,6 @@ class PolicyVersions(NamedTuple):
     versions: Versions
     asked_at: float
     """Before which on the clock whatever was done to policies is in it."""
-
-
-class _ListMetadata(msgspec.Struct, rename={"continue_": "continue"}):
-    continue_: str = ""
 
 
 class _Metadata(msgspec.Struct):
@@ -56,10 +46,7 @@ class _Item(msgspec.Struct):
     metadata: _Metadata
 
 
-class _List(msgspec.Struct):
-    metadata: _ListMetadata
-    items: list[_Item] | None
-    """None in the metadata of no objects, as the API server writes it."""
+_decode: Final = msgspec.json.Decoder(_Item).decode
 
 
 def versions_of(policies: Map[str, Policy]) -> Versions:
@@ -88,33 +75,19 @@ class PolicyReader:
         """Return them as the API server has them now.
 
         Raises:
-            UnreadError: it could not be asked.
+            ListError: it could not be asked.
         """
         asked_at = self._clock()
         found: dict[str, tuple[str, int]] = {}
         for kind in self._kinds:
-            query = {"limit": _PAGE}
-            while True:
-                page = await self._page(kind, query)
-                for metadata in (item.metadata for item in page.items or ()):
-                    name = str(ObjectKey(metadata.namespace, metadata.name))
-                    found[name] = (metadata.uid, metadata.generation)
-                if not page.metadata.continue_:
-                    break
-                query["continue"] = page.metadata.continue_
-        return PolicyVersions(Map(found), asked_at)
-
-    async def _page(self, kind: Kind, query: dict[str, str]) -> _List:
-        try:
-            response = await self._requests.send(
-                "GET", kind.path, {}, query=query, accept=_METADATA_ONLY, timeout_seconds=_TIMEOUT_SECONDS
+            items = await list_objects(
+                self._requests,
+                kind,
+                _decode,
+                page_objects=_PAGE_OBJECTS,
+                timeout_seconds=_TIMEOUT_SECONDS,
+                accept=METADATA_ONLY,  # what policies say is not needed: a change of it is a new generation
             )
-            if response.succeeded:
-                return msgspec.json.decode(response.body, type=_List)
-        except NoResponseError as error:
-            raise UnreadError(error.message) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UnreadError(f"the answer is no list of {kind.resource}: {error}") from error
-        raise UnreadError(
-            f"{kind.resource} can't be listed: {response.status_code}, {status_of(response.body).message}"
-        )
+            for metadata in (item.metadata for item in items):
+                found[str(ObjectKey(metadata.namespace, metadata.name))] = (metadata.uid, metadata.generation)
+        return PolicyVersions(Map(found), asked_at)

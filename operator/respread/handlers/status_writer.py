@@ -76,7 +76,7 @@ class StatusWriter:
         """Return the statuses of all policies as the API server has them now, by the policies' names.
 
         Raises:
-            TakeoverError: they could not be read.
+            ListError: they could not be read.
         """
         return await read_statuses(self._requests, self._kinds)
 

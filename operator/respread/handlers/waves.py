@@ -17,8 +17,9 @@ from respread.eviction.carry_out import Carried, Carrier
 from respread.eviction.pacing import Limiter
 from respread.handlers.announcements import Announcements
 from respread.handlers.intake import Intake
+from respread.handlers.listing import ListError
 from respread.handlers.permission import Permission, Policies
-from respread.handlers.policy_versions import PolicyReader, UnreadError
+from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.record import Record
 from respread.handlers.resuming import moves_to_remember
 from respread.handlers.status_writer import StatusWriter, Wanted
@@ -179,7 +180,7 @@ class Waves:
     async def _confirm(self) -> None:
         try:
             self._permission.confirm(await self._policy_reader.read())
-        except UnreadError as error:
+        except ListError as error:
             _log.info("The policies can't be read", error=str(error))
 
     async def _write_down(

@@ -1,0 +1,75 @@
+"""Asking the API server for all objects of a kind, page by page, at the moment they matter: a watch may be behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from respread.cluster.decode import Kind
+from respread.eviction.answers import status_of
+from respread.eviction.requests import NoResponseError, Requests
+
+T = TypeVar("T")
+
+JSON: Final = "application/json"
+METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+"""Without what specs and statuses say, which may be long."""
+
+
+class ListError(Exception):
+    """The objects could not be listed; the message names the kind and says why."""
+
+
+class _Metadata(msgspec.Struct, rename={"continue_": "continue"}):
+    continue_: str = ""
+
+
+class _Page(msgspec.Struct):
+    metadata: _Metadata
+    items: list[msgspec.Raw] | None
+    """None in the metadata of no objects, as the API server writes it."""
+
+
+async def list_objects(
+    requests: Requests,
+    kind: Kind,
+    decode: Callable[[msgspec.Raw], T],
+    *,
+    page_objects: int,
+    timeout_seconds: float,
+    accept: str = JSON,
+) -> list[T]:
+    """Return all objects of a kind as the API server has them now.
+
+    Args:
+        requests: how to ask it.
+        kind: what to list, in all namespaces.
+        decode: makes an object of its JSON; raises `msgspec.DecodeError` if it is none.
+        page_objects: the most to ask for at once.
+        timeout_seconds: the longest to wait for each page.
+        accept: in which form to ask for them, `JSON` or `METADATA_ONLY`.
+
+    Raises:
+        ListError: it could not be asked, refused, or did not answer with a list.
+    """
+    found: list[T] = []
+    query = {"limit": str(page_objects)}
+    while True:
+        try:
+            response = await requests.send(
+                "GET", kind.path, {}, query=query, accept=accept, timeout_seconds=timeout_seconds
+            )
+            if not response.succeeded:
+                said = status_of(response.body).message
+                raise ListError(f"{kind.resource} can't be listed: {response.status_code}, {said}")
+            page = msgspec.json.decode(response.body, type=_Page)
+            found.extend(map(decode, page.items or ()))
+        except NoResponseError as error:
+            raise ListError(f"{kind.resource} can't be listed: {error.message}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ListError(f"{kind.resource} can't be listed: the answer is no list of them: {error}") from error
+        if not page.metadata.continue_:
+            return found
+        query["continue"] = page.metadata.continue_
