@@ -77,7 +77,8 @@ def test_new_zones_are_filled_with_the_fewest_evictions(one_zone: Sandbox, tmp_p
         assert status_of(one_zone)["summary"]["evicted"] == 8
         assert status_of(one_zone)["summary"]["violated"] == 0
         assert operator.metric('respread_evictions_total{namespace="shop",policy="test",result="Evicted"}') == 8
-        assert operator.metric('respread_eviction_outcomes_total{outcome="Improved",policy="test"}') == 8
+        improved = 'respread_eviction_outcomes_total{outcome="Improved",policy="test"}'
+        wait_until(lambda: operator.metric(improved) == 8, "all replacements to be Ready where they help")
         events = one_zone.api.get("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
         ours = [event for event in events if event.get("reportingController") == "respread.dev/respread"]
         assert {event["regarding"]["kind"] for event in ours} == {"ReplicaSet"}
