@@ -65,18 +65,22 @@ def balanced(sandbox: Sandbox, name: str) -> bool:
     return len(counts) == 3 and max(counts.values()) - min(counts.values()) <= 1
 
 
-def planned_evictions(sandbox: Sandbox, *options: str) -> int:
-    command = ["plan", "-o", "json", "--kubeconfig", str(sandbox.kubeconfig), *options]
-    done = subprocess.run([sys.executable, "-m", "respread.cli.main", *command], capture_output=True, check=False)
+def said(sandbox: Sandbox, command: str, *options: str) -> dict[str, Any]:
+    """Return what a command says of the cluster, in which constraints are violated."""
+    words = [command, "-o", "json", "--kubeconfig", str(sandbox.kubeconfig), *options]
+    done = subprocess.run([sys.executable, "-m", "respread.cli.main", *words], capture_output=True, check=False)
     assert done.returncode == 1, done.stderr
-    return len(json.loads(done.stdout)["moves"])
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_pods_without_constraints_are_spread_as_the_scheduler_was_told(crowded: Sandbox, tmp_path: Path) -> None:
     configuration = tmp_path / "scheduler.yaml"
     configuration.write_text(HARD_DEFAULTS)
     crowded.apply(json.dumps(policy()))
-    assert planned_evictions(crowded, "--scheduler-configuration", str(configuration)) == 4 * len(PATHS)
+    options = ("--scheduler-configuration", str(configuration))
+    assert len(said(crowded, "plan", *options)["moves"]) == 4 * len(PATHS)
+    assert [each["skew"] for each in said(crowded, "skew", "-n", "shop", *options)["groups"]] == [6] * len(PATHS)
     with OperatorProcess(crowded, tmp_path, "--scheduler-configuration", str(configuration)) as operator:
         wait_until(lambda: all(balanced(crowded, name) for name in PATHS), "all workloads to be spread")
         for name in PATHS:

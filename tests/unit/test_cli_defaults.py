@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from respread.cli.main import respread
 from respread.cli.plan_report import PlanReport
+from respread.cli.skew_report import SkewReport
 from respread.cli.snapshot_file import ABOUT, About, read_snapshot
-from tests.unit.cli_snapshots import ZONE, list_of, manifest_of_node, manifest_of_pod, snapshot_of
+from tests.unit.cli_snapshots import HOSTNAME, ZONE, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 
 HARD_DEFAULTS = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -75,6 +76,37 @@ def test_built_in_soft_defaults_are_restored_for_a_policy_that_wants_soft_ones(t
 
     # 6 pods on one of three hosts: maxSkew 3 allows 4, 1 and 1.
     assert len(plan.moves) == 2
+
+
+def shown(tmp_path: Path, items: Sequence[Mapping[str, Any]], *arguments: str) -> Result:
+    file = snapshot_of(tmp_path, items)
+    return CliRunner().invoke(respread, ["skew", "--snapshot", str(file), *arguments])
+
+
+def groups_shown(tmp_path: Path, *arguments: str) -> list[tuple[str, str, int, int]]:
+    done = shown(tmp_path, [*NODES, OWNER, *PODS], "-o", "json", *arguments)
+    groups = msgspec.json.decode(done.stdout, type=SkewReport, strict=False).groups
+    return [(each.when_unsatisfiable, each.topology_key, each.skew, each.max_skew) for each in groups]
+
+
+def test_skew_shows_the_hard_defaults_of_the_configuration(tmp_path: Path, hard_defaults: tuple[str, str]) -> None:
+    assert groups_shown(tmp_path, *hard_defaults) == [("DoNotSchedule", ZONE, 6, 1)]
+    assert groups_shown(tmp_path) == []
+
+
+def test_skew_shows_the_built_in_soft_defaults_if_asked(tmp_path: Path, hard_defaults: tuple[str, str]) -> None:
+    built_in = [("ScheduleAnyway", ZONE, 6, 5), ("ScheduleAnyway", HOSTNAME, 6, 3)]
+    assert sorted(groups_shown(tmp_path, "--soft-defaults")) == sorted(built_in)
+    assert groups_shown(tmp_path, "--soft-defaults", *hard_defaults) == [("DoNotSchedule", ZONE, 6, 1)]
+
+
+def test_skew_names_an_owner_without_whom_defaults_are_not_known(
+    tmp_path: Path, hard_defaults: tuple[str, str]
+) -> None:
+    done = shown(tmp_path, [*NODES, *PODS], *hard_defaults)
+    assert done.exit_code == 0
+    assert "Note: ReplicaSet default/web-1 is not known" in done.stderr
+    assert "not known" not in shown(tmp_path, [*NODES, *PODS], "-n", "shop", *hard_defaults).stderr
 
 
 def snapshot_from(tmp_path: Path, about: About | None, *items: Mapping[str, Any]) -> Path:

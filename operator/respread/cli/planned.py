@@ -14,7 +14,7 @@ from respread.cli.errors import CommandError
 from respread.cli.options import ClusterOptions, option
 from respread.cli.plan_report import PolicyReport, policy_report
 from respread.cli.policy_files import DEFAULT_POLICY, read_policies
-from respread.cli.reading import read_for_plan, with_owners
+from respread.cli.reading import read_for_plan, spread_with_owners
 from respread.cli.scheduler_option import scheduler_option
 from respread.handlers.scheduler_model import kinds_restored
 from respread.planning.plan import Plan
@@ -25,7 +25,7 @@ from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.version import of_version
 from respread.spread.carried import DefaultConstraints
-from respread.spread.index import Spread, SpreadIndex
+from respread.spread.index import Spread
 
 R = TypeVar("R")
 
@@ -108,11 +108,7 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
         _refuse(reports)
     setting = PolicySetting(policies, view.priority_classes, namespaced_policies=planning.namespaced_policies)
     configuration = of_version(planning.scheduler_configuration, view.server_version)
-    index = SpreadIndex(DefaultConstraints(configuration, kinds_restored(policies)))
-    spread = index.update(view.snapshot)
-    if spread.owners:
-        view = with_owners(cluster, view)
-        spread = index.update(view.snapshot)
+    view, spread = spread_with_owners(cluster, view, DefaultConstraints(configuration, kinds_restored(policies)))
     predictor = Predictor(SchedulerView(), configuration)
     return Planned(
         view=view,

@@ -15,16 +15,25 @@ from respread.cli.options import ClusterOptions
 from respread.cli.snapshot_file import read_snapshot
 from respread.cluster.decode import KINDS
 from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, watched_kinds
+from respread.spread.carried import DefaultConstraints
+from respread.spread.index import Spread, SpreadIndex
 
 
-def read_for_skew(options: ClusterOptions, namespace: str | None, *, with_policies: bool) -> ClusterView:
-    """Read what the spread of a namespace's pods depends on, or of all pods; and policies, if they may be read."""
+def read_for_skew(
+    options: ClusterOptions, namespace: str | None, *, with_policies: bool, with_services: bool
+) -> ClusterView:
+    """Read what the spread of a namespace's pods depends on, or of all pods.
+
+    Policies are read too if they are wanted and may be, and Services, on which default constraints depend.
+    """
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
     wanted = [
         Wanted(KINDS["pods"], required=True, namespace=namespace),
         Wanted(KINDS["nodes"], required=True),
     ]
+    if with_services:
+        wanted.append(Wanted(KINDS["services"], required=True, namespace=namespace))
     if with_policies:
         wanted += [
             Wanted(KINDS["namespaces"], required=False),
@@ -42,14 +51,24 @@ def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterVie
     return _read(options, wanted)
 
 
-def with_owners(options: ClusterOptions, view: ClusterView) -> ClusterView:
-    """Return a view with the ReplicaSets and other owners of pods, which default constraints depend on.
+def spread_with_owners(
+    options: ClusterOptions, view: ClusterView, defaults: DefaultConstraints, namespace: str | None = None
+) -> tuple[ClusterView, Spread]:
+    """Return a view, with the pods' owners if default constraints depend on them, and the spread of its pods."""
+    index = SpreadIndex(defaults)
+    spread = index.update(view.snapshot)
+    if spread.owners and options.snapshot is None:  # a snapshot has them, or nobody
+        view = _with_owners(options, view, namespace)
+        spread = index.update(view.snapshot)
+    return view, spread
 
-    The operator reads single ones; for who looks once, a list is less to ask for. A snapshot has them, or nobody.
+
+def _with_owners(options: ClusterOptions, view: ClusterView, namespace: str | None) -> ClusterView:
+    """Return a view with the ReplicaSets and other owners of pods.
+
+    The operator reads single ones; for who looks once, a list is less to ask for.
     """
-    if options.snapshot is not None:
-        return view
-    read = _read(options, [Wanted(kind, required=False) for kind in OWNERS])
+    read = _read(options, [Wanted(kind, required=False, namespace=namespace) for kind in OWNERS])
     snapshot = msgspec.structs.replace(
         view.snapshot,
         replica_sets=read.snapshot.replica_sets,

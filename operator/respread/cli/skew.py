@@ -21,10 +21,15 @@ from respread.cli.options import (
 )
 from respread.cli.output import show
 from respread.cli.protections import protection_reports
-from respread.cli.reading import read_for_skew
+from respread.cli.reading import read_for_skew, spread_with_owners
+from respread.cli.scheduler_option import scheduler_option
 from respread.cli.skew_report import GroupFilter, skew_report, unknown_workloads
 from respread.cli.skew_table import SkewTable, summary
-from respread.spread.index import spread_of
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.default_selector import is_known
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
+from respread.spread.index import Spread
 
 
 @click.command(context_settings=ENVIRONMENT)
@@ -36,6 +41,12 @@ from respread.spread.index import spread_of
     type=click.Choice(["DoNotSchedule", "ScheduleAnyway"]),
     help="Only constraints of this kind.  [default: both]",
 )
+@option(
+    "--soft-defaults",
+    is_flag=True,
+    help="Also the ScheduleAnyway constraints that the scheduler gives pods without any of their own.",
+)
+@scheduler_option
 @cluster_options
 @output_options
 @click.pass_context
@@ -46,30 +57,35 @@ def skew(
     namespace: str | None,
     topology_keys: tuple[str, ...],
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] | None,
+    soft_defaults: bool,
+    scheduler_configuration: SchedulerConfiguration,
     cluster: ClusterOptions,
     output: OutputOptions,
 ) -> None:
     """Show how evenly pods are spread, worst first.
 
-    One line for every topology spread constraint that pods have, over all namespaces; those that are violated are
-    drawn domain by domain. WORKLOAD is a name, a kind and a name such as deploy/web, or a pattern such as 'web-*'.
+    One line for every topology spread constraint that pods have, over all namespaces, or that a scheduler's
+    configuration makes them have; those that are violated are drawn domain by domain. WORKLOAD is a name, a kind and a
+    name such as deploy/web, or a pattern such as 'web-*'.
 
     Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
     """
     more = output.format != "table"
-    view = read_for_skew(cluster, namespace, with_policies=more)
+    defaults = DefaultConstraints(scheduler_configuration, ALL_DEFAULTS if soft_defaults else HARD_DEFAULTS)
+    view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
     wanted = GroupFilter(
         namespace=namespace,
         workloads=workloads,
         topology_keys=topology_keys,
         when_unsatisfiable=when_unsatisfiable,
     )
-    spread = spread_of(view.snapshot)
+    view, spread = spread_with_owners(cluster, view, defaults, namespace)
     if unknown := unknown_workloads(spread, wanted):
         where = "" if namespace is None else f" in namespace {namespace}"
         raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
     protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
-    report = skew_report(spread, wanted, source=view.source, time=view.time, notes=view.notes, protections=protections)
+    notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
+    report = skew_report(spread, wanted, source=view.source, time=view.time, notes=notes, protections=protections)
 
     def render(console: Console) -> Iterator[RenderableType]:
         if report.groups:
@@ -80,3 +96,18 @@ def skew(
 
     show(report, output, render)
     ctx.exit(1 if report.violated else 0)
+
+
+def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | None) -> list[str]:
+    """Return a note if default constraints are missing because nobody knows whom they count."""
+    names = [
+        f"{owner.kind} {owner.key}"
+        for owners_namespace, owners in spread.owners.items()
+        if namespace in {None, owners_namespace}
+        for owner in owners
+        if not is_known(owner, snapshot)
+    ]
+    if not names:
+        return []
+    more = f" and {len(names) - 1} more are" if len(names) > 1 else " is"
+    return [f"{min(names)}{more} not known, and so not whom the default constraints of their pods count; left out."]

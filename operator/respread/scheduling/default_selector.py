@@ -76,6 +76,11 @@ def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete:
     )
 
 
+def is_known(owner: SelectingOwner, snapshot: ClusterSnapshot) -> bool:
+    """Whether a snapshot has an owner of pods."""
+    return _workload(owner, snapshot) is not None
+
+
 def selector_basis(pod: Pod, snapshot: ClusterSnapshot) -> tuple[object, object]:
     """Return what of a snapshot a pod's default selector is made from: while these objects are the same, so is it."""
     owner = selecting_owner(pod)

@@ -34,6 +34,12 @@ class DefaultConstraints(msgspec.Struct, frozen=True):
     workloads_complete: bool = False
     """See `default_selector`."""
 
+    @property
+    def exist(self) -> bool:
+        """Whether any pod may get one of those kinds."""
+        given = (each for profile in self.configuration.profiles.values() for each in profile.default_constraints)
+        return any(each.when_unsatisfiable in self.kinds for each in given)
+
     def of(self, spec: PodSpec) -> tuple[TopologySpreadConstraint, ...]:
         """Return those that pods of a spec get, without selectors; none if they have constraints of their own."""
         if spec.topology_spread_constraints:
