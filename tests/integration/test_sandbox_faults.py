@@ -33,8 +33,9 @@ StartSandbox = Callable[[SandboxOptions], Sandbox]
 API_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
 
 OWNER = """
-import json, sys, time
+import json, signal, sys, time
 from respread.sandbox import Sandbox, SandboxOptions
+signal.signal(signal.SIGINT, signal.default_int_handler)  # even where the tests run in the background of a shell
 with Sandbox.start(SandboxOptions(nodes=1, zones=1)) as sandbox:
     pids = [sandbox.supervisor_pid, *(sandbox.process_id(each) for each in sandbox.components)]
     print(json.dumps({"pids": pids, "directory": str(sandbox.files.directory)}), flush=True)
@@ -100,6 +101,17 @@ def test_api_server_and_etcd_restart_with_all_data(start_sandbox: StartSandbox) 
     scale(sandbox, "default", "web", 5)
     wait_for_ready_pods(sandbox, "default", "web", 5)  # the others have come back to it by themselves
     assert {sandbox.process_id(component) for component in sandbox.components}
+
+
+def test_pods_that_were_to_start_when_etcd_died_start_after_all(start_sandbox: StartSandbox) -> None:
+    """To a few requests the API server answers 500 then, and KWOK, which starts pods, tries no more."""
+    sandbox = start_sandbox(SandboxOptions(nodes=6))
+    create_deployment(sandbox, "default", deployment("web", replicas=120))
+    wait_until(lambda: sum(map(is_ready, pods(sandbox, "default", "web"))) > 10, "the first pods to start")
+    sandbox.stop_component("etcd")
+    time.sleep(1)
+    sandbox.start_component("etcd")
+    wait_for_ready_pods(sandbox, "default", "web", 120)
 
 
 def test_a_frozen_api_server_answers_nobody_until_it_thaws(start_sandbox: StartSandbox) -> None:

@@ -21,10 +21,13 @@ from tests.processes import is_alive, wait_until, wait_until_dead
 SLEEP = ["/bin/sleep", "600"]
 
 OWNER = """
-import json, os, subprocess, sys, time
+import json, os, signal, subprocess, sys, time
 from respread.sandbox.directory import claim
 from respread.sandbox.supervised import SupervisedProcesses
 
+# Even where the tests run in the background of a shell, or under nohup:
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 directory = claim("owned")
 processes = SupervisedProcesses(directory.path, directory.lock_fd)
 os.close(directory.lock_fd)

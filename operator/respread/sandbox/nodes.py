@@ -75,6 +75,10 @@ class SimulatedNodes:
         """Let dead kubelets start again."""
         self._patch(names, {"metadata": {"labels": {MANAGED_KEY: MANAGED_VALUE}}})
 
+    def delete_leases(self) -> None:
+        """Let another KWOK take the nodes over at once: the one that holds their Leases does not run any more."""
+        self._api.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+
     def _patch(self, names: tuple[str, ...], body: dict[str, Any]) -> None:
         for name in names:
             self._api.request("PATCH", f"/api/v1/nodes/{name}", body)

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 from respread.sandbox import components
 from respread.sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
 from respread.sandbox.binaries import Binaries
-from respread.sandbox.components import API_SERVER, KUBECTL, Files
+from respread.sandbox.components import API_SERVER, ETCD, KUBECTL, KWOK, Files
 from respread.sandbox.credentials import kubeconfig, signing_key_pem, token, write_private
 from respread.sandbox.directory import claim
 from respread.sandbox.errors import ComponentError, SandboxError, last_lines
@@ -202,10 +202,9 @@ class Sandbox:
             SandboxError: There is none of that name, or it has been stopped.
 
         """
-        status = self._processes.status().get(component)
-        if status is None or status.exit is not None:
+        if not self._runs(component):
             raise SandboxError(f"{component} does not run in this sandbox")
-        return status.pid
+        return self._processes.status()[component].pid
 
     def log(self, component: str) -> Path:
         """The file a component writes its log to; a restart appends."""
@@ -221,10 +220,18 @@ class Sandbox:
         self._processes.send_signal(component, signal.SIGKILL)
 
     def start_component(self, component: str) -> None:
-        """Start a component that was stopped, with all its data; kube-apiserver is ready again when this returns."""
+        """Start a component that was stopped, with all its data.
+
+        After kube-apiserver or etcd, kube-apiserver is ready again when this returns, if both run. KWOK, if it runs, is
+        then started anew: other than a kubelet it gives up a pod for good when the API server answers with a 500.
+        """
         self._spawn(component)
-        if component == API_SERVER:
+        if component in {ETCD, API_SERVER} and self._runs(API_SERVER):
             self._wait(self._is_ready, API_SERVER)
+            if self._runs(KWOK):
+                self.stop_component(KWOK)
+                self.nodes.delete_leases()
+                self._spawn(KWOK)
 
     def freeze_component(self, component: str) -> None:
         """Stop a component from running without ending it (SIGSTOP)."""
@@ -272,6 +279,10 @@ class Sandbox:
         if self.options.controller_manager:
             self._wait(lambda: self._has_default_service_account("default"), "the default ServiceAccount")
             self._wait(self._all_nodes_ready, "all nodes to be Ready")
+
+    def _runs(self, component: str) -> bool:
+        status = self._processes.status().get(component)
+        return status is not None and status.exit is None
 
     def _spawn(self, component: str) -> None:
         arguments = components.arguments(component, self.files, self._port, self.options)
