@@ -28,7 +28,7 @@ class Beam(NamedTuple):
     width: int
     """How many positions are kept after each number of evictions."""
     jointly: bool = False
-    """Whether pods go together where no single one is safe."""
+    """Whether pods go together too, no part of which is safe alone."""
 
 
 class _Candidate(NamedTuple):
@@ -74,7 +74,7 @@ def beam_way(board: Board, options: Options, effort: Effort, beam: Beam, best: W
                 break
             _play(board, candidate.path)
             position = board.likeness()
-            steps = () if position in seen else _steps(options, beam)
+            steps = () if position in seen else options.every(jointly=beam.jointly)
             board.revert(start)
             seen.add(position)
             for option in steps:
@@ -87,10 +87,6 @@ def beam_way(board: Board, options: Options, effort: Effort, beam: Beam, best: W
                         best = Way(_play(board, following.path), following.excess, proven=False)
                         board.revert(start)
     return best
-
-
-def _steps(options: Options, beam: Beam) -> tuple[Option, ...]:
-    return options.every(jointly=False) or (options.every(jointly=True) if beam.jointly else ())
 
 
 def _play(board: Board, path: _Path) -> tuple[Choice, ...]:

@@ -70,6 +70,7 @@ class Board:
         "_leaving",
         "_movable",
         "_needs",
+        "_spots_of",
         "components",
         "fine",
         "occupied",
@@ -114,6 +115,7 @@ class Board:
         self._leaving: tuple[Pod, ...] = ()
         self._history: list[tuple[Spot, int]] = []
         self._kinds_at_start: dict[int, tuple[object, ...]] = {}
+        self._spots_of: dict[int, Sequence[tuple[Spot, int, int]]] = {}
         self._needs = _needs_of(pod for pods in movable.values() for pod in pods)
         self.occupied = occupied
         """The nodes that hold, or held in some position, any pod of the pieces: each is one of its kind."""
@@ -230,12 +232,21 @@ class Board:
             domain = tally.domain_of[slot]
             kind.append(tally.count(domain) if tally.single and domain is not None else domain)
         if self.fine:
-            for number, piece in enumerate(self.pieces):
-                spot = Spot(number, slot)
-                kind.append((self.left(spot), self._landed[spot], piece.replacement.settled >> slot & 1))
+            evicted, landed = self._evicted.get, self._landed.get
+            for spot, movable, lets_on in self._spots_on(slot):
+                kind.append((movable - evicted(spot, 0), landed(spot, 0), lets_on))
             free = self.placement.view.free
             kind.extend([min(free.of(name).free[slot], most) for name, most in self._needs.items()])
         return tuple(kind)
+
+    def _spots_on(self, slot: int) -> Sequence[tuple[Spot, int, int]]:
+        """Return a node's spots, with how many pods of each may be evicted in all, and 1 if it lets the piece on."""
+        if (found := self._spots_of.get(slot)) is None:
+            found = self._spots_of[slot] = [
+                (spot := Spot(number, slot), len(self._movable.get(spot, ())), piece.replacement.settled >> slot & 1)
+                for number, piece in enumerate(self.pieces)
+            ]
+        return found
 
     def pick(self, nodes: NodeSet) -> int:
         """Return the slot of one of some nodes, to stand for all of them."""

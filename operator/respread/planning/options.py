@@ -100,50 +100,42 @@ class Options:
 
     def _options_together(self, alone: Sequence[Option]) -> tuple[Option, ...]:
         """Return the safe steps of several pods no part of which is safe."""
-        safe = {self._pattern(option.step) for option in alone}
-        spots = [spot for spot in self._spots_together() if self._pattern((spot,)) not in safe]
+        pattern = _Patterns(self._board)
+        safe = {pattern(option.step) for option in alone}
+        spots = [spot for spot in self._spots_together(pattern) if pattern((spot,)) not in safe]
         found: tuple[Option, ...] = ()
         for size in range(2, MOST_TOGETHER + 1):
-            options = self._ranked(self._steps_together(spots, size, safe))
-            safe.update(self._pattern(option.step) for option in options)
+            options = self._ranked(self._steps_together(spots, size, safe, pattern))
+            safe.update(pattern(option.step) for option in options)
             found += options
         return found
 
-    def _steps_together(self, spots: Sequence[Spot], size: int, safe: Collection[Hashable]) -> Iterator[Step]:
+    def _steps_together(
+        self, spots: Sequence[Spot], size: int, safe: Collection[Hashable], pattern: _Patterns
+    ) -> Iterator[Step]:
         """Yield the steps of so many pods of which no part is safe, one of those that are alike."""
         seen: set[Hashable] = set()
+        left = {spot: self._board.left(spot) for spot in spots}
         for step in combinations_with_replacement(spots, size):
             if self._effort.exhausted:
                 return
-            if any(step.count(spot) > self._board.left(spot) for spot in step):
+            if any(step.count(spot) > left[spot] for spot in step):
                 continue
             self._effort.spend()
-            pattern = self._pattern(step)
-            if pattern not in seen and not any(self._pattern(part) in safe for part in _parts(step)):
-                seen.add(pattern)
+            if (alike := pattern(step)) not in seen and not any(pattern(part) in safe for part in _parts(step)):
+                seen.add(alike)
                 yield step
 
-    def _spots_together(self) -> list[Spot]:
+    def _spots_together(self, pattern: _Patterns) -> list[Spot]:
         """Return the spots that pods may be evicted from, of those that are alike as many as go together."""
         alike: Counter[Hashable] = Counter()
         found = []
         for spot in sorted(self._board.movable_spots()):
-            pattern = self._pattern((spot,))
-            alike[pattern] += 1
-            if alike[pattern] <= MOST_TOGETHER:
+            of_spot = pattern((spot,))
+            alike[of_spot] += 1
+            if alike[of_spot] <= MOST_TOGETHER:
                 found.append(spot)
         return found
-
-    def _pattern(self, step: Step) -> Hashable:
-        """Return a value that is equal for steps that are alike: of pods that are, and on one node if they are."""
-        slots = list(dict.fromkeys(spot.slot for spot in step))
-        parts = [(spot.piece, self._board.kind(spot.slot), slots.index(spot.slot)) for spot in step]
-        if len(step) == 1:
-            return parts[0]
-        return min(
-            tuple(sorted(((piece, repr(kind), order[at]) for piece, kind, at in parts)))
-            for order in permutations(range(len(slots)))
-        )
 
     def _ranked(self, steps: Iterable[Step], *, to_the_end: bool = False) -> tuple[Option, ...]:
         """Return the safe ones of some steps: the best first, and of each its best outcome first.
@@ -194,6 +186,33 @@ class Options:
         for spot in step:
             board.count(spot, 1)
         return potentials
+
+
+class _Patterns:
+    """Tells steps apart at one position of the board."""
+
+    __slots__ = ("_board", "_kinds", "_patterns")
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._kinds: dict[int, str] = {}
+        self._patterns: dict[Step, Hashable] = {}
+
+    def __call__(self, step: Step) -> Hashable:
+        """Return a value that is equal for steps that are alike: of pods that are, and on one node if they are."""
+        if (found := self._patterns.get(step)) is None:
+            slots = list(dict.fromkeys(spot.slot for spot in step))
+            parts = [(spot.piece, self._kind(spot.slot), slots.index(spot.slot)) for spot in step]
+            found = self._patterns[step] = min(
+                tuple(sorted((piece, kind, order[at]) for piece, kind, at in parts))
+                for order in permutations(range(len(slots)))
+            )
+        return found
+
+    def _kind(self, slot: int) -> str:
+        if (found := self._kinds.get(slot)) is None:
+            found = self._kinds[slot] = repr(self._board.kind(slot))
+        return found
 
 
 def _victims(board: Board, step: Step) -> tuple[Pod, ...]:

@@ -88,6 +88,7 @@ class _Search:
 
     def shortest_cure(self, known: Way) -> Way:
         """Return the shortest cure, given one."""
+        self._effort.draw_reserve()
         depth = self._board.lower_bound()
         while depth < known.evictions and not self.exhausted:
             following = inf

@@ -30,13 +30,21 @@ MOST_PODS: Final = 60
 """Components that compete for room are solved as one if they have no more pods than this that may be evicted."""
 
 
+SMALL_PODS: Final = 32
+"""Components of no more pods than this that may be evicted are searched more thoroughly."""
+
+
 class Limits(NamedTuple):
     """What searches may cost, in things looked at, each some tens of microseconds."""
 
     of_one: int = 12_000
     """For one component, before the best way so far is taken."""
-    of_all: int = 24_000
+    of_small: int = 24_000
+    """For a small one."""
+    of_all: int = 48_000
     """For all components together. Those that get less than one may cost are solved again by the next plan."""
+    reserve: int = 64_000
+    """Besides, for small components together: to find shorter cures than those that are known."""
 
 
 ORDINARY_LIMITS: Final = Limits()
@@ -92,7 +100,7 @@ def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
 class Solver:
     """Solves all tasks of a plan."""
 
-    __slots__ = ("_changes", "_finder", "_left", "_limits", "_memory", "_placement")
+    __slots__ = ("_changes", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
 
     def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: Limits) -> None:
         """Prepare.
@@ -109,6 +117,7 @@ class Solver:
         self._changes = Changes(0, rules=False)
         self._limits = limits
         self._left = limits.of_all
+        self._reserve = limits.reserve
 
     def solve(self, tasks: Iterable[Task], changes: Changes) -> list[Solution]:
         """Return the best ways for all tasks, in their order but for those solved together.
@@ -135,12 +144,16 @@ class Solver:
         return solutions
 
     def _find(self, tasks: tuple[Task, ...], others: Sequence[Solution] = ()) -> Solution:
-        given = min(self._limits.of_one, max(self._left, 0))
-        effort = Effort(given)
+        is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS
+        wanted, wanted_reserve = (self._limits.of_small, self._limits.reserve) if is_small else (self._limits.of_one, 0)
+        given, reserve = min(wanted, max(self._left, 0)), min(wanted_reserve, max(self._reserve, 0))
+        effort = Effort(given, reserve)
         reserved = [taken for other in others for taken in other.taken]
         found = self._finder.find(tasks, effort, reserved)
-        self._left -= given - effort.left
-        return found._replace(finished=found.proven or given == self._limits.of_one)
+        self._left -= min(effort.spent, given)
+        self._reserve -= max(effort.spent - given, 0)
+        had_enough = given == wanted and (reserve == wanted_reserve or not effort.drawn)
+        return found._replace(finished=found.proven or had_enough)
 
     def _beside(
         self,
