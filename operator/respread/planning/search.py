@@ -35,7 +35,6 @@ class Rules(NamedTuple):
 _BEAMS: Final = (Beam(12), Beam(48), Beam(192), Beam(2, jointly=True), Beam(6, jointly=True))
 """Those with pods together last, and only if the others leave any excess: they cost most by far."""
 
-
 _FARTHEST: Final = 300
 """So many steps ahead is far enough: after each wave it is planned anew, and nobody evicts so many at a time."""
 
