@@ -5,13 +5,24 @@ from __future__ import annotations
 from respread.planning.assembly import plan_cluster
 from tests.properties.bound import bound_of, order_of
 from tests.properties.scheduler_model import SchedulerModel
-from tests.properties.small_worlds import HOSTNAME, NOW, Host, Place, Rule, Shape, World, policy_of, snapshot_of
+from tests.properties.small_worlds import (
+    HOSTNAME,
+    NOW,
+    PLENTY,
+    Host,
+    Place,
+    Rule,
+    Shape,
+    World,
+    policy_of,
+    snapshot_of,
+)
 
 WEB = (("app", "web"),)
 
 
-def host(number: int, zone: int, rack: int = 0, **fields: int) -> Host:
-    return Host({HOSTNAME: f"n{number}", "zone": f"z{zone}", "rack": f"z{zone}-{rack}"}, **fields)
+def host(number: int, zone: int, rack: int = 0, room: int = PLENTY) -> Host:
+    return Host({HOSTNAME: f"n{number}", "zone": f"z{zone}", "rack": f"z{zone}-{rack}"}, room)
 
 
 def test_pods_go_together_where_single_ones_could_go_too() -> None:
