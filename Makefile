@@ -47,7 +47,7 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or file: other data than the project's).
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 
-properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 2,000 of `make test`: half an hour.
+properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 2,000 of `make test`: an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n 2 tests/properties/test_fewest_evictions.py
 
 bench: setup ## All benchmarks, one after another; they want a machine that does nothing else.
