@@ -207,6 +207,7 @@ def test_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandbox, team
         async with running_edge(cluster.kubeconfig) as edge:
             policies = edge.intake.policies
             await request(cluster, "POST", path, _policy("RebalancePolicy", "web"))
+            await policies_changed(edge)  # even if it is there already: what told of it is not to be taken for more
             while name not in policies.policies:
                 await policies_changed(edge)
             before = policies.policies[name]
