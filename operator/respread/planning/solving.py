@@ -150,8 +150,9 @@ class Solver:
         effort = Effort(given, reserve)
         reserved = [taken for other in others for taken in other.taken]
         found = self._finder.find(tasks, effort, reserved)
-        self._left -= min(effort.spent, given)
-        self._reserve -= max(effort.spent - given, 0)
+        of_reserve = max(effort.spent - given, 0) if effort.drawn else 0
+        self._left -= effort.spent - of_reserve
+        self._reserve -= of_reserve
         had_enough = given == wanted and (reserve == wanted_reserve or not effort.drawn)
         return found._replace(finished=found.proven or had_enough)
 
