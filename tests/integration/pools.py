@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from respread.cli.main import respread
 from respread.sandbox import NodeShape, Sandbox
-from respread.sandbox.sandbox import NOT_READY_TAINT
 from tests.integration.operator_process import evictions
 from tests.integration.workloads import (
     ZONE,
@@ -42,12 +41,8 @@ class Pool:
         added = self.sandbox.nodes.add(nodes, zone, NodeShape(labels={POOL: self.name}, **shape))
         self._zone_of.update(dict.fromkeys(added, zone))
         # Until then a constraint that honors taints holds without them, and a policy is right to call it balanced.
-        wait_until(lambda: not any(map(self._is_not_ready, added)), f"the nodes of {zone} to be Ready")
+        wait_until(lambda: self.sandbox.nodes.ready().issuperset(added), f"the nodes of {zone} to be Ready")
         return added
-
-    def _is_not_ready(self, node: str) -> bool:
-        taints = self.sandbox.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints", ())
-        return any(taint["key"] == NOT_READY_TAINT for taint in taints)
 
     def remove_zone(self, zone: str) -> None:
         """Take a zone's nodes away, and the pods on them."""

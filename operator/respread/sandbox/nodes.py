@@ -11,6 +11,7 @@ from respread.sandbox.api import NotFoundError, SandboxApi
 from respread.sandbox.options import NodeShape
 from respread.sandbox.stages import MANAGED_NODE_LABEL
 
+NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 REGION: Final = "region-1"
 PARALLEL_REQUESTS: Final = 8
 MANAGED_KEY, MANAGED_VALUE = MANAGED_NODE_LABEL.split("=")
@@ -27,10 +28,19 @@ class SimulatedNodes:
         """All there are, in the order of their names."""
         return sorted(node["metadata"]["name"] for node in self._api.get("/api/v1/nodes")["items"])
 
+    def ready(self) -> set[str]:
+        """Those that are not tainted as not ready."""
+        return {
+            node["metadata"]["name"]
+            for node in self._api.get("/api/v1/nodes?resourceVersion=0")["items"]
+            if all(taint["key"] != NOT_READY_TAINT for taint in node["spec"].get("taints", ()))
+        }
+
     def add(self, count: int, zone: str, shape: NodeShape = DEFAULT_SHAPE) -> list[str]:
         """Add Ready nodes to a zone, new or not, and return their names: zone-a's are node-a1, node-a2, and so on.
 
-        As for any node, the controller manager takes the taint `node.kubernetes.io/not-ready` off a moment later.
+        As for any node, the controller manager takes the taint `node.kubernetes.io/not-ready` off a moment later; see
+        `ready`.
         """
         taken = set(self.names())
         prefix = f"node-{zone.removeprefix('zone-')}"

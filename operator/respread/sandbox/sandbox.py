@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from respread.sandbox import components
 from respread.sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
@@ -25,7 +25,6 @@ from respread.sandbox.supervised import SupervisedProcesses
 ADMINISTRATOR: Final = "admin"
 POLL_SECONDS: Final = 0.03
 START_SECONDS: Final = 120
-NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 SLOW_HOOKS: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
 """Post-start hooks of kube-apiserver that the components, being administrators, need not wait for."""
 
@@ -202,9 +201,9 @@ class Sandbox:
             SandboxError: There is none of that name, or it has been stopped.
 
         """
-        if not self._runs(component):
+        if (pid := self._pid(component)) is None:
             raise SandboxError(f"{component} does not run in this sandbox")
-        return self._processes.status()[component].pid
+        return pid
 
     def log(self, component: str) -> Path:
         """The file a component writes its log to; a restart appends."""
@@ -226,9 +225,9 @@ class Sandbox:
         then started anew: other than a kubelet it gives up a pod for good when the API server answers with a 500.
         """
         self._spawn(component)
-        if component in {ETCD, API_SERVER} and self._runs(API_SERVER):
+        if component in {ETCD, API_SERVER} and self._pid(API_SERVER) is not None:
             self._wait(self._is_ready, API_SERVER)
-            if self._runs(KWOK):
+            if self._pid(KWOK) is not None:
                 self.stop_component(KWOK)
                 self.nodes.delete_leases()
                 self._spawn(KWOK)
@@ -280,9 +279,9 @@ class Sandbox:
             self._wait(lambda: self._has_default_service_account("default"), "the default ServiceAccount")
             self._wait(self._all_nodes_ready, "all nodes to be Ready")
 
-    def _runs(self, component: str) -> bool:
+    def _pid(self, component: str) -> int | None:
         status = self._processes.status().get(component)
-        return status is not None and status.exit is None
+        return None if status is None or status.exit is not None else status.pid
 
     def _spawn(self, component: str) -> None:
         arguments = components.arguments(component, self.files, self._port, self.options)
@@ -316,9 +315,7 @@ class Sandbox:
         return self.api.exists(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
 
     def _all_nodes_ready(self) -> bool:
-        nodes: list[dict[str, Any]] = self.api.get("/api/v1/nodes?resourceVersion=0")["items"]
-        taints = (taint["key"] for node in nodes for taint in node["spec"].get("taints", ()))
-        return len(nodes) == sum(self.options.zone_sizes().values()) and NOT_READY_TAINT not in taints
+        return len(self.nodes.ready()) == sum(self.options.zone_sizes().values())
 
     def _wait(self, until: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + START_SECONDS
