@@ -63,8 +63,11 @@ def test_only_metadata_is_asked_for_and_all_pages_are() -> None:
     ("cluster", "words"),
     [
         (dropping, "did not answer"),
-        (answering("no JSON"), "clusterrebalancepolicies can.t be listed: the answer is no list"),
-        (answering({"metadata": {}, "items": [{"metadata": {}}]}), "the answer is no list of them: .* `name`"),
+        (answering("no JSON"), "clusterrebalancepolicies can't be listed: the answer is no list"),
+        (
+            answering({"metadata": {}, "items": [{"metadata": {}}]}),
+            "clusterrebalancepolicies can't be listed: .* no list of them: .* `name`",
+        ),
         (answering({"message": "forbidden"}, status=403), "can't be listed: 403, forbidden"),
     ],
 )
