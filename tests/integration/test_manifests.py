@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"
 ENFORCE = ROOT / "manifests" / "overlays" / "enforce"
 MONITORING = ROOT / "manifests" / "overlays" / "monitoring"
+NETWORK_POLICY = ROOT / "manifests" / "overlays" / "network-policy"
 PREVENTION = ROOT / "manifests" / "overlays" / "prevention"
+KUSTOMIZATIONS = (BASE, ENFORCE, MONITORING, NETWORK_POLICY, PREVENTION)
 
 NAMESPACE = "respread-system"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:respread"
@@ -75,7 +77,7 @@ def install(sandbox: Sandbox, kustomization: Path) -> str:
 @pytest.fixture(scope="module")
 def render(sandbox: Sandbox) -> Render:
     """Objects as kubectl's kustomize makes them, new ones at each call."""
-    text = {path: sandbox.kubectl("kustomize", str(path)) for path in (BASE, ENFORCE, MONITORING, PREVENTION)}
+    text = {path: sandbox.kubectl("kustomize", str(path)) for path in KUSTOMIZATIONS}
     return lambda path: list(yaml.safe_load_all(text[path]))
 
 
@@ -101,7 +103,7 @@ def disruptions_allowed(sandbox: Sandbox) -> int | None:
 # -- what is rendered ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kustomization", [BASE, ENFORCE, MONITORING, PREVENTION])
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS)
 def test_every_object_has_the_recommended_labels(render: Render, kustomization: Path) -> None:
     for each in render(kustomization):
         labels = each["metadata"].get("labels", {})
@@ -142,6 +144,22 @@ def test_prevention_takes_a_right_and_a_word_in_the_policy(render: Render) -> No
     assert sorted(each["kind"] for each in added) == ["ClusterRole", "ClusterRoleBinding"]
     the(base, "ClusterRebalancePolicy", "default")["spec"]["prevention"] = {"podDeletionCost": "Enabled"}
     assert [each for each in prevention if each not in added] == base
+
+
+def test_the_network_policy_lets_scrapes_in_and_requests_out_and_nothing_else(render: Render) -> None:
+    base, restricted = render(BASE), render(NETWORK_POLICY)
+    (policy,) = added = [each for each in restricted if each not in base]
+    assert [each for each in restricted if each not in added] == base
+    template, spec = the(base, "Deployment")["spec"]["template"], policy["spec"]
+    assert policy["metadata"]["namespace"] == NAMESPACE
+    assert spec["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
+    (inwards,) = spec["ingress"]
+    assert [each["port"] for each in inwards["ports"]] == [
+        port["name"] for port in template["spec"]["containers"][0]["ports"]
+    ]
+    outwards = [(each["port"], each["protocol"]) for rule in spec["egress"] for each in rule["ports"]]
+    assert sorted(outwards) == [(53, "TCP"), (53, "UDP"), (443, "TCP"), (6443, "TCP")]
 
 
 def test_the_service_monitor_finds_the_service(render: Render) -> None:
@@ -207,6 +225,19 @@ def test_the_namespace_admits_the_pod_as_restricted_and_no_laxer_one(installed: 
 def test_the_container_cannot_write_to_its_image(render: Render) -> None:
     (container,) = the(render(BASE), "Deployment")["spec"]["template"]["spec"]["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_api_server_takes_the_network_policy(installed: Sandbox) -> None:
+    manifest = str(ROOT / "manifests" / "components" / "network-policy" / "network-policy.yaml")
+    installed.kubectl("apply", "--server-side", "--validate=strict", "-f", manifest)
+    try:
+        path = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies/respread"
+        selector = installed.api.get(path)["spec"]["podSelector"]["matchLabels"]
+        labels = ",".join(f"{key}={value}" for key, value in selector.items())
+        pods = installed.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={labels}")["items"]
+        assert len(pods) == 2
+    finally:
+        installed.kubectl("delete", "-f", manifest)
 
 
 # -- rights --------------------------------------------------------------------------------------------------------

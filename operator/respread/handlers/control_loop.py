@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic, time
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from respread.api.conditions import PolicyOutcome, next_status
 from respread.api.policy import Policy
@@ -52,6 +54,9 @@ from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
 _log: Final = get_logger(__name__)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 GATHER_SECONDS: Final = 0.05
 """How long changes are gathered at least before they are looked at: a change seldom comes alone."""
@@ -146,6 +151,8 @@ class ControlLoop:
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         """The policies and namespaces that metrics may speak of."""
         self._stop = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="planning")
+        """What computes for long has a thread of its own: asyncio's are for credentials and names, which can't wait."""
 
     def stop(self) -> None:
         """End `run` as soon as whatever was sent is answered; nothing more is sent."""
@@ -185,7 +192,7 @@ class ControlLoop:
         snapshot = self._intake.state.snapshot
         policies = self._intake.policies.policies
         self._scheduler.follow(policies.values())
-        spread = await asyncio.to_thread(self._scheduler.index.update, snapshot)
+        spread = await self._compute(self._scheduler.index.update, snapshot)
         index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
         known = self._scheduler.learn(spread, snapshot, index)
         leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
@@ -195,7 +202,7 @@ class ControlLoop:
         await self._carrier.look_after(snapshot)
         now = self._clock()
         self._follow(snapshot, spread, now, leads=leads)
-        planned = await asyncio.to_thread(self._plan, snapshot, spread, policies, now)
+        planned = await self._compute(self._plan, snapshot, spread, policies, now)
         self._forget(snapshot, spread, planned, policies, now, leads=leads)
         limiters = self._limiters.of(policies)
         paced = self._pace(snapshot, policies, limiters).of(planned.moves)
@@ -211,7 +218,7 @@ class ControlLoop:
             remembered=moves_to_remember(self._carrier.flights.now, snapshot),
             time=self._now(),
         )
-        figures, wanted = await asyncio.to_thread(self._tell, policies, turn)
+        figures, wanted = await self._compute(self._tell, policies, turn)
         self._show(policies, turn, figures)
         status_due = await self._statuses.write(wanted) if leads and self._leading.leads() else None
         return next_look(
@@ -357,6 +364,10 @@ class ControlLoop:
         self._metrics.show_evictions_in_flight({name: in_flight[name] for name in policies})
 
     # Time
+
+    def _compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Awaitable[_T]:
+        """Do what takes long and only computes, while the event loop goes on."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
 
     def _release(self, policies: Policies) -> Callable[[BlockedGroup], float | None]:
         """Return what tells when a group that is left alone is released, on the clock; None where no time says it."""

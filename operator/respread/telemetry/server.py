@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
+from respread.telemetry.exposition import BusyError, Exposition
 from respread.telemetry.health import HealthReport
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.logs import get_logger
 
-_SHUTDOWN_SECONDS = 1.0
-_INDEX = """\
+_SHUTDOWN_SECONDS: Final = 1.0
+_SEND_SECONDS: Final = 30.0
+"""How long a scraper may take to read its answer."""
+_SCRAPES_AT_ONCE: Final = 32
+"""Scrapes that wait or are being read, before others are told to come back: each holds a connection and its buffers."""
+_RETRY_AFTER_SECONDS: Final = 15
+_INDEX: Final = """\
 Respread
 
 /metrics  Prometheus metrics
@@ -37,28 +43,30 @@ async def serve_telemetry(
 
     Args:
         address: Where to listen.
-        registry: What `/metrics` exposes; collected and encoded in a thread, so that a scrape of many series does not
-            hold up the event loop.
+        registry: What `/metrics` exposes; collected and encoded in a thread of its own, one scrape at a time, so that
+            scrapes hold up neither the event loop nor what else is done in threads.
         live: Answers `/livez`; called in the event loop, so that a stuck loop gives no answer at all.
         ready: Answers `/readyz`.
 
     Raises:
         OSError: The address can't be listened on; the message names it.
     """
+    exposition = Exposition(registry)
     app = web.Application()
     app.router.add_get("/", _index)
-    app.router.add_get("/metrics", _make_metrics_handler(registry))
+    app.router.add_get("/metrics", _make_metrics_handler(exposition))
     app.router.add_get("/livez", _make_health_handler(live))
     app.router.add_get("/readyz", _make_health_handler(ready))
     app.on_response_prepare.append(_forbid_caching)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
-    try:
-        bound = await _start(runner, address)
-        get_logger(__name__).info("Serving /metrics, /livez and /readyz", address=bound)
-        yield bound
-    finally:
-        await runner.cleanup()
+    with exposition:
+        try:
+            bound = await _start(runner, address)
+            get_logger(__name__).info("Serving /metrics, /livez and /readyz", address=bound)
+            yield bound
+        finally:
+            await runner.cleanup()
 
 
 async def _start(runner: web.AppRunner, address: ListenAddress) -> ListenAddress:
@@ -77,15 +85,36 @@ async def _index(_request: web.Request) -> web.Response:
     return web.Response(text=_INDEX)
 
 
-def _make_metrics_handler(registry: CollectorRegistry) -> Handler:
-    async def expose(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(",".join(request.headers.getall("Accept", [])))
-        body = await asyncio.to_thread(encode, registry)
-        response = web.Response(body=body, headers={"Content-Type": content_type})
-        response.enable_compression()
-        return response
+def _make_metrics_handler(exposition: Exposition) -> Handler:
+    places = asyncio.Semaphore(_SCRAPES_AT_ONCE)
+
+    async def expose(request: web.Request) -> web.StreamResponse:
+        if places.locked():
+            return _too_many(f"{_SCRAPES_AT_ONCE} scrapes are being answered already")
+        async with places:
+            accept = ",".join(request.headers.getall(hdrs.ACCEPT, []))
+            compressed = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
+            try:
+                exposed = await exposition.text(accept, compressed=compressed)
+            except BusyError as error:
+                return _too_many(str(error))
+            response = web.Response(body=exposed.body, headers={hdrs.CONTENT_TYPE: exposed.content_type})
+            if exposed.compressed:
+                response.headers[hdrs.CONTENT_ENCODING] = "gzip"
+            try:
+                async with asyncio.timeout(_SEND_SECONDS):  # it has its place until it is read
+                    await response.prepare(request)
+                    await response.write_eof()
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+            return response
 
     return expose
+
+
+def _too_many(reason: str) -> web.Response:
+    return web.Response(status=503, text=f"{reason}\n", headers={hdrs.RETRY_AFTER: str(_RETRY_AFTER_SECONDS)})
 
 
 def _make_health_handler(report: Callable[[], HealthReport]) -> Handler:
