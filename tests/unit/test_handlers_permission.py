@@ -10,11 +10,11 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, Limits, Policy, Window
+from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec, Window
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
 from respread.handlers.permission import CONFIRMED_SECONDS, WAVE_SECONDS, Permission
-from respread.handlers.policy_versions import PolicyVersions, versions_of
+from respread.handlers.policy_versions import EVERYWHERE, PolicyVersions, versions_of
 from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -47,12 +47,14 @@ class World:
         self.permission = Permission(
             lambda: self.leads, lambda: self.policies, clock=lambda: self.seconds, now=lambda: NOW
         )
-        self.permission.begin_wave(self.policies, self.seconds)
+        self.permission.begin_wave(self.policies, ["default", "shop"], self.seconds)
         self.confirm()
 
     def confirm(self) -> None:
         """Let the API server say that the policies are as they are known here."""
-        self.permission.confirm(PolicyVersions(versions_of(self.policies), self.seconds))
+        for place in (EVERYWHERE, "default", "shop"):
+            there = Map({name: each for name, each in self.policies.items() if each.namespace == place})
+            self.permission.confirm(place, PolicyVersions(versions_of(there), self.seconds))
 
     def reason(self, move: Move) -> Reason | None:
         held = self.permission(move)
@@ -124,7 +126,7 @@ def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_latel
     assert held is not None
     assert (held.reason, held.message) == (Reason.API_UNAVAILABLE, "the policies could not be read for 5 s")
     fresh = Permission(lambda: True, lambda: world.policies, clock=lambda: 0.0, now=lambda: NOW)
-    fresh.begin_wave(world.policies, 0.0)
+    fresh.begin_wave(world.policies, ["default"], 0.0)
     assert fresh(move) == Held(Reason.API_UNAVAILABLE, "the policies could not be read yet")
 
 
@@ -134,11 +136,45 @@ def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_latel
         Map(),
         Map({"default": msgspec.structs.replace(ENFORCES, generation=2)}),
         Map({"default": msgspec.structs.replace(ENFORCES, uid="another")}),
-        Map({"default": ENFORCES, "shop/own": policy("shop/own")}),
+        Map({"default": ENFORCES, "other": policy("other")}),
     ],
     ids=["deleted", "changed", "made anew", "one more"],
 )
 def test_what_the_api_server_says_counts_although_the_watch_is_silent(move: Move, there: Map[str, Policy]) -> None:
     world = World()
-    world.permission.confirm(PolicyVersions(versions_of(there), world.seconds))
+    world.permission.confirm(EVERYWHERE, PolicyVersions(versions_of(there), world.seconds))
     assert world.reason(move) is Reason.IN_MOTION
+
+
+def own(namespace: str, name: str = "own", generation: int = 1) -> Policy:
+    spec = PolicySpec(mode="DryRun")
+    return Policy(kind="RebalancePolicy", namespace=namespace, object_name=name, generation=generation, spec=spec)
+
+
+def test_a_policy_of_the_pods_own_namespace_holds_the_move_and_those_of_others_don_t(move: Move) -> None:
+    world = World()
+    for number in range(3):
+        world.policies = world.policies.set(f"shop/{number}", own("shop", str(number)))
+        assert world.reason(move) is None
+    world.policies = world.policies.set("default/own", own("default"))
+    assert world.reason(move) is Reason.IN_MOTION
+
+
+def test_what_the_api_server_says_of_the_pods_own_namespace_counts_too(move: Move) -> None:
+    world = World()
+    unseen = Map({"shop/own": own("shop")})
+    world.permission.confirm("shop", PolicyVersions(versions_of(unseen), world.seconds))
+    assert world.reason(move) is None
+    unseen = Map({"default/own": own("default")})
+    world.permission.confirm("default", PolicyVersions(versions_of(unseen), world.seconds))
+    held = world.permission(move)
+    assert held == Held(Reason.IN_MOTION, "the policies of default have changed, and the watch has not brought it yet")
+
+
+def test_a_namespace_whose_policies_were_not_read_holds_its_own_moves_alone(move: Move) -> None:
+    world = World()
+    world.permission.begin_wave(world.policies, ["default", "blog"], world.seconds)
+    assert world.permission.unconfirmed("blog") == Held(
+        Reason.API_UNAVAILABLE, "the policies of blog could not be read yet"
+    )
+    assert world.reason(move) is None

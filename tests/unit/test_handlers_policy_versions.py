@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from aiohttp import web
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
+from respread.cluster.decode import Kind
 from respread.handlers.listing import ListError
-from respread.handlers.policy_versions import PolicyReader, PolicyVersions, versions_of
-from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES
+from respread.handlers.policy_versions import EVERYWHERE, MOST_POLICIES, PolicyReader, PolicyVersions, versions_of
+from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping
 
 
@@ -25,21 +27,46 @@ def listed(*items: dict[str, Any], rest: str = "") -> dict[str, Any]:
     return {"metadata": {"resourceVersion": "7", **({"continue": rest} if rest else {})}, "items": list(items)}
 
 
-def read(cluster: Answering, own: Answering | None = None, *, seconds: float = 5.0) -> PolicyVersions:
+def read(answer: Answering, *, namespace: str = EVERYWHERE, kinds: Iterable[Kind] = POLICY_KINDS) -> PolicyVersions:
+    """Ask an API server that answers for one place only."""
     stub = StubApiServer()
-    stub.on("GET", CLUSTER_POLICIES.path, cluster)
-    stub.on("GET", NAMESPACED_POLICIES.path, own or answering({"metadata": {"resourceVersion": "7"}, "items": None}))
+    path = NAMESPACED_POLICIES.path_in_namespace.format(namespace=namespace) if namespace else CLUSTER_POLICIES.path
+    stub.on("GET", path, answer)
 
     async def ask() -> PolicyVersions:
         async with stub.running() as requests:
-            return await PolicyReader(requests, lambda: seconds).read()
+            found = await PolicyReader(requests, lambda: 5.0, kinds=kinds).read(namespace)
+        assert {asked for _, asked in stub.requests} <= {path}  # and of no other place
+        return found
 
     return asyncio.run(ask())
 
 
-def test_both_kinds_are_read_by_the_names_they_have_here() -> None:
-    found = read(answering(listed(item("all", 3))), answering(listed(item("own", 1, "shop"))))
-    assert found == PolicyVersions(Map({"all": ("uid-all", 3), "shop/own": ("uid-own", 1)}), 5.0)
+def test_each_place_is_read_by_itself_by_the_names_that_policies_have_here() -> None:
+    assert read(answering(listed(item("all", 3)))) == PolicyVersions(Map({"all": ("uid-all", 3)}), 5.0)
+    own = read(answering(listed(item("own", 1, "shop"))), namespace="shop")
+    assert own == PolicyVersions(Map({"shop/own": ("uid-own", 1)}), 5.0)
+    none = read(answering({"metadata": {"resourceVersion": "7"}, "items": None}), namespace="shop")
+    assert none == PolicyVersions(Map(), 5.0)
+
+
+def test_nothing_is_asked_of_a_kind_that_does_not_count() -> None:
+    assert read(dropping, namespace="shop", kinds=(CLUSTER_POLICIES,)) == PolicyVersions(Map(), 5.0)
+
+
+def test_of_more_policies_than_can_be_read_every_second_none_is() -> None:
+    pages: list[int] = []
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        limit = int(request.query["limit"])
+        pages.append(limit)
+        found = [item(f"own-{len(pages)}-{number}", 1, "shop") for number in range(limit)]
+        return web.json_response(listed(*found, rest="token"))
+
+    with pytest.raises(ListError, match=f"there are more than {MOST_POLICIES} in shop"):
+        read(endless, namespace="shop")
+    assert sum(pages) == MOST_POLICIES
+    assert max(pages) * 256 * 1024 < 10 * 2**20  # of annotations in an answer, whatever a tenant writes there
 
 
 def test_they_equal_those_of_the_policies_as_they_are_known() -> None:

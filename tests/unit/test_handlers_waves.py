@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +27,8 @@ from respread.handlers.record import Record
 from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.waves import STALE_SECONDS, Waves
-from tests.integration.stub_api_server import Answering, StubApiServer, answering
+from respread.planning.plan import Move
+from tests.integration.stub_api_server import Answering, StubApiServer, answering, hanging
 from tests.unit.eviction_moves import SPEC, move
 from tests.unit.handlers_parts import Parts
 from tests.unit.worlds import NOW, cluster, node, pod
@@ -73,26 +75,33 @@ class Cluster:
             for each in (A, B)
         ]
         self.stub.on("GET", CLUSTER_POLICIES.path, self._policies)
-        self.stub.on("GET", NAMESPACED_POLICIES.path, answering({"metadata": {}, "items": []}))
+        self.stub.on("GET", self.own_policies("default"), answering({"metadata": {}, "items": []}))
         self.stub.on("GET", "/replicasets/web", answering(replica_set))
         self.stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": listed}))
         self.stub.on("GET", "/pods/a", answering({"metadata": {"uid": A.uid}}))
         self.stub.on("PATCH", "/status", answering({}))
         self.stub.on("POST", EVICTION, answering({"kind": "Status", "status": "Success"}, status=201))
 
+    def own_policies(self, namespace: str) -> str:
+        return NAMESPACED_POLICIES.path_in_namespace.format(namespace=namespace)
+
     async def _policies(self, _: web.Request) -> web.StreamResponse:
         metadata = {"name": "default", "uid": "uid-default", "generation": self.generation}
         return web.json_response({"metadata": {}, "items": [{"metadata": metadata}]})
 
-    def evict(self) -> tuple[bool, Record]:
-        """Make a wave of one move, of pod a; return whether it was made, and what was counted."""
+    def evict(self, *others: Move) -> tuple[bool, Record]:
+        """Make a wave of the move of pod a and others; return whether all were made, and what was counted."""
 
         async def scenario() -> tuple[bool, Record]:
             async with self.stub.running() as requests:
                 waves, record = self._waves(requests)
                 policies = Map({"default": self.present})
                 limiters = Limiters().of(policies)
-                made = await waves.make([move(A)], self.snapshot, policies, limiters=limiters, planned_at=self.seconds)
+                moves = [move(A), *others]
+                try:
+                    made = await waves.make(moves, self.snapshot, policies, limiters=limiters, planned_at=self.seconds)
+                finally:
+                    await waves.aclose()
                 return made, record
 
         return asyncio.run(scenario())
@@ -208,3 +217,31 @@ def test_a_refusal_counts_for_nothing_but_the_metric() -> None:
     assert record.evicted == {}
     assert not record.history.times.get("default")
     assert world.counted("HeldByBudget") == 1
+
+
+ELSEWHERE = pod("c", "node-1", SPEC, namespace="greedy")
+
+
+@pytest.mark.parametrize("answer", [hanging, answering({"message": "too large"}, status=500)])
+def test_a_namespace_whose_policies_can_t_be_read_holds_its_own_moves_alone(
+    answer: Answering, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tenant with thousands of fat policies makes them slow to read, or impossible."""
+    world = Cluster(policy())
+    world.snapshot = cluster([node("node-1", "a")], [A, B, ELSEWHERE])
+    world.stub.on("GET", world.own_policies("greedy"), answer)
+    started = time.monotonic()
+    made, record = world.evict(move(ELSEWHERE))
+    assert time.monotonic() - started < 2.5  # it is not waited for until it times out
+    assert not made
+    assert world.asked == ["PATCH status", "POST eviction"]
+    assert record.evicted == {"default": 1}
+    assert "the policies of greedy could not be read yet" in caplog.text
+
+
+def test_only_the_policies_are_read_that_may_have_a_say_in_the_wave() -> None:
+    world = Cluster(policy())
+    made, _ = world.evict()
+    assert made
+    read = {path for _, path in world.stub.requests if path.endswith("policies")}
+    assert read == {CLUSTER_POLICIES.path, world.own_policies("default")}

@@ -62,8 +62,16 @@ class Kind(NamedTuple):
     @property
     def path(self) -> str:
         """Where the API server lists all of the kind: `/apis/apps/v1/replicasets`."""
-        root = f"/apis/{self.group}" if self.group else "/api"
-        return f"{root}/{self.version}/{self.resource}"
+        return f"{self._root}/{self.resource}"
+
+    @property
+    def path_in_namespace(self) -> str:
+        """Where it lists those of a namespace, as a template: `/api/v1/namespaces/{namespace}/pods`."""
+        return f"{self._root}/namespaces/{{namespace}}/{self.resource}"
+
+    @property
+    def _root(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
 
 KINDS: Final[Mapping[str, Kind]] = Map(

@@ -166,6 +166,12 @@ class ControlLoop:
         A turn that fails is a bug; it is logged, and another is tried, for what was in its way may go. The heart does
         not beat for it, so that liveness fails if it goes on.
         """
+        try:
+            await self._run()
+        finally:
+            await self._waves.aclose()
+
+    async def _run(self) -> None:
         failures = 0
         gather = GATHER_SECONDS
         while not self._stop.is_set():

@@ -40,26 +40,31 @@ async def list_objects(
     page_objects: int,
     timeout_seconds: float,
     accept: str = JSON,
+    namespace: str = "",
+    most_objects: int | None = None,
 ) -> list[T]:
     """Return all objects of a kind as the API server has them now.
 
     Args:
         requests: how to ask it.
-        kind: what to list, in all namespaces.
+        kind: what to list.
         decode: makes an object of its JSON; raises `msgspec.DecodeError` if it is none.
         page_objects: the most to ask for at once.
         timeout_seconds: the longest to wait for each page.
         accept: in which form to ask for them, `JSON` or `METADATA_ONLY`.
+        namespace: where, of a kind that has namespaces; all of them if left out.
+        most_objects: more than so many are not read.
 
     Raises:
-        ListError: it could not be asked, refused, or did not answer with a list.
+        ListError: it could not be asked, refused, did not answer with a list, or there are too many.
     """
+    path, names = (kind.path, {}) if not namespace else (kind.path_in_namespace, {"namespace": namespace})
     found: list[T] = []
     query = {"limit": str(page_objects)}
     while True:
         try:
             response = await requests.send(
-                "GET", kind.path, {}, query=query, accept=accept, timeout_seconds=timeout_seconds
+                "GET", path, names, query=query, accept=accept, timeout_seconds=timeout_seconds
             )
             if not response.succeeded:
                 said = status_of(response.body).message
@@ -72,4 +77,6 @@ async def list_objects(
             raise ListError(f"{kind.resource} can't be listed: the answer is no list of them: {error}") from error
         if not page.metadata.continue_:
             return found
+        if most_objects is not None and len(found) >= most_objects:
+            raise ListError(f"{kind.resource} can't be listed: there are more than {most_objects} in {namespace}")
         query["continue"] = page.metadata.continue_

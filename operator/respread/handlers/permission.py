@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -11,7 +11,7 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.eviction.windows import Windows
-from respread.handlers.policy_versions import PolicyVersions, Versions, versions_of
+from respread.handlers.policy_versions import EVERYWHERE, PolicyVersions, Versions, versions_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
 
@@ -26,9 +26,10 @@ CONFIRMED_SECONDS: Final = 5.0
 class Permission:
     """Asked right before every step of a move.
 
-    A wave is planned for the policies as they are; as soon as any of them changes, is deleted or comes to be, what is
-    left of the wave is not made any more, since another policy may govern its pods now, or other limits. That no policy
-    has changed is taken from the watch, which is quick, and from the API server, which is right.
+    A wave is planned for the policies as they are. As soon as one that may have a say in a move changes, is deleted or
+    comes to be, the move is not made any more, since another policy may govern its pod now, or other limits. These are
+    the ClusterRebalancePolicies and the policies of the pod's namespace; those of other namespaces don't matter to it.
+    That no policy has changed is taken from the watch, which is quick, and from the API server, which is right.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Permission:
         "_planned_for",
         "_planned_versions",
         "_policies",
+        "_seen",
         "_stopping",
     )
 
@@ -63,21 +65,33 @@ class Permission:
         self._policies = policies
         self._clock = clock
         self._now = now
-        self._planned_for: Policies = Map()
-        self._planned_versions: Versions = Map()
+        self._planned_for: Mapping[str, Policies] = {}
+        """By namespace; those that belong to none under `EVERYWHERE`."""
+        self._planned_versions: Mapping[str, Versions] = {}
         self._planned_at = 0.0
-        self._confirmed: PolicyVersions | None = None
+        self._seen: tuple[Policies, Mapping[str, Policies]] = (Map(), {})
+        """The policies that were last looked at, and the same by namespace."""
+        self._confirmed: dict[str, PolicyVersions] = {}
         self._stopping = False
 
-    def begin_wave(self, policies: Policies, planned_at: float) -> None:
-        """Note which policies the moves that follow were planned for, and when, on the clock."""
-        self._planned_for = policies
-        self._planned_versions = versions_of(policies)
-        self._planned_at = planned_at
+    def begin_wave(self, policies: Policies, namespaces: Iterable[str], planned_at: float) -> None:
+        """Note which policies the moves that follow were planned for, and when, on the clock.
 
-    def confirm(self, read: PolicyVersions) -> None:
-        """Note which policies there are by the API server's own word."""
-        self._confirmed = read
+        Args:
+            policies: all there were.
+            namespaces: of the moves' pods.
+            planned_at: when they were planned, on the clock.
+        """
+        places = {EVERYWHERE, *namespaces}
+        self._planned_for = _by_namespace(policies, places)
+        self._planned_versions = {place: versions_of(there) for place, there in self._planned_for.items()}
+        self._planned_at = planned_at
+        self._seen = (policies, self._planned_for)
+        self._confirmed = {place: read for place, read in self._confirmed.items() if place in places}
+
+    def confirm(self, namespace: str, read: PolicyVersions) -> None:
+        """Note which policies there are in a namespace, or under `EVERYWHERE`, by the API server's own word."""
+        self._confirmed[namespace] = read
 
     def stop(self) -> None:
         """Let no move begin any more."""
@@ -92,20 +106,36 @@ class Permission:
         policies = self._policies()
         if (held := self.of_policy(policies.get(move.policy), move.policy)) is not None:
             return held
-        if policies is not self._planned_for and policies != self._planned_for:
+        namespace = move.pod.namespace
+        there = self._by_namespace(policies)
+        if any(there.get(place) != self._planned_for.get(place) for place in (EVERYWHERE, namespace)):
             return Held(Reason.IN_MOTION, "the policies have changed since it was planned")
         if (age := self._clock() - self._planned_at) > WAVE_SECONDS:
             return Held(Reason.IN_MOTION, f"it was planned {age:.0f} s ago, and is planned anew")
-        return self.unconfirmed()
+        return self.unconfirmed(namespace)
 
-    def unconfirmed(self) -> Held | None:
-        """Return why the policies that the wave was planned for may not be those there are, or None if they are."""
-        if self._confirmed is None or (age := self._clock() - self._confirmed.asked_at) > CONFIRMED_SECONDS:
-            since = "yet" if self._confirmed is None else f"for {age:.0f} s"
-            return Held(Reason.API_UNAVAILABLE, f"the policies could not be read {since}")
-        if self._confirmed.versions != self._planned_versions:
-            return Held(Reason.IN_MOTION, "the policies have changed, and the watch has not brought it yet")
+    def unconfirmed(self, namespace: str) -> Held | None:
+        """Return why the policies that moves of a namespace were planned for may not be those there are.
+
+        None if they are.
+        """
+        return self._unconfirmed_at(EVERYWHERE) or self._unconfirmed_at(namespace)
+
+    def _unconfirmed_at(self, place: str) -> Held | None:
+        where = f" of {place}" if place else ""
+        confirmed = self._confirmed.get(place)
+        if confirmed is None or (age := self._clock() - confirmed.asked_at) > CONFIRMED_SECONDS:
+            since = "yet" if confirmed is None else f"for {age:.0f} s"
+            return Held(Reason.API_UNAVAILABLE, f"the policies{where} could not be read {since}")
+        if confirmed.versions != self._planned_versions.get(place):
+            return Held(Reason.IN_MOTION, f"the policies{where} have changed, and the watch has not brought it yet")
         return None
+
+    def _by_namespace(self, policies: Policies) -> Mapping[str, Policies]:
+        """Return the policies that matter to the wave by namespace; looked for once for as long as none changes."""
+        if policies is not self._seen[0]:
+            self._seen = (policies, _by_namespace(policies, self._planned_for))
+        return self._seen[1]
 
     def of_policy(self, policy: Policy | None, name: str) -> Held | None:
         """Return why nothing may be done in the name of a policy, or None if it may."""
@@ -116,3 +146,11 @@ class Permission:
         if policy.spec.mode != "Enforce":
             return Held(Reason.DRY_RUN, f"the mode of policy {name} is DryRun: it plans and does not evict")
         return Windows.of(policy.spec.windows).why_closed(self._now())
+
+
+def _by_namespace(policies: Policies, places: Iterable[str]) -> Mapping[str, Policies]:
+    found: dict[str, dict[str, Policy]] = {place: {} for place in places}
+    for name, policy in policies.items():
+        if policy.namespace in found:
+            found[policy.namespace][name] = policy
+    return {place: Map(there) for place, there in found.items()}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,8 +15,8 @@ from respread.eviction.answers import Answer
 from respread.eviction.carry_out import Carried, Carrier
 from respread.eviction.pacing import Limiter
 from respread.handlers.announcements import Announcements
+from respread.handlers.confirming import Confirming
 from respread.handlers.intake import Intake
-from respread.handlers.listing import ListError
 from respread.handlers.permission import Permission, Policies
 from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.record import Record
@@ -34,8 +33,6 @@ _log: Final = get_logger(__name__)
 STALE_SECONDS: Final = 180.0
 """The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
 by it."""
-CONFIRM_SECONDS: Final = 1.0
-"""How often the API server is asked whether the policies have changed while moves are made: a watch may be silent."""
 
 
 class Waves:
@@ -44,10 +41,10 @@ class Waves:
     __slots__ = (
         "_announcements",
         "_carrier",
+        "_confirming",
         "_intake",
         "_metrics",
         "_permission",
-        "_policy_reader",
         "_record",
         "_statuses",
     )
@@ -80,7 +77,7 @@ class Waves:
         self._permission = permission
         self._record = record
         self._statuses = statuses
-        self._policy_reader = policy_reader
+        self._confirming = Confirming(policy_reader, permission)
         self._announcements = announcements
         self._metrics = metrics
         self._intake = intake
@@ -108,12 +105,13 @@ class Waves:
             return False
         bounded = {move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves}
         hourly = {each.policy for each in limiters if each.limits.per_hour}
-        async with self._confirmed(policies, planned_at) as held:
-            if held is not None:
-                _log.warning("Nothing is evicted for now", reason=held.reason, message=held.message)
-                return False
+        async with self._confirmed(policies, moves, planned_at) as unconfirmed:
+            for namespace, held in unconfirmed.items():
+                _log.warning(
+                    "Nothing is evicted for now", namespace=namespace, reason=held.reason, message=held.message
+                )
             carried = await self._carrier.carry_out(
-                moves,
+                [move for move in moves if move.pod.namespace not in unconfirmed],
                 snapshot,
                 self._grace_period_seconds,
                 lambda ready: self._write_down(ready, bounded, hourly, snapshot, policies),
@@ -146,42 +144,32 @@ class Waves:
                 and any((group := spread.groups.get(key)) is not None and group.violated for key in move.groups)
             )
 
-        if self._stale() is not None or not self._carrier.flights.now.unmade:
+        flights = self._carrier.flights
+        if self._stale() is not None or not flights.now.unmade:
             return
-        async with self._confirmed(policies, planned_at) as held:
-            if held is not None:
-                return
+        async with self._confirmed(policies, flights.now.unanswered(flights.clock(), 0), planned_at):
             carried = await self._carrier.ask_again(snapshot, still_wanted, self._grace_period_seconds)
         for each in carried:
             self._account_for(each, ())  # for limits.perHour it was counted when it was first sent
 
+    async def aclose(self) -> None:
+        """End what goes on after a wave."""
+        await self._confirming.aclose()
+
     @contextlib.asynccontextmanager
-    async def _confirmed(self, policies: Policies, planned_at: float) -> AsyncIterator[Held | None]:
+    async def _confirmed(
+        self, policies: Policies, moves: Iterable[Move], planned_at: float
+    ) -> AsyncIterator[Mapping[str, Held]]:
         """Begin a wave, and ask the API server again and again whether the policies are still those it is made for.
 
         Yields:
-            Why they may not be, or None if they are.
+            The namespaces of which they may not be, and why; a move there is held until they are.
         """
-        self._permission.begin_wave(policies, planned_at)
-        await self._confirm()
-        reading = asyncio.create_task(self._go_on_confirming())
-        try:
-            yield self._permission.unconfirmed()
-        finally:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
-
-    async def _go_on_confirming(self) -> None:
-        while True:
-            await asyncio.sleep(CONFIRM_SECONDS)
-            await self._confirm()
-
-    async def _confirm(self) -> None:
-        try:
-            self._permission.confirm(await self._policy_reader.read())
-        except ListError as error:
-            _log.info("The policies can't be read", error=str(error))
+        namespaces = {move.pod.namespace for move in moves}
+        self._permission.begin_wave(policies, namespaces, planned_at)
+        async with self._confirming.of(namespaces):
+            found = {namespace: self._permission.unconfirmed(namespace) for namespace in sorted(namespaces)}
+            yield {namespace: held for namespace, held in found.items() if held is not None}
 
     async def _write_down(
         self,
