@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup lock demo test check check-static crds format conformance properties bench bench-evictions bench-feasibility bench-ingest bench-plan bench-prevention soak clean
+.PHONY: help setup lock demo test check check-static crds format conformance properties peer bench bench-busy bench-evictions bench-feasibility bench-ingest bench-plan bench-prevention soak clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 20
@@ -50,8 +50,14 @@ conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or 
 properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 2,000 of `make test`: an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n 2 tests/properties/test_fewest_evictions.py
 
-bench: setup ## All benchmarks, one after another; they want a machine that does nothing else.
+bench: setup ## All benchmarks, but busy, one after another; they want a machine that does nothing else.
 	@for each in evictions feasibility ingest plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done
+
+peer: setup ## Build the descheduler that bench-busy measures beside Respread, once, into the cache; print where it is.
+	@$(BIN)/python -m bench.peer
+
+bench-busy: setup ## A busy cluster scaled down: Respread and its peer on a real control plane (ARGS=--small, --help for more).
+	@$(BIN)/python -m bench.busy $(ARGS)
 
 bench-evictions: setup ## How many evictions it takes against the fewest possible, with schedulers of different tempers.
 	@$(BIN)/python -m bench.evictions $(ARGS)

@@ -1,0 +1,218 @@
+"""bench/busy: a busy cluster is scaled down by a lot at once, and the spread is restored by Respread and by its peer.
+
+    python -m bench.busy [--small] [--namespaces 40] [--deployments 12 --replicas 500] [--hostname] [--default-limits]
+
+A real control plane for each side, one after the other: Deployments are scaled down from 15 to 5…9 replicas, and when
+no pod is being deleted or Pending any more, the side is started, from nothing. What it did is judged by what the API
+server shows of the pods: evictions made, and the fewest that would have done, computed by arithmetic of the bench's
+own; when every constraint held and every pod was Ready; constraints violated and pods Pending in the end. CPU (user and
+system) and peak memory are those of the whole process until then.
+
+The peer is kubernetes-sigs/descheduler with RemovePodsViolatingTopologySpreadConstraint every 5 s, without limits on
+evictions, topologyBalanceNodeFit as by default, with 100 requests a second instead of 5 (--peer-default-qps leaves 5).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench.busy_judge import Judge
+from bench.busy_sides import FAST_LIMITS, Cost, Side, cost_of, running
+from bench.busy_world import World, at_rest
+from bench.peer import find_or_build
+from respread.api.policy import Limits
+
+LONGEST_SECONDS: Final = 240.0
+STAYS_SECONDS: Final = 6.0
+"""How long it has to stay balanced: longer than the peer's interval, so that a cycle too many is seen."""
+POLL_SECONDS: Final = 0.1
+TELL_SECONDS: Final = 10.0
+
+
+class Row(NamedTuple):
+    """What came of one side."""
+
+    side: Side
+    fewest: int
+    violated: int
+    """Deployments with a constraint that did not hold, at the start."""
+    evictions: int
+    balanced_seconds: float | None
+    cost: Cost
+    """Until it was balanced, or until it was given up on."""
+    pending: int
+    still_violated: int
+    ideal_seconds: float
+    """How long it takes at least within the policy's limits; 0 where nothing limits."""
+    first_seconds: float
+    """Until the first eviction."""
+    replacement_seconds: float
+
+    def render(self) -> str:
+        """The line of the table."""
+        balanced = f"{self.balanced_seconds:.1f} s" if self.balanced_seconds is not None else "not"
+        return (
+            f"{self.side:<12} {self.violated:>8,} {self.fewest:>7,} {self.evictions:>9,} {balanced:>9} "
+            f"{self.first_seconds:>8.1f} s {self.cost.cpu_seconds:>7.2f} s {self.cost.peak_mib:>8.0f} MiB "
+            f"{self.pending:>7,} {self.still_violated:>8,}"
+        )
+
+
+HEADER: Final = (
+    f"{'':<12} {'violated':>8} {'fewest':>7} {'evictions':>9} {'balanced':>9} {'first':>10} {'CPU':>9} "
+    f"{'memory':>12} {'Pending':>7} {'violated':>8}\n"
+    f"{'':<12} {'at first':>8} {'':>7} {'':>9} {'after':>9} {'after':>10} {'':>9} "
+    f"{'peak':>12} {'at end':>7} {'at end':>8}"
+)
+
+
+def main() -> int:
+    """Measure both sides, and print a table."""
+    arguments = _arguments()
+    sides: list[Side] = [arguments.only] if arguments.only else ["respread", "descheduler"]
+    if "descheduler" in sides:
+        find_or_build()
+    rows = [_measure(side, arguments) for side in sides]
+    world, limits = _world(arguments), "the default limits" if arguments.default_limits else "50 in flight"
+    print(f"bench/busy: {world.describe()}, seed {world.seed}, {limits}\n{HEADER}")
+    for row in rows:
+        print(row.render())
+    if not arguments.only:
+        print(_ratios(*rows))
+    for row in rows:
+        if row.ideal_seconds and row.balanced_seconds is not None:
+            share = row.ideal_seconds / (row.balanced_seconds - row.first_seconds)
+            print(
+                f"  the limits let it be done in {row.ideal_seconds:.1f} s from the first eviction (a replacement is "
+                f"Ready after {row.replacement_seconds:.2f} s): {share:.0%} of that pace was reached"
+            )
+    return 0
+
+
+def _measure(side: Side, arguments: argparse.Namespace) -> Row:
+    def say(line: str) -> None:
+        print(f"{side}: {line}", file=sys.stderr, flush=True)
+
+    directory = Path(tempfile.mkdtemp(prefix="bench-busy-"))
+    limits = {} if arguments.default_limits else FAST_LIMITS
+    with at_rest(_world(arguments), say) as (sandbox, judge):
+        fewest, violated = judge.fewest(), len(judge.violated())
+        say(f"at rest: {violated:,} violated, {sum(fewest.values()):,} evictions needed; starting {side} …")
+        with running(
+            side, sandbox, directory, limits=limits, peer_client_limits=not arguments.peer_default_qps
+        ) as process:
+            say(f"it is process {process.pid}; its log is in {directory}")
+            balanced, first, cost = _watch_it(judge, process.pid, say)
+        replacement = judge.replacement_seconds()
+        by_limits = Limits() if arguments.default_limits and side == "respread" else None
+        row = Row(
+            side=side,
+            fewest=sum(fewest.values()),
+            violated=violated,
+            evictions=judge.evictions,
+            balanced_seconds=balanced,
+            cost=cost,
+            pending=judge.pending(),
+            still_violated=len(judge.violated()),
+            ideal_seconds=_ideal(fewest, by_limits, replacement),
+            first_seconds=first,
+            replacement_seconds=replacement,
+        )
+    if arguments.keep_logs:
+        say(f"its log is kept in {directory}")
+    else:
+        shutil.rmtree(directory)
+    return row
+
+
+def _watch_it(judge: Judge, pid: int, say: Callable[[str], None]) -> tuple[float | None, float, Cost]:
+    """Return when it was balanced for good, if ever, when the first eviction was made, and what it cost until then."""
+    start = time.monotonic()
+    first: float | None = None
+    balanced: tuple[float, Cost] | None = None
+    cost, told = Cost(0, 0), 0.0
+    while (now := time.monotonic() - start) < LONGEST_SECONDS:
+        cost = cost_of(pid)
+        if first is None and judge.evictions:
+            first = now
+        if not judge.settled() or judge.violated():
+            balanced = None
+        elif balanced is None:
+            balanced = (now, cost)
+        elif now - balanced[0] > STAYS_SECONDS:
+            return balanced[0], first or 0.0, balanced[1]
+        if now - told > TELL_SECONDS:
+            told = now
+            so_far = f"{judge.evictions:,} evictions, {len(judge.violated()):,} violated"
+            say(f"{now:.0f} s: {so_far}, {cost.cpu_seconds:.1f} s CPU")
+        time.sleep(POLL_SECONDS)
+    return (balanced[0] if balanced else None), first or 0.0, (balanced[1] if balanced else cost)
+
+
+def _ideal(fewest: dict[tuple[str, str], int], limits: Limits | None, replacement_seconds: float) -> float:
+    """Return how long so many evictions take, one after another as far as the limits say so."""
+    if limits is None:
+        return 0.0
+    per_namespace: dict[str, int] = {}
+    for (namespace, _), evictions in fewest.items():
+        per_namespace[namespace] = per_namespace.get(namespace, 0) + evictions
+    rounds = max(
+        sum(fewest.values()) / limits.in_flight,
+        max(per_namespace.values(), default=0) / limits.in_flight_per_namespace,
+        max(fewest.values(), default=0) / limits.in_flight_of_workload(1),
+    )
+    return rounds * replacement_seconds
+
+
+def _ratios(ours: Row, peers: Row) -> str:
+    def ratio(mine: float | None, other: float | None) -> str:
+        return f"{mine / other:.2f}" if mine is not None and other else "-"
+
+    extra = f"{ours.evictions / ours.fewest:.3f} and {peers.evictions / peers.fewest:.3f}" if ours.fewest else "-"
+    return (
+        f"  Respread over descheduler: balanced {ratio(ours.balanced_seconds, peers.balanced_seconds)}, CPU"
+        f" {ratio(ours.cost.cpu_seconds, peers.cost.cpu_seconds)}, memory"
+        f" {ratio(ours.cost.peak_mib, peers.cost.peak_mib)}; evictions over the fewest {extra}"
+    )
+
+
+def _world(arguments: argparse.Namespace) -> World:
+    small: bool = arguments.small
+    return World(
+        nodes=arguments.nodes or (30 if small else 300),
+        zones=3,
+        namespaces=arguments.namespaces,
+        deployments=arguments.deployments or (40 if small else 400),
+        replicas=arguments.replicas or (12 if small else 15),
+        hostname=arguments.hostname,
+        seed=arguments.seed,
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="480 pods of 40 Deployments on 30 nodes")
+    parser.add_argument("--nodes", type=int)
+    parser.add_argument("--namespaces", type=int, default=1, help="over which the Deployments are dealt out")
+    parser.add_argument("--deployments", type=int)
+    parser.add_argument("--replicas", type=int, help="of each Deployment before it is scaled down to 5/15…9/15 of it")
+    parser.add_argument("--hostname", action="store_true", help="a constraint over hostnames beside, maxSkew 1 too")
+    parser.add_argument(
+        "--default-limits", action="store_true", help="the limits of a policy that says nothing of them"
+    )
+    parser.add_argument("--peer-default-qps", action="store_true", help="leave the peer at 5 requests a second")
+    parser.add_argument("--only", choices=("respread", "descheduler"), help="one side alone")
+    parser.add_argument("--keep-logs", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+"""Who judges bench/busy: what the API server shows of the pods, and nothing that either side says of itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from statistics import median
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import requests
+
+from bench.busy_fewest import fewest_evictions, skew
+from respread.sandbox import SandboxApi
+
+Key = tuple[str, str]
+"""A Deployment: its namespace and name."""
+
+READ_SECONDS: Final = 120
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    def has(self, condition: str, reason: str | None = None) -> bool:
+        return any(
+            each.type == condition and each.status == "True" and reason in (None, each.reason)
+            for each in self.status.conditions
+        )
+
+
+class _Event(msgspec.Struct):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+class _Seen(NamedTuple):
+    """What counts of a pod."""
+
+    key: Key
+    node: str
+    ready: bool
+    terminating: bool
+
+
+class Judge:
+    """Knows every pod that has the label app, and which of them were evicted.
+
+    The API server notes on a pod that it evicts the condition DisruptionTarget with the reason EvictionByEvictionAPI,
+    before it deletes the pod: that is what is counted, whoever asked for it.
+    """
+
+    def __init__(self, api: SandboxApi, *, zone_skew: int, host_skew: int | None) -> None:
+        """Begin to watch; the nodes are taken as they are now.
+
+        Args:
+            api: of the sandbox.
+            zone_skew: maxSkew of every Deployment's constraint over zones.
+            host_skew: maxSkew of its constraint over hostnames, if there is one.
+        """
+        self._api = api
+        self._skews = (zone_skew, host_skew)
+        labels = [node["metadata"]["labels"] for node in api.get("/api/v1/nodes")["items"]]
+        self._zone_of = {each["kubernetes.io/hostname"]: each["topology.kubernetes.io/zone"] for each in labels}
+        self._pods: dict[str, _Seen] = {}
+        self._evicted_at: dict[str, tuple[Key, float]] = {}
+        self._ready_at: dict[str, tuple[Key, float]] = {}
+        """When a pod was first seen Ready."""
+        self._failure: BaseException | None = None
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, name="judge", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no longer."""
+        self._closed.set()
+
+    @property
+    def evictions(self) -> int:
+        """How many evictions were made so far."""
+        with self._lock:
+            return len(self._evicted_at)
+
+    def settled(self) -> bool:
+        """Whether every pod is Ready and none is being deleted."""
+        return all(pod.ready and not pod.terminating for pod in self._now())
+
+    def pending(self) -> int:
+        """Return how many pods have no node."""
+        return sum(not pod.node and not pod.terminating for pod in self._now())
+
+    def sizes(self) -> dict[Key, int]:
+        """Return how many pods each Deployment has."""
+        return dict(Counter(pod.key for pod in self._now()))
+
+    def violated(self) -> list[Key]:
+        """Return the Deployments that have a constraint which does not hold."""
+        zone_skew, host_skew = self._skews
+        return [
+            key
+            for key, zones in self._counts().items()
+            if skew(map(sum, zones.values())) > zone_skew
+            or (host_skew is not None and skew(count for hosts in zones.values() for count in hosts) > host_skew)
+        ]
+
+    def fewest(self) -> dict[Key, int]:
+        """Return the fewest evictions after which the constraints of each Deployment hold."""
+        zone_skew, host_skew = self._skews
+        return {
+            key: fewest_evictions(zones, zone_skew=zone_skew, host_skew=host_skew)
+            for key, zones in self._counts().items()
+        }
+
+    def replacement_seconds(self) -> float:
+        """Return how long it took from an eviction until a replacement was Ready: the median, as it was seen.
+
+        Evictions of a Deployment are paired with the pods that became Ready after the first of them, in their order.
+        """
+        with self._lock:
+            evicted, ready = list(self._evicted_at.values()), list(self._ready_at.values())
+        ends: dict[Key, list[float]] = defaultdict(list)
+        for key, at in sorted(ready, key=lambda each: each[1]):
+            ends[key].append(at)
+        taken = []
+        for key, at in sorted(evicted, key=lambda each: each[1]):
+            while ends[key] and (end := ends[key].pop(0)) < at:
+                pass
+            if end > at:
+                taken.append(end - at)
+        return median(taken) if taken else 0.0
+
+    def describe(self) -> str:
+        """Return how things stand, in words."""
+        pods = self._now()
+        return (
+            f"{len(pods):,} pods, {sum(pod.ready for pod in pods):,} Ready, "
+            f"{sum(pod.terminating for pod in pods):,} being deleted, {self.pending():,} Pending"
+        )
+
+    def _counts(self) -> dict[Key, dict[str, list[int]]]:
+        """Return the pods on each host of each zone, for each Deployment; those being deleted are not counted."""
+        on_host: dict[Key, Counter[str]] = defaultdict(Counter)
+        for pod in self._now():
+            if pod.node and not pod.terminating:
+                on_host[pod.key][pod.node] += 1
+        hosts: dict[str, list[str]] = defaultdict(list)
+        for host, zone in self._zone_of.items():
+            hosts[zone].append(host)
+        return {
+            key: {zone: [counts[host] for host in inside] for zone, inside in hosts.items()}
+            for key, counts in on_host.items()
+        }
+
+    def _now(self) -> list[_Seen]:
+        with self._lock:
+            if self._failure is not None:
+                raise SystemExit(f"the watch of the pods was lost: {self._failure}")
+            return list(self._pods.values())
+
+    def _watch(self) -> None:
+        try:
+            version = ""
+            while not self._closed.is_set():
+                for event in self._events(version):
+                    version = self._take(event)
+        except (requests.exceptions.RequestException, msgspec.DecodeError, OSError, ValueError) as error:
+            with self._lock:
+                self._failure = error
+
+    def _events(self, version: str) -> Iterator[_Event]:
+        """Yield what happens after a version; without one, begin with what there is."""
+        parameters: dict[str, Any] = {"watch": 1, "labelSelector": "app", "allowWatchBookmarks": "true"}
+        if version:
+            parameters["resourceVersion"] = version
+        client = self._api.client
+        with client.session.get(
+            f"{client.url}/api/v1/pods", params=parameters, stream=True, timeout=(5, READ_SECONDS)
+        ) as response:
+            response.raise_for_status()
+            for line in response.iter_lines(chunk_size=None):
+                if self._closed.is_set():
+                    return
+                yield msgspec.json.decode(line, type=_Event)
+
+    def _take(self, event: _Event) -> str:
+        """Take over an event, and return the version to go on from."""
+        if event.type == "ERROR":
+            raise ValueError(bytes(event.object).decode())
+        pod = msgspec.json.decode(event.object, type=_Pod)
+        if event.type == "BOOKMARK":
+            return pod.metadata.resource_version
+        uid, now = pod.metadata.uid, time.monotonic()
+        key = (pod.metadata.namespace, pod.metadata.labels["app"])
+        terminating = pod.metadata.deletion_timestamp is not None
+        with self._lock:
+            if event.type == "DELETED":
+                self._pods.pop(uid, None)
+            else:
+                self._pods[uid] = _Seen(key, pod.spec.node_name, pod.has("Ready"), terminating)
+            if (event.type == "DELETED" or terminating) and pod.has("DisruptionTarget", "EvictionByEvictionAPI"):
+                self._evicted_at.setdefault(uid, (key, now))
+            elif pod.has("Ready"):
+                self._ready_at.setdefault(uid, (key, now))
+        return pod.metadata.resource_version

@@ -1,0 +1,108 @@
+"""The two sides of bench/busy as processes, each set up as whoever wants speed would, and what they cost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import yaml
+
+from bench.peer import find_or_build
+from respread.sandbox import Sandbox
+from tests.integration.operator_process import OperatorProcess, policy
+
+Side = Literal["respread", "descheduler"]
+
+FAST_LIMITS: Final = {"inFlight": 50, "inFlightPerNamespace": 50, "inFlightPerNode": 50, "inFlightPerWorkload": "100%"}
+QUIET_PERIOD_SECONDS: Final = 2.0
+PEER_INTERVAL_SECONDS: Final = 5
+# Without these it makes 5 requests a second, and that alone is what it waits for.
+PEER_CLIENT_LIMITS: Final = ("--client-connection-qps=100", "--client-connection-burst=200")
+
+
+class Cost(NamedTuple):
+    """What a process and its children have used."""
+
+    cpu_seconds: float
+    peak_mib: float
+
+
+def cost_of(pid: int) -> Cost:
+    """Return what a process, the processes that it started and those that have ended cost; nothing once it is gone."""
+    seconds, mib = 0.0, 0.0
+    for each in _tree(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # utime, stime, cutime, cstime
+            status = Path(f"/proc/{each}/status").read_text(encoding="utf-8").splitlines()
+            mib += next((int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:")), 0.0)
+    return Cost(seconds, mib)
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in children.read_text(encoding="utf-8").split():
+                yield from _tree(int(child))
+
+
+@contextmanager
+def running(
+    side: Side, sandbox: Sandbox, directory: Path, *, limits: Mapping[str, Any], peer_client_limits: bool = True
+) -> Iterator[subprocess.Popen[Any]]:
+    """Run one side until the end of the block.
+
+    Args:
+        side: which one.
+        sandbox: its cluster.
+        directory: for its log and its configuration.
+        limits: of Respread's policy; empty for its defaults.
+        peer_client_limits: whether the peer's limit of 5 requests a second is raised.
+    """
+    if side == "respread":
+        sandbox.apply(yaml.safe_dump(policy("busy", quietPeriod=f"{QUIET_PERIOD_SECONDS:g}s", limits=dict(limits))))
+        with OperatorProcess(sandbox, directory) as operator:
+            yield operator.process
+        return
+    file = directory / "descheduler-policy.yaml"
+    file.write_text(yaml.safe_dump(_peer_policy()), encoding="utf-8")
+    command = [
+        str(find_or_build()),
+        f"--kubeconfig={sandbox.kubeconfig}",
+        f"--policy-config-file={file}",
+        f"--descheduling-interval={PEER_INTERVAL_SECONDS}s",
+        "--secure-port=0",
+        "--v=1",
+        *(PEER_CLIENT_LIMITS if peer_client_limits else ()),
+    ]
+    with (directory / "descheduler.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - the program that was built for it
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _peer_policy() -> dict[str, Any]:
+    """Return its policy: this one plugin, no limits on evictions, everything else as it is by default."""
+    plugin, evictor = "RemovePodsViolatingTopologySpreadConstraint", "DefaultEvictor"
+    return {
+        "apiVersion": "descheduler/v1alpha2",
+        "kind": "DeschedulerPolicy",
+        "profiles": [
+            {
+                "name": "spread",
+                "pluginConfig": [
+                    {"name": plugin, "args": {"constraints": ["DoNotSchedule"]}},
+                    {"name": evictor, "args": {}},
+                ],
+                "plugins": {"balance": {"enabled": [plugin]}},
+            }
+        ],
+    }

@@ -1,0 +1,101 @@
+"""The cluster of bench/busy: Deployments with spread constraints on simulated nodes, scaled down by a lot at once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from bench.busy_judge import Judge
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import install
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, scale
+
+MAX_SKEW: Final = 1
+LEFT_OF_15: Final = (5, 9)
+"""Of 15 replicas the scale-down leaves 5 to 9, and of other numbers as much in proportion."""
+FILL_SECONDS: Final = 900
+AT_ONCE: Final = 8
+
+
+class World(NamedTuple):
+    """What is set up, the same for each side."""
+
+    nodes: int
+    zones: int
+    namespaces: int
+    deployments: int
+    replicas: int
+    hostname: bool
+    """Whether there is a constraint over hostnames beside the one over zones."""
+    seed: int
+
+    def namespace(self, number: int) -> str:
+        """Return the namespace of a Deployment, by its number."""
+        return f"busy-{number % self.namespaces}"
+
+    def scale_down(self) -> dict[tuple[str, str], int]:
+        """Return the replicas that each Deployment is scaled down to, by namespace and name."""
+        draw = random.Random(self.seed)
+        least, most = (self.replicas * left // 15 for left in LEFT_OF_15)
+        return {key: draw.randint(least, most) for key in self.workloads()}
+
+    def workloads(self) -> list[tuple[str, str]]:
+        """Return the namespace and name of each Deployment."""
+        return [(self.namespace(number), f"app-{number}") for number in range(self.deployments)]
+
+    def describe(self) -> str:
+        """Return it in words."""
+        over = "zones and hostnames" if self.hostname else "zones"
+        return (
+            f"{self.nodes:,} nodes in {self.zones} zones, {self.deployments * self.replicas:,} pods of"
+            f" {self.deployments:,} Deployments in {self.namespaces} namespace{'s' if self.namespaces > 1 else ''},"
+            f" spread over {over}"
+        )
+
+
+@contextmanager
+def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, Judge]]:
+    """Yield a control plane whose Deployments were scaled down and have come to rest, and who watches it."""
+    with Sandbox.start(SandboxOptions(nodes=world.nodes, zones=world.zones)) as sandbox:
+        install(sandbox)
+        say(f"filling it: {world.describe()} …")
+        _create(sandbox, world)
+        judge = Judge(sandbox.api, zone_skew=MAX_SKEW, host_skew=MAX_SKEW if world.hostname else None)
+        try:
+            _wait_for(judge, dict.fromkeys(world.workloads(), world.replicas))
+            if judge.violated():
+                raise SystemExit(f"the scheduler itself left constraints violated: {judge.violated()[:3]}")
+            say("scaling down …")
+            wanted = world.scale_down()
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(lambda key: scale(sandbox, key[0], key[1], wanted[key]), wanted))
+            _wait_for(judge, wanted)
+            yield sandbox, judge
+        finally:
+            judge.close()
+
+
+def _create(sandbox: Sandbox, world: World) -> None:
+    for name in sorted({namespace for namespace, _ in world.workloads()}):
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        sandbox.api.request("POST", "/api/v1/namespaces", body)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda key: create_deployment(sandbox, key[0], _deployment(world, key[1])), world.workloads()))
+
+
+def _deployment(world: World, name: str) -> dict[str, Any]:
+    keys = (ZONE, HOSTNAME) if world.hostname else (ZONE,)
+    constraints = [constraint(key, name, max_skew=MAX_SKEW) for key in keys]
+    return deployment(name, replicas=world.replicas, constraints=constraints, cpu="50m")
+
+
+def _wait_for(judge: Judge, wanted: dict[tuple[str, str], int]) -> None:
+    deadline = time.monotonic() + FILL_SECONDS
+    while not (judge.settled() and judge.sizes() == wanted):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the cluster did not come to rest within {FILL_SECONDS} s: {judge.describe()}")
+        time.sleep(0.2)

@@ -1,0 +1,48 @@
+"""The judge of bench/busy against trying every placement."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.busy_fewest import NEVER, fewest_evictions, skew
+
+
+def by_trying(zones: dict[str, list[int]], zone_skew: int, host_skew: int | None) -> int:
+    """Try every number of pods on every host; NEVER where none will do."""
+    before = [count for hosts in zones.values() for count in hosts]
+    pods = sum(before)
+    best = NEVER
+    for after in product(range(pods + 1), repeat=len(before)):
+        left = list(after)
+        if sum(left) != pods or (host_skew is not None and skew(left) > host_skew):
+            continue
+        totals = [sum(left.pop(0) for _ in hosts) for hosts in zones.values()]
+        if skew(totals) <= zone_skew:
+            best = min(best, sum(max(0, old - new) for old, new in zip(before, after, strict=True)))
+    return best
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=2, max_size=3).filter(
+        lambda zones: 1 <= sum(map(sum, zones)) <= 6
+    ),
+    st.integers(1, 2),
+    st.none() | st.integers(1, 2),
+)
+def test_it_is_the_fewest_of_all_placements(sizes: list[list[int]], zone_skew: int, host_skew: int | None) -> None:
+    zones = {f"zone-{number}": hosts for number, hosts in enumerate(sizes)}
+    wanted = by_trying(zones, zone_skew, host_skew)
+    found = fewest_evictions(zones, zone_skew=zone_skew, host_skew=host_skew)
+    assert min(found, NEVER) == wanted
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_skew", "fewest"), [((4, 0, 0), 1, 2), ((4, 4, 0), 2, 2), ((5, 5, 5), 1, 0), ((1, 0, 0), 1, 0)]
+)
+def test_known_ones(counts: tuple[int, ...], max_skew: int, fewest: int) -> None:
+    zones = {f"zone-{number}": [count] for number, count in enumerate(counts)}
+    assert fewest_evictions(zones, zone_skew=max_skew) == fewest
