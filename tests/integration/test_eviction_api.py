@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from respread.api.reasons import Reason
+from respread.cluster.decode import Decoder
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi, Gate
@@ -89,6 +90,14 @@ class TestAccepted:
                 assert found["metadata"]["deletionGracePeriodSeconds"] == lasts
                 conditions = {each["type"] for each in found["status"]["conditions"]}
                 assert "DisruptionTarget" in conditions
+
+    def test_a_pod_that_asks_for_no_grace_is_given_a_second(self, cluster: EvictionCluster) -> None:
+        cluster.add_pod("own", grace_period_seconds=0)
+        pod = Decoder().decode_object("pods", cluster.request("GET", "/api/v1/{}/pods/own"))
+        assert isinstance(pod, Pod)
+        assert answer(cluster, pod).evicted
+        found = cluster.request("GET", "/api/v1/{}/pods/own")  # until its node says that it has stopped
+        assert found["metadata"]["deletionGracePeriodSeconds"] == 1
 
     def test_a_dry_run_evaluates_budgets_and_changes_nothing(self, cluster: EvictionCluster) -> None:
         cluster.add_budget(disruptionsAllowed=1)

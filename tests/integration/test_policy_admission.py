@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from respread.sandbox import Sandbox
 from respread.sandbox.api import ApiError
 from respread.sandbox.errors import SandboxError
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec
+from tests.processes import wait_until
 
 CRDS = Path(__file__).parents[2] / "crds"
 NAMESPACE = "default"
@@ -110,6 +112,41 @@ def test_what_the_api_server_cannot_judge_ends_in_the_ready_condition(
     assert (ready.status, ready.reason) == ("False", "InvalidPolicy")
     assert field in ready.message
     assert says in ready.message
+
+
+def test_a_force_delete_that_was_allowed_once_ends_in_the_ready_condition_too(policies: Sandbox) -> None:
+    definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{PLURALS[CLUSTER]}.respread.dev"
+    at = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/eviction/properties/gracePeriodSeconds"
+
+    def set_minimum(seconds: int) -> None:
+        patch = json.dumps([{"op": "replace", "path": f"{at}/minimum", "value": seconds}])
+        policies.kubectl("patch", "crd", definition.rpartition("/")[2], "--type=json", "-p", patch)
+
+    set_minimum(0)
+    force = {"mode": "Enforce", "eviction": {"gracePeriodSeconds": 0}}
+    try:
+        wait_until(lambda: _is_taken(policies, force), "the API server to take it, as it once did")
+        create(policies, CLUSTER, force)
+    finally:
+        set_minimum(1)
+    wait_until(lambda: not _is_taken(policies, force), "the API server to refuse it, as it does now")
+    policy = decode_policy(CLUSTER, policies.api.get(path(CLUSTER, "tested")))
+    assert not policy.enforces
+    assert policy.spec.eviction.grace_period_seconds is None
+    status = next_status(policy, PolicyStatus(), None, now=datetime.now(UTC))
+    policies.api.request("PATCH", f"{path(CLUSTER, 'tested')}/status", {"status": encode_status(status)})
+    ready = decode_status(policies.api.get(path(CLUSTER, "tested"))).condition("Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "InvalidPolicy")
+    assert "spec.eviction.gracePeriodSeconds: must be a whole number from 1 to 86400, or left out" in ready.message
+
+
+def _is_taken(policies: Sandbox, spec: dict[str, Any]) -> bool:
+    try:
+        create(policies, CLUSTER, spec, name="tried", dry_run=True)
+    except ApiError:
+        return False
+    return True
 
 
 def test_the_spec_itself_may_be_left_out(policies: Sandbox) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -202,6 +203,35 @@ def test_node_taints_policy_honor(pool: Pool) -> None:
     pool.wait_until_balanced(6, 3)
     assert pool.counts() == {"zone-a": 3, "zone-b": 3, "zone-c": 0}
     assert_evicted(pool, before, 3)
+
+
+def test_a_protection_for_a_time_ends_and_nothing_else_has_to_happen(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    lasts = timedelta(seconds=25)
+    protected = {"karpenter.sh/do-not-disrupt": f"{lasts.seconds}s"}
+    pool.deploy("web", 4, constraints=[constraint(ZONE, "web")], annotations=protected)
+    first_free_at = min(datetime.fromisoformat(each["status"]["startTime"]) for each in pool.pods()) + lasts
+    pool.rebalance()
+    before = pool.uids()
+    pool.add_zone("zone-b")
+    assert pool.wait_until_blocked(4)["reason"] == "ProtectedPod"
+    assert_evicted(pool, before, 0)
+    pool.wait_until_balanced(4, 2)
+    assert_evicted(pool, before, 2)
+    new = [each["metadata"] for each in pool.pods() if each["metadata"]["uid"] not in before]
+    assert all(datetime.fromisoformat(each["creationTimestamp"]) >= first_free_at for each in new)
+
+
+def test_local_volumes_that_a_pod_says_may_be_lost(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    volumes = [{"name": "scratch", "emptyDir": {}}, {"name": "logs", "hostPath": {"path": "/var/log"}}]
+    may_go = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "logs,scratch"}
+    pool.deploy("web", 4, constraints=[constraint(ZONE, "web")], annotations=may_go, volumes=volumes)
+    pool.add_zone("zone-b")
+    before = pool.uids()
+    pool.rebalance()
+    pool.wait_until_balanced(4, 2)
+    assert_evicted(pool, before, 2)
 
 
 def test_soft_constraints_after_a_zone_came_back(pool: Pool) -> None:

@@ -95,7 +95,7 @@ specs = st.builds(
         local_storage=st.sampled_from(["Protect", "Evict"]),
         persistent_volume_claims=st.sampled_from(["Protect", "Evict"]),
     ),
-    eviction=st.builds(EvictionOptions, grace_period_seconds=st.none() | st.integers(0, 86_400)),
+    eviction=st.builds(EvictionOptions, grace_period_seconds=st.none() | st.integers(1, 86_400)),
     windows=st.lists(
         st.builds(
             Window,

@@ -85,7 +85,7 @@ def test_reads_every_field() -> None:
     assert spec.victims.min_age == timedelta(minutes=90)
     assert spec.victims.priority_threshold == PriorityThreshold(value=1_000_000)
     assert (spec.victims.local_storage, spec.victims.persistent_volume_claims) == ("Evict", "Protect")
-    assert spec.eviction.grace_period_seconds == 0
+    assert spec.eviction.grace_period_seconds == 5
     assert spec.windows[0] == Window(schedule="0 2 * * *", duration=timedelta(hours=2), time_zone="Europe/Berlin")
     assert spec.windows[1].time_zone == "UTC"
     assert spec.prevention.pod_deletion_cost == "Enabled"

@@ -122,7 +122,7 @@ def test_only_annotations_that_decide_something_are_kept() -> None:
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         "karpenter.sh/do-not-disrupt": "true",
         "descheduler.alpha.kubernetes.io/prefer-no-eviction": "",
-        "descheduler.alpha.kubernetes.io/evict": "true",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "scratch",
         "controller.kubernetes.io/pod-deletion-cost": "-3",
     }
     decoded = pod(

@@ -185,8 +185,22 @@ class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """How a pod is evicted."""
 
     grace_period_seconds: Annotated[
-        Annotated[int, Meta(ge=0, le=86_400)] | None,
-        described("Seconds that an evicted pod is given to stop. Left out: what the pod itself asks for."),
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=86_400,
+                extra=expects(
+                    "a whole number from 1 to 86400, or left out for what each pod asks for (0 would delete the pod "
+                    "before it has stopped, so that two pods of one StatefulSet identity can run at once)"
+                ),
+            ),
+        ]
+        | None,
+        described(
+            "Seconds that an evicted pod is given to stop. Left out: what the pod itself asks for, but at least 1. 0 "
+            "would delete the pod before it has stopped, and is refused."
+        ),
     ] = None
 
 

@@ -8,9 +8,9 @@ from typing import Final
 OWN_PREFIX: Final = "respread.dev/"
 EVICT: Final = "respread.dev/evict"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_TO_EVICT_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-DESCHEDULER_EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -21,7 +21,7 @@ STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
 _KEPT: Final = frozenset(
-    {SAFE_TO_EVICT, DO_NOT_DISRUPT, PREFER_NO_EVICTION, DESCHEDULER_EVICT, POD_DELETION_COST},
+    {SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES, DO_NOT_DISRUPT, PREFER_NO_EVICTION, POD_DELETION_COST},
 )
 
 

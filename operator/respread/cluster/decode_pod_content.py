@@ -69,6 +69,11 @@ class WireVolume(InTreeSources, rename="camel", omit_defaults=True):
     iscsi: WireISCSI | None = None
     rbd: WireRBD | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether what it holds lives on the node itself."""
+        return self.host_path is not None or (self.empty_dir is not None and not self.empty_dir.medium)
+
 
 class WireNodeAffinity(msgspec.Struct, omit_defaults=True):
     """`affinity.nodeAffinity`, of which only what is required decides anything here."""
@@ -101,6 +106,7 @@ class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
     priority: int | None = None
     resource_claims: msgspec.Raw = ABSENT
     scheduling_gates: msgspec.Raw = ABSENT
+    termination_grace_period_seconds: int | None = None
     # Not the API's: what `detach` takes out of the fields above.
     stateful_claims: list[str] | None = None
     pinned_to_node: bool = False
@@ -115,12 +121,14 @@ class PodContents:
         self._encode = msgspec.json.Encoder(enc_hook=encode_map).encode
         self._decode_affinity = msgspec.json.Decoder(RawAffinity | None, dec_hook=decode_map).decode
 
-    def detach(self, spec: RawPodSpec, pod_name: str, *, of_daemon_set: bool) -> tuple[str, bytes]:
+    def detach(
+        self, spec: RawPodSpec, pod_name: str, *, of_daemon_set: bool, names_local_volumes: bool = False
+    ) -> tuple[str, bytes]:
         """Return the name of the pod's node, and the rest of the spec (which changes meanwhile) as JSON.
 
         Left out is what differs between pods of one template: the node, volumes that decide nothing (the names of
         projected tokens are random), the pod's name in the claims of a StatefulSet's pod, and the node in the affinity
-        of a DaemonSet's pod.
+        of a DaemonSet's pod. Names of local volumes stay only where the pod says by name which of them may be lost.
 
         Raises:
             msgspec.ValidationError: the affinity of a DaemonSet's pod has not the form of one.
@@ -128,7 +136,7 @@ class PodContents:
         node_name = spec.node_name
         spec.node_name = ""
         if spec.volumes:
-            _detach_volumes(spec, pod_name)
+            _detach_volumes(spec, pod_name, names_local=names_local_volumes)
         if of_daemon_set and node_name and spec.affinity is not ABSENT:
             self._detach_node(spec, spec.affinity, node_name)
         return node_name, self._encode(spec)
@@ -152,7 +160,7 @@ class PodContents:
         spec.affinity = msgspec.Raw(self._encode(affinity))
 
 
-def _detach_volumes(spec: RawPodSpec, pod_name: str) -> None:
+def _detach_volumes(spec: RawPodSpec, pod_name: str, *, names_local: bool) -> None:
     suffix = f"-{pod_name}"
     kept = []
     for volume in spec.volumes or ():
@@ -160,7 +168,7 @@ def _detach_volumes(spec: RawPodSpec, pod_name: str) -> None:
         if claim is not None and claim.claim_name.endswith(suffix):
             spec.stateful_claims = [*(spec.stateful_claims or ()), claim.claim_name.removesuffix(suffix)]
             continue
-        if volume.ephemeral is None:
+        if volume.ephemeral is None and not (names_local and volume.is_local):
             volume.name = ""
         if volume != _NO_VOLUME:
             kept.append(volume)

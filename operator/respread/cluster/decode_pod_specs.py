@@ -72,6 +72,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     priority: int | None = None
     resource_claims: list[Present] | None = None
     scheduling_gates: list[Present] | None = None
+    termination_grace_period_seconds: int | None = None
     stateful_claims: tuple[str, ...] = ()
     pinned_to_node: bool = False
 
@@ -95,7 +96,8 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
         topology_spread_constraints=_checked_constraints(spec.topology_spread_constraints or ()),
         scheduler_name=spec.scheduler_name,
         priority=spec.priority or 0,
-        has_local_storage=any(map(_is_local, spec.volumes)),
+        has_local_storage=any(each.is_local for each in spec.volumes),
+        local_volumes=tuple(each.name for each in spec.volumes if each.is_local and each.name),
         shared_claims=tuple(claim.claim_name for claim in claims if claim is not None),
         stateful_claims=spec.stateful_claims,
         ephemeral_volumes=tuple(each.name for each in spec.volumes if each.ephemeral is not None),
@@ -104,6 +106,7 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
         pinned_to_node=spec.pinned_to_node,
         has_resource_claims=bool(spec.resource_claims),
         has_scheduling_gates=bool(spec.scheduling_gates),
+        stops_without_grace=spec.termination_grace_period_seconds == 0,
     )
 
 
@@ -172,10 +175,6 @@ def _host_ports(spec: WirePodSpec) -> tuple[HostPort, ...]:
         if port.host_port > 0
     }
     return tuple(ports)
-
-
-def _is_local(volume: WireVolume) -> bool:
-    return volume.host_path is not None or (volume.empty_dir is not None and not volume.empty_dir.medium)
 
 
 def _disks(volume: WireVolume) -> Iterator[Disk]:

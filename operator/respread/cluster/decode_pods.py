@@ -8,7 +8,13 @@ from hashlib import blake2b
 import msgspec
 
 from respread.api.maps import decode_map
-from respread.cluster.annotations import MIRROR, POD_DELETION_COST, kept_annotations
+from respread.cluster.annotations import (
+    DO_NOT_DISRUPT,
+    MIRROR,
+    POD_DELETION_COST,
+    SAFE_TO_EVICT_LOCAL_VOLUMES,
+    kept_annotations,
+)
 from respread.cluster.decode_metadata import Timestamp, WireCondition, nano_amounts
 from respread.cluster.decode_pod_content import ABSENT, PodContents, RawPodSpec
 from respread.cluster.decode_pod_specs import WirePodSpec, WireResources, build_pod_spec, requested, requests_of
@@ -48,6 +54,7 @@ class RawPodStatus(msgspec.Struct, rename="camel"):
 
     phase: str = "Pending"
     nominated_node_name: str = ""
+    start_time: Timestamp | None = None
     conditions: list[WireCondition] | None = None
     container_statuses: list[RawContainerStatus] | None = None
     init_container_statuses: list[RawContainerStatus] | None = None
@@ -112,10 +119,12 @@ class PodDecoder:
         """
         metadata, status, interning = raw.metadata, raw.status, self._interning
         controller = interning.controller(metadata.owner_references)
+        annotations = metadata.annotations
         node_name, content = self._contents.detach(
             raw.spec,
             metadata.name,
             of_daemon_set=controller is not None and controller.kind == "DaemonSet",
+            names_local_volumes=annotations is not None and SAFE_TO_EVICT_LOCAL_VOLUMES in annotations,
         )
         spec = interning.spec(content)
         if spec is None:
@@ -128,7 +137,6 @@ class PodDecoder:
             elif condition.type == "PodResizePending":
                 infeasible = condition.reason == "Infeasible"
 
-        annotations = metadata.annotations
         return Pod(
             namespace=sys.intern(metadata.namespace),
             name=metadata.name,
@@ -144,6 +152,7 @@ class PodDecoder:
             ready=ready,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
+            start_time=status.start_time if annotations is not None and DO_NOT_DISRUPT in annotations else None,
             deletion_cost_is_ours=annotations is not None
             and POD_DELETION_COST in annotations
             and annotation_is_applied(metadata.managed_fields, POD_DELETION_COST),

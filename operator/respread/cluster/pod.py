@@ -102,6 +102,8 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     priority: int = 0
     has_local_storage: bool = False
     """Whether a volume lives on the node itself (`hostPath`, or `emptyDir` on disk)."""
+    local_volumes: tuple[str, ...] = ()
+    """The names of these volumes; kept only of pods that have an annotation which says which of them may be lost."""
     shared_claims: tuple[str, ...] = ()
     """PersistentVolumeClaims that every pod of the template uses, by name."""
     stateful_claims: tuple[str, ...] = ()
@@ -115,6 +117,8 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """For pods of a DaemonSet that have a node: it is the only one their affinity allows, and is not repeated there."""
     has_resource_claims: bool = False
     has_scheduling_gates: bool = False
+    stops_without_grace: bool = False
+    """Whether its `terminationGracePeriodSeconds` is 0: deleted as it asks for, it would be gone and still run."""
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
@@ -136,6 +140,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     ready: bool = False
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    start_time: datetime | None = None
+    """When the kubelet took it on; kept only where an annotation may count from it."""
     held_requests: Resources | None = None
     """What a pod being resized in place holds on its node, where that is not `spec.requests`."""
     deletion_cost_is_ours: bool = False

@@ -17,6 +17,8 @@ Gate = Callable[[], Held | None]
 """What is asked once more, right before an eviction is sent; what it returns stands in the way."""
 
 TIMEOUT_SECONDS: Final = 10.0
+_LEAST_GRACE_PERIOD_SECONDS: Final = 1
+"""With 0 the API server deletes a pod before its node has stopped it, and a StatefulSet may start it a second time."""
 
 _POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _EVICTION: Final = f"{_POD}/eviction"
@@ -63,7 +65,7 @@ class EvictionApi:
             pod: the pod that was planned; a namesake that came after it is left alone.
             gate: asked right before the eviction is written, when even the credentials are in it. What it holds is not
                 sent.
-            grace_period_seconds: what the pod is given to stop; None: what it asks for itself.
+            grace_period_seconds: what the pod is given to stop; None: what it asks for itself, but at least a second.
             dry_run: whether the API server is only to say what it would do. It evaluates budgets and changes nothing.
             time_left: asked before the eviction is made ready: within so many seconds it has to have been answered.
 
@@ -73,6 +75,8 @@ class EvictionApi:
         if (answer := await self._read(pod)) is not None:
             return answer
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+        if grace_period_seconds is None and pod.spec.stops_without_grace:
+            grace_period_seconds = _LEAST_GRACE_PERIOD_SECONDS
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         if dry_run:

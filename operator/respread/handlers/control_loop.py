@@ -234,6 +234,7 @@ class ControlLoop:
             held_back=held_back,
             others=(
                 status_due,
+                self._on_the_clock(None if planned.changes_at is None else planned.changes_at.timestamp()),
                 self._carrier.flights.now.next_deadline(),
                 self._carrier.next_ask(),
                 self._carrier.refusals.next_end(),
@@ -382,11 +383,14 @@ class ControlLoop:
             if blocked.reason is Reason.QUIET_PERIOD:
                 return self._settling.release(blocked.group, policies[blocked.policy].spec.quiet_period)
             if blocked.reason is Reason.BACKING_OFF:
-                until = self._record.back_offs.next_release(self._wall_clock())
-                return None if until is None else self._clock() + until - self._wall_clock()
+                return self._on_the_clock(self._record.back_offs.next_release(self._wall_clock()))
             return None
 
         return release
+
+    def _on_the_clock(self, time_of_day: float | None) -> float | None:
+        """Return when a time in seconds since the epoch comes, on the clock."""
+        return None if time_of_day is None else self._clock() + time_of_day - self._wall_clock()
 
     async def _wait(self, wake_at: float, gather: float) -> None:
         """Wait for a change or a time, while the heart beats; then let more changes come."""

@@ -16,7 +16,6 @@ IDLE_SECONDS: Final = 60.0
 SOON_SECONDS: Final = 10.0
 """While moves are held by what only time ends, and that within minutes: `limits.perHour`, a window."""
 
-_WAITING: Final = frozenset({Reason.TOO_YOUNG, Reason.API_UNAVAILABLE})
 _SOON: Final = frozenset({Reason.LIMIT_REACHED, Reason.WINDOW_CLOSED})
 
 
@@ -41,7 +40,7 @@ def next_look(
     """
     due = [now + IDLE_SECONDS, *(at for at in others if at is not None)]
     reasons = {each.reason for each in planned.blocked} | {each.held.reason for each in held}
-    if held_back or reasons & _WAITING:
+    if held_back or Reason.API_UNAVAILABLE in reasons:
         due.append(now + WAITING_SECONDS)
     if reasons & _SOON:
         due.append(now + SOON_SECONDS)

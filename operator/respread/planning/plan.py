@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 
@@ -68,3 +69,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Matching pods per domain after the moves, for every group that they change; a prediction."""
     lower_bound: int = 0
     """No plan that leaves as few violations has fewer moves."""
+    changes_at: datetime | None = None
+    """When time alone may change the plan, as the protection of a pod ends; None: never."""

@@ -28,7 +28,7 @@ from respread.planning.refused import NOTHING_REFUSED, Refused
 from respread.planning.selection import Selection
 from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
-from respread.planning.tasks import Rules, Task, Tasks
+from respread.planning.tasks import Rules, Task, Tasks, earliest
 from respread.planning.wave import Wave
 from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.node_sets import node_set
@@ -157,7 +157,8 @@ class Planner:
             now=now,
             refused=refused,
         )
-        tasks, blocked = _ready(self._tasks.advance(snapshot, rules), on_hold)
+        all_tasks = self._tasks.advance(snapshot, rules)
+        tasks, blocked = _ready(all_tasks, on_hold)
         idle = {policy.name for policy in setting.policies if policy.spec.mode == "DryRun"}
         tasks.sort(key=lambda task: idle.issuperset(task.cure.values()))
         placement = Placement(self._predictor)
@@ -167,7 +168,8 @@ class Planner:
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
         expected = ExpectedDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
-        return _plan(solutions, complete, Wave(placement, budgets, room), self._selection.selected)
+        planned = _plan(solutions, complete, Wave(placement, budgets, room), self._selection.selected)
+        return msgspec.structs.replace(planned, changes_at=earliest(task.changes_at for task in all_tasks))
 
     def _advance(self, snapshot: ClusterSnapshot) -> Changes:
         """Take the view to another snapshot, and return what has changed there that matters for where pods may go."""

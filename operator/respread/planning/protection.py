@@ -14,24 +14,16 @@ import msgspec
 
 from respread.api.policy import PriorityThreshold, VictimRules
 from respread.api.reasons import Reason
-from respread.cluster.annotations import (
-    DO_NOT_DISRUPT,
-    EVICT,
-    POD_DELETION_COST,
-    PREFER_NO_EVICTION,
-    SAFE_TO_EVICT,
-)
+from respread.cluster.annotations import POD_DELETION_COST, SAFE_TO_EVICT_LOCAL_VOLUMES
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
+from respread.planning.own_word import minds_local_storage, why_it_refuses
 
 SYSTEM_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
 """The PriorityClasses that every cluster has, with values nobody can change (`scheduling.SystemPriorityClasses`)."""
-
-NEVER: Final = "never"
-"""The value of the annotation `respread.dev/evict` that keeps a pod where it is."""
 
 OWN_LABELS: Final[Mapping[str, str]] = {
     "app.kubernetes.io/name": "respread",
@@ -95,7 +87,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         return (
             why_not_replaced(pod)
             or _by_owner(pod)
-            or _by_annotation(pod)
+            or why_it_refuses(pod, now)
             or self._by_priority(pod)
             or self._by_storage(pod)
             or _by_phase(pod)
@@ -114,11 +106,12 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _by_storage(self, pod: Pod) -> Held | None:
-        if self.rules.local_storage == "Protect" and pod.spec.has_local_storage:
+        if self.rules.local_storage == "Protect" and minds_local_storage(pod):
             return Held(
                 Reason.LOCAL_STORAGE,
                 "it keeps data on its node (a hostPath volume, or an emptyDir on disk), which would be lost; "
-                "victims.localStorage: Evict would allow it",
+                "victims.localStorage: Evict would allow it, or the pod's annotation "
+                f"{SAFE_TO_EVICT_LOCAL_VOLUMES}, naming all of these volumes",
             )
         claims = pod.spec.shared_claims or pod.spec.stateful_claims or pod.spec.ephemeral_volumes
         if self.rules.persistent_volume_claims == "Protect" and claims:
@@ -138,6 +131,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
             Reason.TOO_YOUNG,
             f"it is not as old yet as the policy's victims.minAge, {_seconds(self.rules.min_age)}; it will be at "
             f"{old_enough.isoformat(timespec='seconds')}",
+            until=old_enough,
         )
 
 
@@ -211,24 +205,6 @@ def _by_owner(pod: Pod) -> Held | None:
     if all(pod.labels.get(key) == value for key, value in OWN_LABELS.items()):
         return Held(Reason.PROTECTED_POD, "it runs Respread itself")
     return None
-
-
-def _by_annotation(pod: Pod) -> Held | None:
-    annotations = pod.annotations
-    if (word := annotations.get(EVICT)) is not None:
-        known = "" if word == NEVER else f", which is taken for {NEVER!r}, the only value there is"
-        return _by_own_word(f"its annotation {EVICT} says {word!r}{known}")
-    if annotations.get(SAFE_TO_EVICT) == "false":
-        return _by_own_word(f"its annotation {SAFE_TO_EVICT} says 'false'")
-    if annotations.get(DO_NOT_DISRUPT) == "true":
-        return _by_own_word(f"its annotation {DO_NOT_DISRUPT} says 'true'")
-    if PREFER_NO_EVICTION in annotations:
-        return _by_own_word(f"it has the annotation {PREFER_NO_EVICTION}")
-    return None
-
-
-def _by_own_word(which: str) -> Held:
-    return Held(Reason.PROTECTED_POD, f"{which}; without that it might go")
 
 
 def _by_phase(pod: Pod) -> Held | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import is_
 from typing import NamedTuple
@@ -36,10 +36,8 @@ class Task(msgspec.Struct, frozen=True, eq=False):
     moving: Held | None
     """Why it is left alone although nothing else speaks against it: pods are on the move."""
 
-    @property
-    def passing(self) -> bool:
-        """Whether it changes with time alone."""
-        return any(held.reason is Reason.TOO_YOUNG for _, held in self.protected)
+    changes_at: datetime | None
+    """When the first of `protected` may be evicted by time alone; None: never."""
 
     def is_like(self, other: Task) -> bool:
         """Whether there is no difference to another task."""
@@ -85,9 +83,10 @@ class Tasks:
             known = before.get(name)
             refused = name in rules.refused.namespaces
             unlike = name in rules.in_flight or refused
-            if known is None or unlike or known.passing or not all(map(is_, known.basis, basis)):
+            if known is None or unlike or known.is_due(rules.now) or not all(map(is_, known.basis, basis)):
                 known = _namespace_tasks(basis, snapshot, rules, () if known is None else known.tasks)
-                known = known._replace(passing=known.passing or refused)
+                if refused:
+                    known = known._replace(changes_at=rules.now)
             self._namespaces[name] = known
         return [task for each in self._namespaces.values() for task in each.tasks]
 
@@ -95,8 +94,12 @@ class Tasks:
 class _NamespaceTasks(NamedTuple):
     basis: tuple[NamespaceSelection, object, object]
     tasks: tuple[Task, ...]
-    passing: bool
-    """Whether they change with time alone."""
+    changes_at: datetime | None
+    """When they change by time alone; None: never."""
+
+    def is_due(self, now: datetime) -> bool:
+        """Tell whether they have to be made anew although nothing has changed."""
+        return self.changes_at is not None and now >= self.changes_at
 
 
 def _namespace_tasks(
@@ -112,7 +115,7 @@ def _namespace_tasks(
         former = known.get(frozenset(task.cure))
         tasks.append(former if former is not None and former.is_like(task) else task)
     tasks.sort(key=lambda task: task.pods[0].name)
-    return _NamespaceTasks(basis, tuple(tasks), passing=any(task.passing for task in tasks))
+    return _NamespaceTasks(basis, tuple(tasks), changes_at=earliest(task.changes_at for task in tasks))
 
 
 def _task(violated: Violated, snapshot: ClusterSnapshot, rules: Rules) -> Task:
@@ -134,6 +137,7 @@ def _task(violated: Violated, snapshot: ClusterSnapshot, rules: Rules) -> Task:
         victims=tuple(victims),
         protected=tuple(protected),
         moving=in_motion(pods),
+        changes_at=earliest(held.until for _, held in protected),
     )
 
 
@@ -157,6 +161,11 @@ def why_held(pod: Pod, rules: Rules) -> Held | None:
     if pod.namespace not in rules.refused.namespaces:
         return None
     return rules.refused.why_not(pod, rules.budgets.budgets_of(pod))
+
+
+def earliest(times: Iterable[datetime | None]) -> datetime | None:
+    """Return the first of some times, those that never come left out."""
+    return min((each for each in times if each is not None), default=None)
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:
