@@ -20,6 +20,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.pacing import EvictionHistory, Limiter, Pace, Paced
+from respread.eviction.standing import Standings
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from tests.unit.eviction_moves import SPEC, group, move
@@ -310,12 +311,81 @@ def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
             and (not per_hour or made < per_hour)
         )
 
-    under_way = list(in_flight)
-    for one in planned:
-        fits = room(under_way, len(under_way) - len(in_flight), one)
-        assert fits == (one in paced.now)
-        if fits:
-            under_way.append(one)
+    under_way = [*in_flight, *paced.now]
+    for number, one in enumerate(paced.now):
+        before = len(in_flight) + number
+        assert room([*in_flight, *paced.now[:number]], before - len(in_flight), one)
+    for each in paced.held:
+        assert not room(under_way, len(paced.now), each.move)
+
+
+def test_places_go_to_the_namespace_with_the_fewest_in_flight() -> None:
+    policy = cluster_policy(limits(in_flight=6))
+    moves = [victim(number, namespace="greedy") for number in range(1, 8)]
+    moves += [victim(number, namespace="shop") for number in (11, 12)]
+    moves += [victim(number, namespace="blog") for number in (21, 22)]
+    in_flight = (victim(31, namespace="greedy"), victim(32, namespace="shop"))
+    paced = pace(moves, policy, in_flight=in_flight)
+    assert numbers(paced.now) == [1, 11, 21, 22]
+    assert numbers([each.move for each in paced.held]) == [2, 3, 4, 5, 6, 7, 12]
+
+
+def test_among_those_with_as_many_the_one_that_was_served_longest_ago_is_next() -> None:
+    policy = cluster_policy(limits(in_flight=1))
+    moves = [victim(number, namespace=name) for number, name in enumerate(("a", "b", "c"))]
+    served = Standings().with_eviction("a").with_eviction("c")
+    assert numbers(pace(moves, policy, standings=served).now) == [1]
+    assert numbers(pace(moves, policy, standings=served.with_eviction("b")).now) == [0]
+
+
+class TestUnprovenNamespaces:
+    """Those in which no replacement was Ready yet share a part of the places, once others may want some."""
+
+    policy = cluster_policy(limits(in_flight=10))
+    greedy = tuple(victim(number, namespace="greedy") for number in range(10))
+
+    def test_one_alone_has_all(self) -> None:
+        assert len(pace(self.greedy, self.policy, standings=Standings()).now) == 10
+
+    def test_one_that_is_new_has_a_first_place_whatever_the_others_have(self) -> None:
+        others = [victim(20 + number, namespace=f"other-{number}") for number in range(5)]
+        paced = pace([*self.greedy, *others], self.policy, standings=Standings())
+        assert Counter(each.pod.namespace for each in paced.now) == {
+            "greedy": 1,
+            **{f"other-{number}": 1 for number in range(5)},
+        }
+        assert paced.held[0].held == Held(
+            Reason.LIMIT_REACHED,
+            "in namespace greedy no replacement was Ready yet: such namespaces share 2 of the 10 evictions that "
+            "limits.inFlight of policy default allows, and 6 are in flight",
+        )
+
+    def test_one_that_failed_has_no_more_than_its_share_though_nobody_else_wants_any(self) -> None:
+        failed = Standings().with_end("greedy", ready=False)
+        paced = pace(self.greedy, self.policy, standings=failed)
+        assert len(paced.now) == 2
+        assert "in namespace greedy the last replacement was not Ready" in paced.held[0].held.message
+        assert len(pace(self.greedy, self.policy, standings=failed.with_end("greedy", ready=True)).now) == 10
+
+    def test_a_step_larger_than_the_share_goes_when_it_has_it_to_itself(self) -> None:
+        failed = Standings().with_end("greedy", ready=False)
+        step = [victim(number, namespace="greedy", component=9) for number in (1, 2, 3)]
+        assert len(pace(step, self.policy, standings=failed).now) == 3
+        assert len(pace(step, self.policy, standings=failed, in_flight=self.greedy[4:5]).now) == 0
+
+    def test_a_namespaces_own_policy_is_shared_with_nobody(self) -> None:
+        own = Policy(
+            kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=limits(in_flight=5))
+        )
+        moves = [victim(number, namespace="shop", policy="shop/own") for number in range(5)]
+        others = [victim(number, namespace="blog") for number in (11, 12)]
+        assert len(pace([*moves, *others], own, standings=Standings().with_end("shop", ready=False)).now) == 7
+
+    def test_what_is_gone_is_forgotten(self) -> None:
+        known = Standings().with_end("a", ready=True).with_eviction("a").with_eviction("b")
+        left = known.among({"b"})
+        assert (dict(left.ready), dict(left.served)) == ({}, {"b": 2})
+        assert left.with_eviction("c").served["c"] == 3
 
 
 @given(some_moves, st.lists(st.integers(1, 3), min_size=20, max_size=20), *[st.integers(1, 4) for _ in range(4)])

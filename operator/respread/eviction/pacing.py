@@ -1,9 +1,13 @@
-"""Which of a plan's moves are made now, within the limits of all policies they count for."""
+"""Which of a plan's moves are made now, within the limits of all policies they count for.
+
+Namespaces share what a ClusterRebalancePolicy allows: places go to those that have the fewest in flight, and those
+whose replacements are not known to get Ready don't get all of them (`standing`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,6 +18,8 @@ from respread.api.reasons import Reason
 from respread.api.status import MAX_MOVES_IN_FLIGHT
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
+from respread.eviction.fair_order import FairOrder
+from respread.eviction.standing import Standing, Standings, unproven_share
 from respread.eviction.steps import Step, steps_of
 from respread.planning.controllers import is_active, siblings_of
 from respread.planning.held import Held
@@ -74,6 +80,9 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
     pods: Selector = NOTHING
     """Of a ClusterRebalancePolicy: the pods it selects there."""
 
+    shared: bool = False
+    """Whether several namespaces share them."""
+
     @classmethod
     def of(cls, policy: Policy) -> Limiter:
         """Return the limits of a policy: they bound what is done in its name.
@@ -88,6 +97,7 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
             limits=spec.limits,
             namespaces=compile_selector(spec.namespace_selector),
             pods=compile_selector(spec.pod_selector),
+            shared=True,
         )
 
     def bounds(self, move: Move, snapshot: ClusterSnapshot) -> bool:
@@ -113,36 +123,49 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     history: EvictionHistory = EvictionHistory()
     closed: Mapping[str, Held] = {}
     """Policies in whose name nothing is done now, by name, and why: DryRun, or all windows closed."""
+    standings: Standings | None = None
+    """How the namespaces stand; None if that is not to count."""
     now: float
     """Seconds since the epoch."""
 
     def of(self, moves: Sequence[Move]) -> Paced:
         """Choose the moves that are made now, those of a step together.
 
-        They are taken in the plan's order. A step that is held holds no other, but for later ones of its component.
+        They are taken in the plan's order within a namespace, and in a fair one between namespaces. A step that is held
+        holds no other, but for later ones of its component.
         """
-        tallies = [_Tally(limiter, self) for limiter in self.limiters]
+        steps = list(steps_of(moves))
+        tallies = _Tallies(self, [step for step in steps if step[0].policy not in self.closed])
         busy = {group for move in self.in_flight for group in move.groups}
         waiting: dict[int, Held] = {}
-        now: list[Move] = []
-        held: list[HeldMove] = []
-        for step in steps_of(moves):
+        now: list[tuple[int, Step]] = []
+        held: list[tuple[int, Step, Held]] = []
+        order = FairOrder(steps, self.in_flight, {} if self.standings is None else self.standings.served)
+        for position, step in order:
             why = waiting.get(step[0].component) or self._why_not(step, busy, tallies)
             if why is not None:
                 waiting[step[0].component] = why
-                held.extend(HeldMove(move, why) for move in step)
+                held.append((position, step, why))
                 continue
-            now.extend(step)
-            for tally in tallies:
+            now.append((position, step))
+            order.made(step)
+            for tally in tallies.of(step):
                 tally.add(step)
-        return Paced(tuple(now), tuple(held))
+        return Paced(
+            tuple(move for _, step in sorted(now, key=_position) for move in step),
+            tuple(HeldMove(move, why) for _, step, why in sorted(held, key=_position) for move in step),
+        )
 
-    def _why_not(self, step: Step, busy: Collection[object], tallies: Iterable[_Tally]) -> Held | None:
+    def _why_not(self, step: Step, busy: Collection[object], tallies: _Tallies) -> Held | None:
         """Return why a step is not made now, or None if it is."""
         for move in step:
             if (held := self.closed.get(move.policy) or _wait(move, busy)) is not None:
                 return held
-        return next((held for tally in tallies if (held := tally.full(step)) is not None), None)
+        return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)
+
+
+def _position(placed: tuple[int, *tuple[object, ...]]) -> int:
+    return placed[0]
 
 
 def _wait(move: Move, busy: Collection[object]) -> Held | None:
@@ -155,18 +178,57 @@ def _wait(move: Move, busy: Collection[object]) -> Held | None:
     return None
 
 
+class _Tallies:
+    """What counts so far, by whose limits a step may come up against."""
+
+    __slots__ = ("_everywhere", "_own")
+
+    def __init__(self, pace: Pace, steps: Iterable[Step]) -> None:
+        concerned = {step[0].pod.namespace for step in steps} | {move.pod.namespace for move in pace.in_flight}
+        of_policy: dict[str, list[Move]] = {}
+        for move in pace.in_flight:
+            of_policy.setdefault(move.policy, []).append(move)
+        policies = {move.policy for step in steps for move in step}
+        self._everywhere: list[_Tally] = []
+        self._own: dict[str, _Tally] = {}
+        for limiter in pace.limiters:
+            if limiter.shared:
+                self._everywhere.append(_Tally(limiter, pace, pace.in_flight, has_rivals=len(concerned) > 1))
+            elif limiter.policy in policies:
+                under_way = of_policy.get(limiter.policy, ())
+                self._own[limiter.policy] = _Tally(limiter, pace, under_way, has_rivals=False)
+
+    def of(self, step: Step) -> Iterator[_Tally]:
+        """Yield those that may count a step: there may be thousands of policies that have no say in it."""
+        yield from self._everywhere
+        for policy in sorted({move.policy for move in step}):
+            if (own := self._own.get(policy)) is not None:
+                yield own
+
+
 class _Tally:
     """What counts for one policy's limits so far."""
 
-    __slots__ = ("_counts", "_in_last_hour", "_snapshot", "_total", "limiter")
+    __slots__ = ("_counts", "_has_rivals", "_in_last_hour", "_snapshot", "_standings", "_total", "_unproven", "limiter")
 
-    def __init__(self, limiter: Limiter, pace: Pace) -> None:
+    def __init__(self, limiter: Limiter, pace: Pace, in_flight: Iterable[Move], *, has_rivals: bool) -> None:
+        """Count what is in flight.
+
+        Args:
+            limiter: the limits.
+            pace: all that decides.
+            in_flight: those that may count for them.
+            has_rivals: whether more than one namespace has moves that are made or are to be.
+        """
         self.limiter = limiter
         self._snapshot = pace.snapshot
+        self._standings = pace.standings if limiter.shared else None
+        self._has_rivals = has_rivals
         self._in_last_hour = len(pace.history.in_last_hour(limiter.policy, pace.now))
         self._total = 0
+        self._unproven = 0
         self._counts: Counter[object] = Counter()
-        for move in pace.in_flight:
+        for move in in_flight:
             if limiter.bounds(move, pace.snapshot):
                 self._count(move)
 
@@ -188,6 +250,8 @@ class _Tally:
             in_all, most = f"inFlight ({most}, of which {MAX_MOVES_IN_FLIGHT} count)", MAX_MOVES_IN_FLIGHT
         if (held := self._beyond(in_all, self._total, len(bounded), most)) is not None:
             return held
+        if (held := self._beyond_share(bounded, most)) is not None:
+            return held
         for move in bounded:
             namespace, node, workload = _places(move)
             of_workload = limits.in_flight_of_workload(_replicas(move, self._snapshot))
@@ -208,6 +272,31 @@ class _Tally:
     def _count(self, move: Move) -> None:
         self._total += 1
         self._counts.update(_places(move))
+        if self._standings is not None and self._standings.of(move.pod.namespace) is not Standing.PROVEN:
+            self._unproven += 1
+
+    def _beyond_share(self, bounded: Step, most: int) -> Held | None:
+        """Return that a namespace does not get a place for now that others may need, or None if it does.
+
+        One that was not heard of gets a first one in any case, and all of them as long as no other wants any.
+        """
+        if self._standings is None:
+            return None
+        namespace = bounded[0].pod.namespace
+        standing = self._standings.of(namespace)
+        if standing is Standing.PROVEN:
+            return None
+        if standing is Standing.NEW and not (self._has_rivals and self._counts["namespace", namespace]):
+            return None
+        share, taken = unproven_share(most), self._unproven
+        if taken == 0 or taken + len(bounded) <= share:
+            return None
+        what = "no replacement was Ready yet" if standing is Standing.NEW else "the last replacement was not Ready"
+        return Held(
+            Reason.LIMIT_REACHED,
+            f"in namespace {namespace} {what}: such namespaces share {share} of the {most} evictions that "
+            f"limits.inFlight of policy {self.limiter.policy} allows, and {taken} are in flight",
+        )
 
     def _beyond(self, what: str, count: int, more: int, limit: int) -> Held | None:
         """Return that so many evictions more would be beyond a limit, or None if they would not."""

@@ -332,6 +332,7 @@ class ControlLoop:
         namespaces = frozenset(snapshot.namespaces)
         for gone in self._shown[0] - set(policies):
             self._metrics.forget_policy(gone)
+        self._record.forget_other_namespaces(snapshot.namespaces)
         for gone in self._shown[1] - namespaces:
             self._metrics.forget_namespace(gone)
         self._shown = (frozenset(policies), namespaces)
@@ -342,6 +343,7 @@ class ControlLoop:
             limiters=limiters,
             in_flight=self._carrier.flights.now.moves,
             history=self._record.history,
+            standings=self._record.standings,
             closed={
                 name: held
                 for name, policy in policies.items()

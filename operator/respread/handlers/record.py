@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from respread.api.policy import Policy
 from respread.api.status import PolicyStatus, RecentEvictions, RememberedBackOff
@@ -12,6 +13,7 @@ from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.in_flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import EvictionHistory
+from respread.eviction.standing import Standings
 from respread.handlers.memory import (
     back_offs_to_remember,
     evictions_to_remember,
@@ -23,11 +25,14 @@ from respread.handlers.memory import (
 from respread.planning.held import Held
 from respread.spread.group import GroupKey, SpreadGroup
 
+LATE_SECONDS: Final = 60.0
+"""What ends sooner without a replacement that is Ready has not been given up on: none was wanted."""
+
 
 class Record:
     """The leader's memory. A new leader begins with what the statuses say."""
 
-    __slots__ = ("_evicted", "_last_eviction", "_wall_clock", "back_offs", "history")
+    __slots__ = ("_evicted", "_last_eviction", "_wall_clock", "back_offs", "history", "standings")
 
     def __init__(self, wall_clock: Callable[[], float], rules: BackOffRules | None = None) -> None:
         """Remember nothing yet.
@@ -39,6 +44,7 @@ class Record:
         self._wall_clock = wall_clock
         self.back_offs = BackOffs(rules or BackOffRules())
         self.history = EvictionHistory()
+        self.standings = Standings()
         self._evicted: Counter[str] = Counter()
         self._last_eviction: dict[str, datetime] = {}
 
@@ -60,6 +66,8 @@ class Record:
 
     def learn(self, ended: Ended, groups: Mapping[GroupKey, SpreadGroup]) -> None:
         """Note what became of a move: its groups are left alone unless it improved them."""
+        if (ready := was_ready(ended)) is not None:
+            self.standings = self.standings.with_end(ended.move.pod.namespace, ready=ready)
         for key in ended.move.groups:
             if (group := groups.get(key)) is None:
                 continue
@@ -67,6 +75,10 @@ class Record:
                 self.back_offs = self.back_offs.improved(group_name(key))
             else:
                 self.back_offs = self.back_offs.failed(group_name(key), situation_of(group), self._wall_clock())
+
+    def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
+        """Forget how namespaces other than these stood."""
+        self.standings = self.standings.among(namespaces)
 
     def forget_settled(self, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey]) -> None:
         """Forget what no longer matters of groups that are balanced or gone and have no move under way."""
@@ -80,6 +92,10 @@ class Record:
         return self.back_offs.held(name, situation_of(group), self._wall_clock())
 
     # Evictions
+
+    def serve(self, namespace: str) -> None:
+        """Note that a pod of a namespace was evicted, or may have been."""
+        self.standings = self.standings.with_eviction(namespace)
 
     def count(self, policy: str, bounded: Iterable[str], *, certain: bool) -> None:
         """Count an eviction that was made, or may have been.
@@ -119,3 +135,10 @@ class Record:
         if not policy.spec.limits.per_hour and not policy.problems:
             return ()
         return evictions_to_remember(self.history, policy.name, self._wall_clock())
+
+
+def was_ready(ended: Ended) -> bool | None:
+    """Return whether a move's replacement was Ready; None if none was wanted, which tells nothing of its namespace."""
+    if ended.replacement is not None and ended.replacement.ready:
+        return True
+    return None if ended.seconds < LATE_SECONDS else False

@@ -223,6 +223,7 @@ class Waves:
         self._metrics.count_eviction(policy=move.policy, namespace=move.pod.namespace, result=answer.result)
         self._announcements.eviction(move, answer)
         if answer.may_have_evicted:
+            self._record.serve(move.pod.namespace)
             self._record.count(move.policy, bounded, certain=answer.evicted)
 
     def _grace_period_seconds(self, move: Move) -> int | None:
