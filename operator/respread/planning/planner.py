@@ -29,6 +29,7 @@ from respread.planning.selection import Selection
 from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
 from respread.planning.tasks import Rules, Task, Tasks, earliest
+from respread.planning.turns import in_turns
 from respread.planning.wave import Wave
 from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.node_sets import node_set
@@ -213,8 +214,13 @@ def _plan(
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
+    first = {
+        id(solution)
+        for solution in in_turns(solutions, lambda each: each.namespace)
+        if solution.first is not None and wave.join(solution.first)
+    }
     for solution in solutions:
-        moves.extend(_in_turn(solution, now=solution.first is not None and wave.join(solution.first)))
+        moves.extend(_in_turn(solution, now=id(solution) in first))
         before.update(solution.counts_before)
         after.update(solution.counts_after)
     return Plan(

@@ -90,6 +90,11 @@ class Solution(NamedTuple):
     demand: Mapping[str, int]
     """About how much room it may take of a node, of each resource."""
 
+    @property
+    def namespace(self) -> str:
+        """The namespace that its moves are in; the first one where several were solved as one."""
+        return self.tasks[0].namespace
+
     def follows_same_rules(self, placement: Placement) -> bool:
         """Whether the scheduler still goes by the same for its pods."""
         return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)

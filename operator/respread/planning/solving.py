@@ -12,7 +12,7 @@ has changed that made a difference to the search.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
 from typing import Final, NamedTuple
@@ -22,6 +22,7 @@ from respread.planning.effort import Effort
 from respread.planning.placement import Placement
 from respread.planning.solution import Finder, Solution, Taken
 from respread.planning.tasks import Task
+from respread.planning.turns import in_turns
 from respread.scheduling.free_resources import POD_SLOTS
 from respread.scheduling.node_sets import NodeSet, node_set, slots_of
 from respread.scheduling.volume_usage import has_volumes
@@ -62,7 +63,7 @@ class Changes(NamedTuple):
 class Memory:
     """Solutions, by what they are for."""
 
-    __slots__ = ("_apart", "_joint")
+    __slots__ = ("_apart", "_joint", "searched")
 
     def __init__(self) -> None:
         """Remember nothing yet."""
@@ -70,6 +71,18 @@ class Memory:
         """By the identity of the task, which the solution holds."""
         self._joint: dict[tuple[int, ...], tuple[tuple[Solution, ...], Solution]] = {}
         """By the identities of the tasks: the solutions whose room was gone, and the one that was found so."""
+        self.searched: dict[str, int] = {}
+        """By namespace, the number of the last search for it; a namespace of which all is known needs none."""
+
+    def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
+        """Forget when namespaces other than these were searched for."""
+        self.searched = {name: number for name, number in self.searched.items() if name in namespaces}
+
+    def note_search(self, namespace: str) -> None:
+        """Note that a search was made for a namespace."""
+        number = next(reversed(self.searched.values()), 0) + 1
+        self.searched.pop(namespace, None)  # so that the last one stays the last
+        self.searched[namespace] = number
 
     def alone(self, task: Task, changes: Changes, placement: Placement) -> Solution | None:
         """Return the solution of a task on its own if it still holds."""
@@ -127,7 +140,7 @@ class Solver:
             changes: what has changed since the last time.
         """
         self._changes = changes
-        alone = [self._memory.alone(task, changes, self._placement) or self._find((task,)) for task in tasks]
+        alone = self._each_alone(list(tasks))
         tried: list[tuple[tuple[Solution, ...], Solution]] = []
         room = Room(self._placement)
         solutions: list[Solution] = []
@@ -142,6 +155,20 @@ class Solver:
                 solutions = [*others, joint]
         self._memory.keep((each for each in alone if each.finished), (pair for pair in tried if pair[1].finished))
         return solutions
+
+    def _each_alone(self, tasks: Sequence[Task]) -> list[Solution]:
+        """Return the solution of each task; namespaces take turns, so that none has all of what searches may cost."""
+        self._memory.forget_other_namespaces({task.namespace for task in tasks})
+        found = {id(task): known for task in tasks if (known := self._known(task)) is not None}
+        unknown = [task for task in tasks if id(task) not in found]
+        for task in in_turns(unknown, lambda each: each.namespace, self._memory.searched):
+            if self._left > 0:
+                self._memory.note_search(task.namespace)
+            found[id(task)] = self._find((task,))
+        return [found[id(task)] for task in tasks]
+
+    def _known(self, task: Task) -> Solution | None:
+        return self._memory.alone(task, self._changes, self._placement)
 
     def _find(self, tasks: tuple[Task, ...], others: Sequence[Solution] = ()) -> Solution:
         is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS

@@ -39,6 +39,11 @@ class Task(msgspec.Struct, frozen=True, eq=False):
     changes_at: datetime | None
     """When the first of `protected` may be evicted by time alone; None: never."""
 
+    @property
+    def namespace(self) -> str:
+        """The namespace that all of it is in."""
+        return self.groups[0].key.namespace
+
     def is_like(self, other: Task) -> bool:
         """Whether there is no difference to another task."""
         return (
