@@ -43,6 +43,10 @@ def _expected(*domains: Any) -> Spec:
     return _constraints(expectedDomains=list(domains))
 
 
+def _trusted(*kinds: Any) -> Spec:
+    return _victims(trustedControllers=list(kinds))
+
+
 def _windows(**window: Any) -> Spec:
     return {"windows": [{"schedule": "0 2 * * *", "duration": "2h", **window}]}
 
@@ -99,6 +103,10 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                 "priorityThreshold": {"value": 1_000_000},
                 "localStorage": "Evict",
                 "persistentVolumeClaims": "Protect",
+                "trustedControllers": [
+                    {"group": "argoproj.io", "kind": "Rollout"},
+                    {"group": "", "kind": "Pod"},
+                ],
             },
             "eviction": {"gracePeriodSeconds": 5},
             "windows": [
@@ -149,6 +157,7 @@ _WORKLOAD_LIMIT = "must be a number from 1 to 10000, or a percentage from 1% to 
 _DURATION = "must be a duration such as 30s or 1h30m, from"
 _SET_ONE = "set exactly one of name and value"
 _ZONE = {"topologyKey": "zone", "values": ["a"]}
+_ROLLOUT = {"group": "argoproj.io", "kind": "Rollout"}
 
 BAD_SPECS: tuple[BadSpec, ...] = (
     BadSpec({"quitPeriod": "30s"}, "spec.quitPeriod", "unknown field"),
@@ -241,6 +250,21 @@ BAD_SPECS: tuple[BadSpec, ...] = (
         "should match",
     ),
     BadSpec(_expected(_ZONE, _ZONE), "spec.constraints.expectedDomains[1]", "Duplicate value"),
+    BadSpec(_trusted({"kind": "Rollout"}), "spec.victims.trustedControllers[0].group", "Required value"),
+    BadSpec(_trusted({"group": "argoproj.io"}), "spec.victims.trustedControllers[0].kind", "Required value"),
+    BadSpec(
+        _trusted({"group": "argoproj.io/v1alpha1", "kind": "Rollout"}),
+        "spec.victims.trustedControllers[0].group",
+        "should match",
+    ),
+    BadSpec(_trusted({"group": "a", "kind": "rollouts.a"}), "spec.victims.trustedControllers[0].kind", "should match"),
+    BadSpec(_trusted({"group": "a", "kind": ""}), "spec.victims.trustedControllers[0].kind", "at least 1 chars"),
+    BadSpec(_trusted(_ROLLOUT, _ROLLOUT), "spec.victims.trustedControllers[1]", "Duplicate value"),
+    BadSpec(
+        _trusted(*({"group": "a", "kind": f"K{number}"} for number in range(33))),
+        "spec.victims.trustedControllers",
+        "Too many",
+    ),
     BadSpec({"quietPeriod": 30}, "spec.quietPeriod", "must be of type string"),
     BadSpec({"quietPeriod": "30"}, "spec.quietPeriod", _DURATION),
     BadSpec({"quietPeriod": "1 minute"}, "spec.quietPeriod", _DURATION),

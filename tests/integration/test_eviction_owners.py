@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from respread.api.policy import TrustedController, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod
@@ -16,14 +18,14 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.in_flight import InFlight
 from respread.eviction.owners import Owners
-from respread.eviction.requests import Requests
+from respread.eviction.requests import Requests, Response
 from respread.planning.held import Held
-from respread.sandbox import Sandbox
+from respread.sandbox import ApiError, Sandbox
 from respread.sandbox.components import CONTROLLER_MANAGER
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
-from tests.unit.eviction_moves import move
+from tests.unit.eviction_moves import group, move
 
 EVICTED = Answer(result=EvictionResult.EVICTED)
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
@@ -354,3 +356,201 @@ class TestWanted:
     def test_what_cannot_be_told_is_wanted(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
         _, pod = web
         assert self.wanted(sandbox, pod, sandbox.kubeconfig_for_service_account(pod.namespace, "default"))
+
+
+class TestOrder:
+    """Under OrderedReady a StatefulSet creates one pod after another; what waits for what is seen before."""
+
+    def broken(self, sandbox: Sandbox, namespace: str, name: str) -> None:
+        """Take a pod's readiness away, for good: nothing but KWOK ever gives it."""
+        status = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+        sandbox.api.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
+
+    def create(self, sandbox: Sandbox, namespace: str, **spec: Any) -> None:
+        sandbox.api.request("POST", STATEFUL_SETS.format(namespace), stateful_set(3, **spec))
+        wait_for_ready_pods(sandbox, namespace, "db", 3)
+
+    def reasons(self, sandbox: Sandbox, namespace: str) -> list[Reason | None]:
+        snapshot = take_snapshot(sandbox)
+        return [reason(why(sandbox, snapshot, pod)) for pod in pods_of(snapshot, namespace)]
+
+    def test_a_broken_lower_ordinal(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace)
+        assert self.reasons(sandbox, namespace) == [None] * 3
+        self.broken(sandbox, namespace, "db-1")
+        assert self.reasons(sandbox, namespace) == [None, None, Reason.REPLACEMENT_WOULD_WAIT]
+        held = why(sandbox, take_snapshot(sandbox), pods_of(take_snapshot(sandbox), namespace)[2])
+        assert "db-1 is not Ready" in str(held)
+
+        # and it was right: the controller brings db-2 back only when db-1 is Ready again
+        delete(sandbox, pods_of(take_snapshot(sandbox), namespace)[2])
+        self.touch(sandbox, namespace)
+        assert [pod["metadata"]["name"] for pod in pods(sandbox, namespace)] == ["db-0", "db-1"]
+        delete(sandbox, pods_of(take_snapshot(sandbox), namespace)[1])
+        wait_for_ready_pods(sandbox, namespace, "db", 3)
+
+    def touch(self, sandbox: Sandbox, namespace: str) -> None:
+        """Let the controller go over the set once more."""
+        path = f"{STATEFUL_SETS.format(namespace)}/db"
+        sandbox.api.request("PATCH", path, {"spec": {"revisionHistoryLimit": 5}})
+
+        def seen() -> bool:
+            found = sandbox.api.get(path)
+            return bool(found["status"]["observedGeneration"] == found["metadata"]["generation"])
+
+        wait_until(seen, "the controller to see the change")
+
+    def test_a_lower_ordinal_that_is_not_available_yet(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace, minReadySeconds=1)
+        sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", {"spec": {"minReadySeconds": 86400}})
+        self.touch(sandbox, namespace)
+        waits = Reason.REPLACEMENT_WOULD_WAIT
+        assert self.reasons(sandbox, namespace) == [None, waits, waits]
+
+    def test_parallel_sets_wait_for_nothing(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace, podManagementPolicy="Parallel")
+        self.broken(sandbox, namespace, "db-0")
+        assert self.reasons(sandbox, namespace) == [None] * 3
+
+    def test_moves_of_ours_at_other_ordinals(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace)
+        snapshot = take_snapshot(sandbox)
+        one, two, three = pods_of(snapshot, namespace)
+        with without_controllers(sandbox):
+            delete(sandbox, two)
+            after = take_snapshot(sandbox)
+            assert reason(why(sandbox, after, three, evicted=two)) is Reason.REPLACEMENT_WOULD_WAIT
+            held = why(sandbox, after, one, evicted=two)
+            assert reason(held) is Reason.REPLACEMENT_WOULD_WAIT
+            assert "would create db-1" in str(held)
+
+
+ROLLOUTS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rollouts.example.org"},
+    "spec": {
+        "group": "example.org",
+        "scope": "Namespaced",
+        "names": {"kind": "Rollout", "plural": "rollouts", "singular": "rollout"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+class TestOwnersAbove:
+    """A ReplicaSet that a custom resource owns."""
+
+    @pytest.fixture
+    def owned(self, sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        if not sandbox.api.exists(f"{definitions}/rollouts.example.org"):
+            sandbox.api.request("POST", definitions, ROLLOUTS)
+        path = f"/apis/example.org/v1/namespaces/{namespace}/rollouts"
+
+        def served() -> bool:
+            try:
+                return sandbox.api.exists(path)
+            except ApiError:  # 429 while its storage is being made
+                return False
+
+        wait_until(served, "the custom resource to be served")
+        manifest = {"apiVersion": "example.org/v1", "kind": "Rollout", "metadata": {"name": "web"}}
+        rollout = sandbox.api.request("POST", path, manifest)
+        replica_set = deployment("web", replicas=2) | {"kind": "ReplicaSet"}
+        replica_set["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "example.org/v1",
+                "kind": "Rollout",
+                "name": "web",
+                "uid": rollout["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+        sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/replicasets", replica_set)
+        wait_for_ready_pods(sandbox, namespace, "web", 2)
+        snapshot = take_snapshot(sandbox)
+        return snapshot, pods_of(snapshot, namespace)[0]
+
+    def look(self, sandbox: Sandbox, snapshot: ClusterSnapshot, pod: Pod, rules: VictimRules) -> Held | None:
+        return with_requests(
+            sandbox.kubeconfig,
+            lambda requests: Owners(requests, lambda: 0.0, rules=lambda _: rules).why_not_at_rest(
+                move(pod), snapshot, InFlight()
+            ),
+        )
+
+    def test_one_of_a_kind_that_is_not_known(self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod]) -> None:
+        snapshot, pod = owned
+        held = why(sandbox, snapshot, pod)
+        assert reason(held) is Reason.UNKNOWN_OWNER
+        assert "ReplicaSet web belongs to Rollout web (example.org/v1)" in str(held)
+        assert "victims.trustedControllers" in str(held)
+
+    @pytest.mark.parametrize(("group", "kind", "may"), [("example.org", "Rollout", True), ("", "Rollout", False)])
+    def test_one_that_the_policy_trusts(
+        self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod], group: str, kind: str, *, may: bool
+    ) -> None:
+        snapshot, pod = owned
+        rules = VictimRules(trusted_controllers=(TrustedController(group=group, kind=kind),))
+        assert (self.look(sandbox, snapshot, pod, rules) is None) is may
+
+
+class Watched(Requests):
+    """Requests that count what was read, and how many of it at the same time."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._inner = requests
+        self.paths: Counter[tuple[str, str]] = Counter()
+        self.most = self._now = 0
+
+    async def send(self, method: Any, path: str, names: Any, **options: Any) -> Response:
+        self.paths[path, names.get("name", "")] += 1
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            return await self._inner.send(method, path, names, **options)
+        finally:
+            self._now -= 1
+
+
+class TestManyControllers:
+    """A selector over 300 controllers."""
+
+    NUMBER = 300
+
+    def test_each_is_read_once_a_wave_and_several_at_a_time(self, sandbox: Sandbox, namespace: str) -> None:
+        path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+        for number in range(self.NUMBER):
+            manifest = deployment(f"web-{number}", replicas=1, cpu="1m") | {"kind": "ReplicaSet"}
+            sandbox.api.request("POST", path, manifest)
+
+        def settled() -> bool:
+            found = pods(sandbox, namespace)
+            return len(found) == self.NUMBER and all("nodeName" in pod["spec"] for pod in found)
+
+        wait_until(settled, "all pods to have a node", seconds=240)
+        snapshot = take_snapshot(sandbox)
+        one, two, *_ = pods_of(snapshot, namespace)
+        everything = group(namespace)
+
+        async def scenario(requests: Requests) -> Watched:
+            watched = Watched(requests)
+            owners = Owners(watched, lambda: 0.0)
+            for pod in (one, two, one):
+                assert await owners.why_not_at_rest(move(pod, groups=(everything,)), snapshot, InFlight()) is None
+            return watched
+
+        watched = with_requests(sandbox.kubeconfig, scenario)
+        read = {name: count for (path, name), count in watched.paths.items() if path.endswith("replicasets/{name}")}
+        assert len(read) == self.NUMBER
+        # the two of the moves are read for themselves once more, with their pods
+        assert {name for name, count in read.items() if count > 1} <= {one.controller.name, two.controller.name}  # type: ignore[union-attr]  # they have one
+        assert watched.most > 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from respread.planning.held import Held
 from tests.unit.eviction_moves import SPEC
 from tests.unit.worlds import NOW, pod
 
+READY_SINCE = NOW - timedelta(seconds=20)
 OWNER = OwnerReference("apps/v1", "ReplicaSet", "web-1", "uid-web-1")
 
 
@@ -34,7 +36,10 @@ def listed(*pods: Pod, revision: str = "v1") -> list[dict[str, Any]]:
                 "deletionTimestamp": "2026-11-21T09:00:00Z" if each.terminating else None,
             },
             "spec": {"nodeName": each.node_name} if each.node_name else {},
-            "status": {"phase": each.phase},
+            "status": {
+                "phase": each.phase,
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": READY_SINCE.isoformat()}],
+            },
         }
         for each in pods
     ]
@@ -64,7 +69,7 @@ ALL = (A, B, C)
 
 
 def at_rest(read: OwnerReading, **fields: Any) -> Held | None:
-    return why_not_at_rest(read, A, **{"known": ALL, **fields})
+    return why_not_at_rest(read, A, **{"known": ALL, "now": NOW, **fields})
 
 
 def words(held: Held | None) -> str:
@@ -183,7 +188,7 @@ class TestStatefulSet:
         status = {"currentRevision": "v1", "updateRevision": "v2", **fields.pop("status", {})}
         shown = [listed(each, revision=f"v{number}")[0] for each, number in zip(self.pods, revisions, strict=True)]
         read = reading(controller(3, "db", spec=spec, status=status), shown, kind="StatefulSet")
-        return why_not_at_rest(read, self.pods[of], self.pods)
+        return why_not_at_rest(read, self.pods[of], self.pods, now=NOW)
 
     def test_all_are_of_the_newest(self) -> None:
         assert self.check("222") is None
@@ -216,3 +221,78 @@ class TestStatefulSet:
         rolling = {"updateStrategy": {"type": "RollingUpdate"}}
         assert self.check("122", spec=rolling, status={"currentReplicas": 1}) is None
         assert self.check("122", spec=rolling, status={"currentReplicas": 2}) is not None
+
+
+class TestOrder:
+    """Under OrderedReady the controller creates a pod anew only when all lower ordinals are Ready and available."""
+
+    pods = tuple(pod(f"db-{n}", f"node-{n}", SPEC) for n in (0, 1, 2))
+
+    def check(
+        self,
+        of: int,
+        changed: dict[int, dict[str, Any] | None] | None = None,
+        *,
+        leaving: Collection[int] = (),
+        together: Collection[int] = (),
+        **spec: Any,
+    ) -> Held | None:
+        """Ask about one of db-0, db-1 and db-2, some of which have another status or are not there."""
+        shown = dict(enumerate(listed(*self.pods)))
+        for number, status in (changed or {}).items():
+            if status is None:
+                del shown[number]
+            else:
+                shown[number] |= status
+        read = reading(
+            controller(3, "db", spec={"updateStrategy": {"type": "OnDelete"}, **spec}, status={"updateRevision": "v1"}),
+            list(shown.values()),
+            kind="StatefulSet",
+        )
+        gone = {self.pods[number].uid for number in leaving}
+        return why_not_at_rest(
+            read,
+            self.pods[of],
+            self.pods,
+            gone,
+            len(leaving),
+            now=NOW,
+            together=[self.pods[number].uid for number in together],
+        )
+
+    def test_no_pod_of_a_whole_set_waits(self) -> None:
+        assert [self.check(of) for of in range(3)] == [None] * 3
+
+    def test_a_lower_ordinal_that_is_not_ready_holds_the_higher_ones_alone(self) -> None:
+        broken = {1: {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}}
+        held = self.check(2, broken)
+        assert held is not None
+        assert held.reason is Reason.REPLACEMENT_WOULD_WAIT
+        assert "creates db-2 anew only when all lower ordinals are Ready and available, and db-1 is not Ready" in words(
+            held
+        )
+        assert self.check(1, broken) is None
+        assert self.check(0, broken) is None
+        assert self.check(2, broken, podManagementPolicy="Parallel") is None
+
+    def test_a_lower_ordinal_has_to_be_available_too(self) -> None:
+        assert "has not been Ready for minReadySeconds, 30 s, yet" in words(self.check(2, minReadySeconds=30))
+        assert self.check(0, minReadySeconds=30) is None
+        assert self.check(2, minReadySeconds=20) is None
+
+    def test_a_move_under_way_at_a_lower_or_higher_ordinal(self) -> None:
+        assert "db-0 is being moved" in words(self.check(2, leaving=[0]))
+        assert "would create db-2, which is being moved, only when the replacement of db-1" in words(
+            self.check(1, leaving=[2])
+        )
+        assert "db-2, which is missing" in words(self.check(1, {2: None}, leaving=[2]))
+        assert self.check(1, leaving=[2], podManagementPolicy="Parallel") is None
+
+    def test_two_of_one_step_wait_for_each_other(self) -> None:
+        assert "db-1 is being moved" in words(self.check(2, together=[1]))
+        assert "db-2, which is being moved" in words(self.check(1, together=[2]))
+        assert self.check(1, together=[2], podManagementPolicy="Parallel") is None
+        assert at_rest(reading(controller(3), listed(*ALL)), together=[B.uid]) is None
+
+    def test_ordinals_may_start_anywhere(self) -> None:
+        assert "db-0 is missing" not in str(self.check(1, ordinals={"start": 1}))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import PodDisruptionBudget
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.refusals import Budgets, Refusals
+from respread.planning.held import Held
 from tests.unit.eviction_moves import SPEC
 from tests.unit.worlds import pod
 
@@ -131,3 +133,44 @@ def test_what_is_over_is_not_kept_for_ever() -> None:
     clock.now = 0  # had it been kept, it would hold again
     assert refusals.why_not(A, ()) is None
     assert refusals.why_not(B, ()) is not None
+
+
+class TestLastLook:
+    """What the last look finds and what lasts is not looked at again at once, and planned without."""
+
+    ONE, TWO = (
+        pod(name, "node-1", SPEC, controller=OwnerReference("apps/v1", "ReplicaSet", "r", "r")) for name in "ab"
+    )
+
+    def holding(self, reason: Reason) -> tuple[Refusals, Clock]:
+        clock = Clock()
+        refusals = Refusals(clock)
+        refusals.hold(self.ONE, Held(reason, "no"))
+        return refusals, clock
+
+    def held(self, refusals: Refusals) -> list[bool]:
+        planned = refusals.for_planning()
+        found = [planned.why_not(each, ()) is not None for each in (self.ONE, self.TWO)]
+        assert found == [refusals.why_not(each, ()) is not None for each in (self.ONE, self.TWO)]
+        assert planned.namespaces == ({"default"} if any(found) else set())
+        return found
+
+    @pytest.mark.parametrize(
+        ("reason", "held"),
+        [
+            (Reason.REPLACEMENT_WOULD_WAIT, [True, False]),
+            (Reason.TEMPLATE_DIFFERS, [True, False]),
+            (Reason.PROTECTED_POD, [True, False]),
+            (Reason.UNKNOWN_OWNER, [True, True]),
+            (Reason.REPLACEMENT_REFUSED, [True, True]),
+            (Reason.GROUP_TOO_LARGE, [True, True]),
+            (Reason.IN_MOTION, [False, False]),
+            (Reason.API_UNAVAILABLE, [False, False]),
+        ],
+    )
+    def test_it_holds_the_pod_or_all_of_its_controller_for_a_minute(self, reason: Reason, held: list[bool]) -> None:
+        refusals, clock = self.holding(reason)
+        clock.now = 59
+        assert self.held(refusals) == held
+        clock.now = 60
+        assert self.held(refusals) == [False, False]

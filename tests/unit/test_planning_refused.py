@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.policy import ClusterPolicySpec, Policy, TrustedController, VictimRules
 from respread.api.reasons import Reason
-from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer, EvictionResult
@@ -103,3 +104,26 @@ def test_what_is_refused_is_never_planned_for(at_a: int, at_b: int, refused: lis
         plan = planning.plan(snapshot, refusing(names))
         assert moved(plan).isdisjoint(names)
         assert moved(plan) == moved(Planning().plan(snapshot, refusing(names)))  # nothing is left of the one before
+
+
+def test_pods_below_an_owner_that_is_not_known_are_not_planned_for() -> None:
+    """Where the controller was read already, that is known beforehand; a policy may trust the owner."""
+    above = OwnerReference("argoproj.io/v1alpha1", "Rollout", "web", "uid-rollout")
+    snapshot = cluster(NODES, pods({"a1": 3}, SPEC))
+    controller = next(iter(snapshot.pods.values())).controller
+    assert controller is not None
+    state = ClusterState(snapshot)
+    owned = Workload(namespace="default", name=controller.name, uid=controller.uid, controller=above)
+    planning = Planning()
+    assert planning.plan(snapshot).moves
+    state.apply("replicasets", [(owned.key, owned)])
+    plan = planning.plan(state.snapshot)
+    assert plan.moves == ()
+    (blocked,) = plan.blocked
+    assert blocked.reason == Reason.UNKNOWN_OWNER
+    assert "Rollout web" in blocked.message
+    rules = VictimRules(trusted_controllers=(TrustedController(group="argoproj.io", kind="Rollout"),))
+    trusting = msgspec.structs.replace(ENFORCING, spec=ClusterPolicySpec(mode="Enforce", victims=rules))
+    snapshot = state.snapshot
+    spread = SpreadIndex().update(snapshot)
+    assert Planner().plan(snapshot, spread, PolicySetting((trusting,)), now=NOW).moves

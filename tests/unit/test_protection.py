@@ -10,10 +10,16 @@ import pytest
 import yaml
 from immutables import Map
 
-from respread.api.policy import PriorityThreshold, VictimRules
+from respread.api.policy import PriorityThreshold, TrustedController, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.planning.protection import Protection, deletion_cost, threshold_value, victim_order
+from respread.planning.protection import (
+    Protection,
+    deletion_cost,
+    threshold_value,
+    victim_order,
+    why_owner_unknown,
+)
 from tests.unit.worlds import NOW, pod, spec
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -173,3 +179,27 @@ def test_victims_go_unready_first_then_cheapest_then_least_important_then_younge
 def test_deletion_costs_are_read_as_kubernetes_does(text: str, cost: int) -> None:
     annotations = {"controller.kubernetes.io/pod-deletion-cost": text}
     assert deletion_cost(pod("web-1", "node-1", spec(), **annotated(**annotations))) == cost
+
+
+@pytest.mark.parametrize(
+    ("owner", "trusted", "known"),
+    [
+        (None, (), True),
+        (owned_by("Deployment"), (), True),
+        (owned_by("Deployment", "apps.example.org/v1"), (), False),
+        (owned_by("Rollout", "argoproj.io/v1alpha1"), (), False),
+        (owned_by("Rollout", "argoproj.io/v1beta1"), (("argoproj.io", "Rollout"),), True),
+        (owned_by("Rollout", "example.org/v1"), (("argoproj.io", "Rollout"),), False),
+        (owned_by("Pod", "v1"), (("apps", "Pod"),), False),
+        (owned_by("Pod", "v1"), (("", "Pod"),), True),
+    ],
+)
+def test_owners_of_controllers_are_deployments_or_trusted(
+    owner: OwnerReference | None, trusted: tuple[tuple[str, str], ...], *, known: bool
+) -> None:
+    kinds = [TrustedController(group=group, kind=kind) for group, kind in trusted]
+    held = why_owner_unknown(owned_by("ReplicaSet"), owner, kinds)
+    assert (held is None) is known
+    if owner is not None and held is not None:
+        assert held.reason is Reason.UNKNOWN_OWNER
+        assert f"belongs to {owner.kind} web ({owner.api_version})" in held.message

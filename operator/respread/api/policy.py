@@ -151,6 +151,30 @@ class PriorityThreshold(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     ] = None
 
 
+class TrustedController(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A kind of custom resource that owns ReplicaSets, StatefulSets or ReplicationControllers."""
+
+    group: Annotated[
+        str,
+        Meta(
+            max_length=253,
+            pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$",
+            description="Its API group without the version, such as argoproj.io.",
+            extra=expects("an API group without its version, such as argoproj.io"),
+        ),
+    ]
+    kind: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=63,
+            pattern=r"^[A-Z][A-Za-z0-9]*$",
+            description="Its kind, such as Rollout.",
+            extra=expects("a kind, such as Rollout"),
+        ),
+    ]
+
+
 class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Which pods may be evicted."""
 
@@ -179,6 +203,18 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "reached from where the replacement lands."
         ),
     ] = "Evict"
+    trusted_controllers: Annotated[
+        tuple[TrustedController, ...],
+        Meta(
+            max_length=32,
+            description=(
+                "Kinds that own ReplicaSets, StatefulSets or ReplicationControllers whose pods may be evicted, besides "
+                "Deployments. Pods below any other owner are left alone: it may be in a canary, or restart a whole "
+                "group for one pod."
+            ),
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group", "kind"]},
+        ),
+    ] = ()
 
 
 class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

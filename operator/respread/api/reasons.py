@@ -12,9 +12,14 @@ class Reason(StrEnum):
     NO_FEASIBLE_NODE = "NoFeasibleNode"
     UNKNOWN_REPLACEMENT = "UnknownReplacement"
     SEARCH_LIMIT = "SearchLimit"
+    REPLACEMENT_REFUSED = "ReplacementRefused"
+    REPLACEMENT_WOULD_WAIT = "ReplacementWouldWait"
+    TEMPLATE_DIFFERS = "TemplateDiffers"
+    UNKNOWN_OWNER = "UnknownOwner"
     # The constraint itself
     CONFLICTING_CONSTRAINTS = "ConflictingConstraints"
     DOMAIN_HAS_NO_NODE = "DomainHasNoNode"
+    GROUP_TOO_LARGE = "GroupTooLarge"
     TOO_FEW_DOMAINS = "TooFewDomains"
     # The pod
     BARE_POD = "BarePod"

@@ -276,7 +276,8 @@ class Carrier:
         held = wave.take(step)
         for move in step:
             if held is None:
-                held = await self._why_not(move, wave.snapshot, wave.ledger.budgets_of(move.pod), self.flights.now)
+                budgets = wave.ledger.budgets_of(move.pod)
+                held = await self._why_not(move, wave.snapshot, budgets, self.flights.now, together=step)
                 if held is not None:
                     wave.give_back(step)
         if held is None and len(step) > 1:
@@ -343,14 +344,22 @@ class Carrier:
         return answer
 
     async def _why_not(
-        self, move: Move, snapshot: ClusterSnapshot, budgets: Budgets, in_flight: InFlight
+        self, move: Move, snapshot: ClusterSnapshot, budgets: Budgets, in_flight: InFlight, *, together: Step = ()
     ) -> Held | None:
-        """Return what stands in a move's way, its budgets aside."""
-        return (
-            self._may_evict(move)
-            or self.refusals.why_not(move.pod, budgets)
-            or await self._owners.why_not_at_rest(move, snapshot, in_flight)
-        )
+        """Return what stands in a move's way, its budgets aside; what lasts is remembered, for planning to do without.
+
+        Args:
+            move: the move.
+            snapshot: the cluster that it was planned on.
+            budgets: those that select its pod.
+            in_flight: the moves under way besides.
+            together: those of its step, if none of them is made yet.
+        """
+        if (held := self._may_evict(move) or self.refusals.why_not(move.pod, budgets)) is not None:
+            return held
+        if (held := await self._owners.why_not_at_rest(move, snapshot, in_flight, together)) is not None:
+            self.refusals.hold(move.pod, held)
+        return held
 
 
 class _Wave:

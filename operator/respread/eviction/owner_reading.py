@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from respread.cluster.selectors import SelectorError, compile_selector, selector
 from respread.eviction.answers import status_of
 from respread.eviction.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
+from respread.planning.protection import is_deployment
 
 TIMEOUT_SECONDS: Final = 10.0
 _PAGE: Final = 500
@@ -51,9 +53,10 @@ class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[ObjectOwner, ...] = ()
 
     @property
-    def controller(self) -> ObjectOwner | None:
+    def controller(self) -> OwnerReference | None:
         """The owner that controls the object."""
-        return next((each for each in self.owner_references if each.controller), None)
+        owner = next((each for each in self.owner_references if each.controller), None)
+        return None if owner is None else OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
 
 
 class RollingUpdate(msgspec.Struct, frozen=True):
@@ -81,6 +84,8 @@ class ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
     replicas: int = 1
     paused: bool = False
     selector: Any = None
+    min_ready_seconds: int = 0
+    pod_management_policy: str = "OrderedReady"
     update_strategy: UpdateStrategy = UpdateStrategy()
     ordinals: Ordinals = Ordinals()
 
@@ -110,10 +115,19 @@ class ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
 
 
+class ListedCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
 class ListedStatus(msgspec.Struct, frozen=True):
     """The part of a pod's `status` that is looked at."""
 
     phase: str = ""
+    conditions: tuple[ListedCondition, ...] = ()
 
 
 class ListedPod(msgspec.Struct, frozen=True):
@@ -127,6 +141,18 @@ class ListedPod(msgspec.Struct, frozen=True):
     def active(self) -> bool:
         """Whether controllers count it: neither finished nor being deleted (`IsPodActive`)."""
         return self.metadata.deletion_timestamp is None and self.status.phase not in {"Succeeded", "Failed"}
+
+    def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
+        """Tell whether it has been Ready for so many seconds (`IsPodAvailable`), running and not being deleted."""
+        if self.metadata.deletion_timestamp is not None or self.status.phase != "Running":
+            return False
+        ready = next((each for each in self.status.conditions if each.type == "Ready"), None)
+        if ready is None or ready.status != "True":
+            return False
+        if min_ready_seconds <= 0:
+            return True
+        since = ready.last_transition_time
+        return since is not None and since + timedelta(seconds=min_ready_seconds) <= now
 
 
 class _ListMetadata(msgspec.Struct, rename="camel"):
@@ -161,7 +187,7 @@ async def read_owner(
     try:
         deployment = None
         owner = found.metadata.controller
-        if owner is not None and owner.kind == "Deployment" and owner.api_version.startswith("apps/"):
+        if owner is not None and is_deployment(owner):
             read = await _get(requests, namespace, owner.kind, owner.name, owner.uid, timeout_seconds)
             if isinstance(read, Held):
                 return read

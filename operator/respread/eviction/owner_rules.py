@@ -8,10 +8,12 @@ is there; so every controller is read fresh before one of its pods is evicted, a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Final
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
+from respread.eviction.ordinals import ordinal_of, why_replacement_waits
 from respread.eviction.owner_reading import ControllerObject, ListedPod, OwnerReading
 from respread.planning.held import Held
 
@@ -19,7 +21,14 @@ _REVISION_LABEL: Final = "controller-revision-hash"
 
 
 def why_not_at_rest(
-    reading: OwnerReading, pod: Pod, known: Iterable[Pod], leaving: Collection[str] = (), unreplaced: int = 0
+    reading: OwnerReading,
+    pod: Pod,
+    known: Iterable[Pod],
+    leaving: Collection[str] = (),
+    unreplaced: int = 0,
+    *,
+    now: datetime,
+    together: Collection[str] = (),
 ) -> Held | None:
     """Return why a pod's controller is not at rest, or None if it is.
 
@@ -29,6 +38,8 @@ def why_not_at_rest(
         known: the controller's pods as we watched them.
         leaving: UIDs of the controller's pods that we evicted ourselves and whose move is still in flight.
         unreplaced: how many of these moves have no replacement yet.
+        now: the time, with a time zone.
+        together: UIDs of the pods that are to be evicted together with it.
     """
     active = [each for each in reading.pods if each.active and each.metadata.uid not in leaving]
     return (
@@ -36,6 +47,7 @@ def why_not_at_rest(
         or (_of_deployment(reading.deployment, reading.controller) if reading.deployment is not None else None)
         or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
         or _of_view(active, pod, known, leaving)
+        or (_of_order(reading, pod, {*leaving, *together}, now) if reading.kind == "StatefulSet" else None)
     )
 
 
@@ -74,7 +86,7 @@ def wants_replacement(kind: str, controller: ControllerObject, pod_name: str, ac
         return False
     if kind == "StatefulSet":
         start = controller.spec.ordinals.start
-        return start <= _ordinal(pod_name) < start + controller.spec.replicas
+        return start <= ordinal_of(pod_name) < start + controller.spec.replicas
     return active < controller.spec.replicas
 
 
@@ -116,7 +128,7 @@ def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], p
     rolls_by_itself = stateful_set.spec.update_strategy.type == "RollingUpdate"
     for each in sorted(active, key=lambda each: each.metadata.uid != pod.uid):
         has = each.metadata.labels.get(_REVISION_LABEL)
-        would_have = _revision_of_ordinal(stateful_set, _ordinal(each.metadata.name))
+        would_have = _revision_ofordinal_of(stateful_set, ordinal_of(each.metadata.name))
         if has == would_have:
             continue
         if each.metadata.uid == pod.uid and not rolls_by_itself:
@@ -133,7 +145,7 @@ def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], p
     return None
 
 
-def _revision_of_ordinal(stateful_set: ControllerObject, ordinal: int) -> str:
+def _revision_ofordinal_of(stateful_set: ControllerObject, ordinal: int) -> str:
     """Mirrors `newVersionedStatefulSetPod`."""
     spec, status = stateful_set.spec, stateful_set.status
     rolling = spec.update_strategy.rolling_update
@@ -146,9 +158,8 @@ def _revision_of_ordinal(stateful_set: ControllerObject, ordinal: int) -> str:
     return status.current_revision if stays else status.update_revision
 
 
-def _ordinal(pod_name: str) -> int:
-    digits = pod_name.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() else -1
+def _of_order(reading: OwnerReading, pod: Pod, leaving: Collection[str], now: datetime) -> Held | None:
+    return why_replacement_waits(reading.controller, reading.pods, pod.name, leaving, now)
 
 
 def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leaving: Collection[str]) -> Held | None:

@@ -1,8 +1,9 @@
-"""What the API server has refused, so that it is not asked again until something has changed.
+"""What was refused, so that it is not asked for again until something has changed.
 
 Budgets are read before anything is asked, so most refusals never happen. Those that do come from a watch that lags
 behind, from admission webhooks or from rights that are missing; asking for the same again at once would get the same
-answer, only faster.
+answer, only faster. What the last look at a pod's controllers finds and what lasts is remembered likewise, so that
+another pod is planned in its place.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from respread.api.reasons import Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
@@ -38,7 +40,14 @@ _FOR_SECONDS: Final = {
 """Holds for so long, where the API server does not say for how long itself."""
 _FOR_ALL_SECONDS: Final = {EvictionResult.THROTTLED: 1.0, EvictionResult.UNREACHABLE: 1.0}
 """Holds for every pod, and for so long where the API server does not say."""
-
+_OF_POD: Final = frozenset({Reason.PROTECTED_POD, Reason.REPLACEMENT_WOULD_WAIT, Reason.TEMPLATE_DIFFERS})
+"""What the last look finds that lasts, and is so of one pod."""
+_OF_CONTROLLER: Final = frozenset(
+    {Reason.GROUP_TOO_LARGE, Reason.REPLACEMENT_REFUSED, Reason.UNKNOWN_OWNER, Reason.UNKNOWN_REPLACEMENT}
+)
+"""What it finds that is so of all pods of a controller."""
+_LOOK_AGAIN_SECONDS: Final = 60.0
+"""When the last look is worth another try."""
 
 _Key: TypeAlias = tuple[str, ...]
 """The namespace first, then what was refused there."""
@@ -91,6 +100,20 @@ class Refusals:
             seconds = answer.retry_after_seconds or _FOR_SECONDS[answer.result]
             self._refusals[_key(pod, ())] = _Refusal(held, now + seconds)
 
+    def hold(self, pod: Pod, held: Held) -> None:
+        """Remember what the last look at a pod's controllers found, if it is of the kind that lasts.
+
+        Args:
+            pod: the pod that was to be evicted.
+            held: why it was not.
+        """
+        if held.reason not in _OF_POD | _OF_CONTROLLER:
+            return
+        now = self._clock()
+        self._forget_ended(now)
+        key = _key(pod, ()) if held.reason in _OF_POD else _controller_key(pod)
+        self._refusals[key] = _Refusal(held, now + _LOOK_AGAIN_SECONDS)
+
     def why_not(self, pod: Pod, budgets: Budgets) -> Held | None:
         """Return why there is no point in asking for a pod's eviction now, or None if there is.
 
@@ -122,7 +145,7 @@ class Refusals:
 
 
 def _why_not(refusals: Mapping[_Key, _Refusal], pod: Pod, budgets: Budgets, now: float) -> Held | None:
-    for key in {_key(pod, budgets), _key(pod, ())}:
+    for key in {_key(pod, budgets), _key(pod, ()), _controller_key(pod)}:
         refusal = refusals.get(key)
         if refusal is not None and refusal.lasts(budgets, now):
             return refusal.held
@@ -133,3 +156,8 @@ def _key(pod: Pod, budgets: Budgets) -> _Key:
     if not budgets:
         return (pod.namespace, "pod", pod.uid)
     return (pod.namespace, "budgets", *(budget.name for budget in budgets))
+
+
+def _controller_key(pod: Pod) -> _Key:
+    controller = pod.controller
+    return _key(pod, ()) if controller is None else (pod.namespace, "controller", controller.uid)

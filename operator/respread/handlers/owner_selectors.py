@@ -14,7 +14,6 @@ from http import HTTPStatus
 from math import inf
 from typing import Final, NamedTuple, cast
 
-from respread.api.label_selector import LabelSelector
 from respread.cluster.decode import KINDS
 from respread.cluster.errors import DecodeError
 from respread.cluster.objects import Workload
@@ -52,7 +51,7 @@ class _Answer(NamedTuple):
 
 
 class OwnerSelectors:
-    """Keeps the wanted owners in the cluster state, with nothing but their selectors."""
+    """Keeps the wanted owners in the cluster state, with their selectors and what controls them, and nothing else."""
 
     __slots__ = ("_backoff", "_clock", "_due_at", "_intake", "_requests", "_troubled", "_wanted", "_woken")
 
@@ -140,7 +139,7 @@ class OwnerSelectors:
                 read = self._intake.decoder.decode_object(owner.resource, response.body)
                 self._tell(owner, "")
                 again_seconds = inf if owner.resource in _UNCHANGING else READ_AGAIN_SECONDS
-                return _Answer(_with_selector(owner, cast("Workload", read).selector), again_seconds)
+                return _Answer(_unchanging(cast("Workload", read)), again_seconds)
         except DecodeError as error:
             self._tell(owner, str(error))
             return _Answer(None, READ_AGAIN_SECONDS)
@@ -148,7 +147,8 @@ class OwnerSelectors:
             self._tell(owner, error.message)
             return _Answer(None, 0.0, well=False)
         if response.status_code == HTTPStatus.NOT_FOUND:
-            return _Answer(_with_selector(owner, None), READ_AGAIN_SECONDS)  # what it comes to for the scheduler
+            nothing = Workload(namespace=owner.key.namespace, name=owner.key.name)
+            return _Answer(nothing, READ_AGAIN_SECONDS)  # what it comes to for the scheduler
         self._tell(owner, f"{response.status_code}, {status_of(response.body).message or 'no reason given'}")
         if response.status_code == HTTPStatus.FORBIDDEN:
             return _Answer(None, READ_AGAIN_SECONDS)
@@ -182,6 +182,12 @@ class OwnerSelectors:
             self._intake.state.apply(resource, [(key, None) for key in gone])
 
 
-def _with_selector(owner: SelectingOwner, selector: LabelSelector | None) -> Workload:
-    """Return an owner of which nothing else is known: what changes all the time must not look like a change."""
-    return Workload(namespace=owner.key.namespace, name=owner.key.name, selector=selector)
+def _unchanging(owner: Workload) -> Workload:
+    """Return an owner of which nothing is known that changes all the time: that must not look like a change."""
+    return Workload(
+        namespace=owner.namespace,
+        name=owner.name,
+        uid=owner.uid,
+        controller=owner.controller,
+        selector=owner.selector,
+    )

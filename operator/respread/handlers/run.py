@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
+from respread.api.policy import VictimRules
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
 from respread.eviction.carry_out import Carrier, Flights
@@ -42,6 +43,7 @@ from respread.handlers.scheduler_model import SchedulerModel
 from respread.handlers.server_version import ServerVersion
 from respread.handlers.status_writer import StatusWriter
 from respread.handlers.writing import api_client
+from respread.planning.plan import Move
 from respread.telemetry.events import record_events
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.logs import get_logger
@@ -115,7 +117,7 @@ async def run(options: OperatorOptions) -> None:
             )
             carrier = Carrier(
                 EvictionApi(requests),
-                Owners(requests, seconds_since_boot),
+                Owners(requests, seconds_since_boot, rules=partial(_victim_rules, intake)),
                 flights,
                 Refusals(seconds_since_boot),
                 may_evict=permission,
@@ -224,6 +226,12 @@ async def _leadership(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+def _victim_rules(intake: Intake, move: Move) -> VictimRules:
+    """Return `spec.victims` of a move's policy; without the policy the move is not made anyway."""
+    policy = intake.policies.current(move.policy)
+    return VictimRules() if policy is None else policy.spec.victims
 
 
 def _nobody_has_led(intake: Intake) -> bool:

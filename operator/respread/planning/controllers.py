@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 
@@ -30,3 +32,17 @@ def siblings_of(snapshot: ClusterSnapshot, pod: Pod) -> Iterator[Pod]:
 def is_active(pod: Pod) -> bool:
     """Tell whether controllers count a pod among those they have (`IsPodActive`)."""
     return not pod.terminating and not pod.finished
+
+
+def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
+    """Return a pod's controller as a snapshot has it; None where it was not read, or another has its name now."""
+    controller = pod.controller
+    if controller is None:
+        return None
+    held = {
+        "ReplicaSet": snapshot.replica_sets,
+        "StatefulSet": snapshot.stateful_sets,
+        "ReplicationController": snapshot.replication_controllers,
+    }.get(controller.kind)
+    found = None if held is None else held.get(ObjectKey(pod.namespace, controller.name))
+    return found if found is not None and found.uid == controller.uid else None

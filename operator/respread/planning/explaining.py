@@ -85,6 +85,7 @@ class Explainer:
             budgets=BudgetLedger(snapshot),
             in_flight=frozenset(),
             now=now,
+            snapshot=snapshot,
         )
         self._placement = Placement(predictor)
         self._plan = plan

@@ -157,6 +157,7 @@ class Planner:
             in_flight=frozenset(pod.namespace for pod in leaving),
             now=now,
             refused=refused,
+            snapshot=snapshot,
         )
         all_tasks = self._tasks.advance(snapshot, rules)
         tasks, blocked = _ready(all_tasks, on_hold)

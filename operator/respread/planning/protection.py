@@ -6,15 +6,16 @@ A protected pod still counts wherever the kube-scheduler counts it: protection i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
 
-from respread.api.policy import PriorityThreshold, VictimRules
+from respread.api.policy import PriorityThreshold, TrustedController, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.annotations import POD_DELETION_COST, SAFE_TO_EVICT_LOCAL_VOLUMES
+from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
 from respread.planning.own_word import minds_local_storage, why_it_refuses
@@ -192,13 +193,44 @@ def why_not_replaced(pod: Pod) -> Held | None:
         )
     if controller.kind == "DaemonSet":
         return Held(Reason.DAEMON_SET_POD, f"DaemonSet {controller.name} runs one on each of its nodes")
-    if _REPLACING.get(controller.kind) != controller.api_version.rpartition("/")[0]:
+    if _REPLACING.get(controller.kind) != _group(controller):
         return Held(
             Reason.UNKNOWN_REPLACEMENT,
             f"what {controller.kind} {controller.name} ({controller.api_version}) would put in its place is not known; "
             "the pods of ReplicaSets, StatefulSets and ReplicationControllers are",
         )
     return None
+
+
+def is_deployment(owner: OwnerReference) -> bool:
+    """Tell whether an owner is a Deployment of Kubernetes itself."""
+    return owner.kind == "Deployment" and _group(owner) == "apps"
+
+
+def why_owner_unknown(
+    controller: OwnerReference, owner: OwnerReference | None, trusted: Collection[TrustedController]
+) -> Held | None:
+    """Return why a pod is left alone for what owns its controller, or None if nothing speaks against it.
+
+    Args:
+        controller: of the pod: a ReplicaSet, StatefulSet or ReplicationController.
+        owner: what controls that in turn; None where nothing does.
+        trusted: the policy's `victims.trustedControllers`.
+    """
+    if owner is None or is_deployment(owner):
+        return None
+    if TrustedController(group=_group(owner), kind=owner.kind) in trusted:
+        return None
+    return Held(
+        Reason.UNKNOWN_OWNER,
+        f"{controller.kind} {controller.name} belongs to {owner.kind} {owner.name} ({owner.api_version}), and what "
+        f"that does when a pod is evicted is not known; if it leaves it to the {controller.kind} to replace the pod, "
+        f"victims.trustedControllers with group {_group(owner)!r} and kind {owner.kind!r} would allow it",
+    )
+
+
+def _group(owner: OwnerReference) -> str:
+    return owner.api_version.rpartition("/")[0]
 
 
 def _by_owner(pod: Pod) -> Held | None:

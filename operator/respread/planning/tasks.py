@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import is_
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
 
+from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.budgets import BudgetLedger
+from respread.planning.controllers import controller_of
 from respread.planning.held import Held
-from respread.planning.protection import Protection
+from respread.planning.protection import Protection, why_owner_unknown
 from respread.planning.refused import NOTHING_REFUSED, Refused
 from respread.planning.selection import NamespaceSelection, Selection, Violated
 from respread.spread.group import GroupKey, SpreadGroup
@@ -67,6 +69,9 @@ class Rules(NamedTuple):
     now: datetime
     """With a time zone."""
     refused: Refused = NOTHING_REFUSED
+    snapshot: ClusterSnapshot = ClusterSnapshot()
+    """The cluster, for the controllers that are known; those that are not are read before one of their pods is
+    evicted."""
 
 
 class Tasks:
@@ -84,7 +89,14 @@ class Tasks:
         for name, namespace in rules.selection.namespaces.items():
             if not namespace.violated:
                 continue
-            basis = (namespace, snapshot.pods_by_labels.get(name), snapshot.disruption_budgets.get(name))
+            basis = (
+                namespace,
+                snapshot.pods_by_labels.get(name),
+                snapshot.disruption_budgets.get(name),
+                snapshot.replica_sets,
+                snapshot.stateful_sets,
+                snapshot.replication_controllers,
+            )
             known = before.get(name)
             refused = name in rules.refused.namespaces
             unlike = name in rules.in_flight or refused
@@ -96,8 +108,12 @@ class Tasks:
         return [task for each in self._namespaces.values() for task in each.tasks]
 
 
+_Basis: TypeAlias = tuple[NamespaceSelection, object, object, object, object, object]
+"""What a namespace's tasks are made from: while these objects are the same, so are they."""
+
+
 class _NamespaceTasks(NamedTuple):
-    basis: tuple[NamespaceSelection, object, object]
+    basis: _Basis
     tasks: tuple[Task, ...]
     changes_at: datetime | None
     """When they change by time alone; None: never."""
@@ -108,7 +124,7 @@ class _NamespaceTasks(NamedTuple):
 
 
 def _namespace_tasks(
-    basis: tuple[NamespaceSelection, object, object],
+    basis: _Basis,
     snapshot: ClusterSnapshot,
     rules: Rules,
     before: Sequence[Task],
@@ -158,7 +174,7 @@ def why_held(pod: Pod, rules: Rules) -> Held | None:
         return Held(Reason.NOT_SELECTED, "no policy selects it")
     if (protection := rules.protections.get(policy.name)) is None:
         return Held(Reason.INVALID_POLICY, f"policy {policy.name} is wrong somewhere, and evicts nothing until right")
-    if (held := protection.of_pod(pod, rules.now)) is not None:
+    if (held := protection.of_pod(pod, rules.now) or _by_owner(pod, policy, rules.snapshot)) is not None:
         return held
     verdict = rules.budgets.verdict(pod)
     if isinstance(verdict, Held):
@@ -171,6 +187,14 @@ def why_held(pod: Pod, rules: Rules) -> Held | None:
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
     """Return the first of some times, those that never come left out."""
     return min((each for each in times if each is not None), default=None)
+
+
+def _by_owner(pod: Pod, policy: Policy, snapshot: ClusterSnapshot) -> Held | None:
+    """Return why what owns a pod's controller holds it, as far as that is known beforehand."""
+    controller = controller_of(snapshot, pod)
+    if controller is None or pod.controller is None:
+        return None
+    return why_owner_unknown(pod.controller, controller.controller, policy.spec.victims.trusted_controllers)
 
 
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:

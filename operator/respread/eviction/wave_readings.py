@@ -1,0 +1,62 @@
+"""What was read from the API server for the moves of a wave: each thing once, however many ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from respread.planning.held import Held
+
+_T = TypeVar("_T")
+
+
+class _Kept(msgspec.Struct, Generic[_T], frozen=True):
+    what: _T
+    read_at: float
+
+
+class WaveReadings(Generic[_T]):
+    """Readings by key. Who asks for one that is being read waits for it; what could not be read is read again."""
+
+    __slots__ = ("_clock", "_fresh_seconds", "_kept", "_reading")
+
+    def __init__(self, clock: Callable[[], float], fresh_seconds: float) -> None:
+        """Have read nothing yet.
+
+        Args:
+            clock: seconds that never go back.
+            fresh_seconds: how long a reading serves.
+        """
+        self._clock = clock
+        self._fresh_seconds = fresh_seconds
+        self._kept: dict[Hashable, _Kept[_T]] = {}
+        self._reading: dict[Hashable, asyncio.Lock] = {}
+
+    def forget(self) -> None:
+        """Forget all readings."""
+        self._kept.clear()
+        self._reading.clear()
+
+    def known(self, key: Hashable) -> _T | None:
+        """Return a reading that is fresh."""
+        found = self._kept.get(key)
+        return None if found is None or self._clock() - found.read_at >= self._fresh_seconds else found.what
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[_T | Held]]) -> _T | Held:
+        """Return a fresh reading, or why there is none.
+
+        Args:
+            key: what is read.
+            read: reads it.
+        """
+        async with self._reading.setdefault(key, asyncio.Lock()):
+            if (known := self.known(key)) is not None:
+                return known
+            started_at = self._clock()
+            found = await read()
+            if not isinstance(found, Held):
+                self._kept[key] = _Kept(found, started_at)
+            return found
