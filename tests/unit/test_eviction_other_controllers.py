@@ -40,7 +40,8 @@ class Answering(Requests):
         self.most = self._now = 0
         self._slow = slow
 
-    async def send(self, _method: Any, _path: str, names: Any, **_options: Any) -> Response:
+    async def send(self, method: Any, path: str, names: Any, **options: Any) -> Response:
+        assert (method, path.rpartition("/")[2], "body" in options) == ("GET", "{name}", False)
         name = names["name"]
         self.read[name] += 1
         self._now += 1

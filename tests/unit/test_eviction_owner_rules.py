@@ -264,7 +264,9 @@ class TestOrder:
         assert [self.check(of) for of in range(3)] == [None] * 3
 
     def test_a_lower_ordinal_that_is_not_ready_holds_the_higher_ones_alone(self) -> None:
-        broken = {1: {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}}
+        broken: dict[int, dict[str, Any] | None] = {
+            1: {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}
+        }
         held = self.check(2, broken)
         assert held is not None
         assert held.reason is Reason.REPLACEMENT_WOULD_WAIT
