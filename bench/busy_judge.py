@@ -55,6 +55,11 @@ class _Pod(msgspec.Struct):
         )
 
 
+class _PodList(msgspec.Struct):
+    metadata: _Metadata
+    items: list[_Pod]
+
+
 class _Event(msgspec.Struct):
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: msgspec.Raw
@@ -95,7 +100,8 @@ class Judge:
         self._failure: BaseException | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        threading.Thread(target=self._watch, name="judge", daemon=True).start()
+        version = self._list()
+        threading.Thread(target=self._watch, args=(version,), name="judge", daemon=True).start()
 
     def close(self) -> None:
         """Look no longer."""
@@ -183,9 +189,15 @@ class Judge:
                 raise SystemExit(f"the watch of the pods was lost: {self._failure}")
             return list(self._pods.values())
 
-    def _watch(self) -> None:
+    def _list(self) -> str:
+        """Take over what there is; a watch that begins with that has no version to go on from if it breaks off."""
+        found = msgspec.convert(self._api.get("/api/v1/pods?labelSelector=app"), _PodList)
+        for pod in found.items:
+            self._see(pod)
+        return found.metadata.resource_version
+
+    def _watch(self, version: str) -> None:
         try:
-            version = ""
             while not self._closed.is_set():
                 for event in self._events(version):
                     version = self._take(event)
@@ -194,10 +206,12 @@ class Judge:
                 self._failure = error
 
     def _events(self, version: str) -> Iterator[_Event]:
-        """Yield what happens after a version; without one, begin with what there is."""
-        parameters: dict[str, Any] = {"watch": 1, "labelSelector": "app", "allowWatchBookmarks": "true"}
-        if version:
-            parameters["resourceVersion"] = version
+        parameters: dict[str, Any] = {
+            "watch": 1,
+            "labelSelector": "app",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+        }
         client = self._api.client
         with client.session.get(
             f"{client.url}/api/v1/pods", params=parameters, stream=True, timeout=(5, READ_SECONDS)
@@ -215,16 +229,19 @@ class Judge:
         pod = msgspec.json.decode(event.object, type=_Pod)
         if event.type == "BOOKMARK":
             return pod.metadata.resource_version
+        with self._lock:
+            self._see(pod, gone=event.type == "DELETED")
+        return pod.metadata.resource_version
+
+    def _see(self, pod: _Pod, *, gone: bool = False) -> None:
         uid, now = pod.metadata.uid, time.monotonic()
         key = (pod.metadata.namespace, pod.metadata.labels["app"])
-        terminating = pod.metadata.deletion_timestamp is not None
-        with self._lock:
-            if event.type == "DELETED":
-                self._pods.pop(uid, None)
-            else:
-                self._pods[uid] = _Seen(key, pod.spec.node_name, pod.has("Ready"), terminating)
-            if (event.type == "DELETED" or terminating) and pod.has("DisruptionTarget", "EvictionByEvictionAPI"):
-                self._evicted_at.setdefault(uid, (key, now))
-            elif pod.has("Ready"):
-                self._ready_at.setdefault(uid, (key, now))
-        return pod.metadata.resource_version
+        ready, terminating = pod.has("Ready"), pod.metadata.deletion_timestamp is not None
+        if gone:
+            self._pods.pop(uid, None)
+        else:
+            self._pods[uid] = _Seen(key, pod.spec.node_name, ready, terminating)
+        if (gone or terminating) and pod.has("DisruptionTarget", "EvictionByEvictionAPI"):
+            self._evicted_at.setdefault(uid, (key, now))
+        elif ready:
+            self._ready_at.setdefault(uid, (key, now))

@@ -18,6 +18,7 @@ MAX_SKEW: Final = 1
 LEFT_OF_15: Final = (5, 9)
 """Of 15 replicas the scale-down leaves 5 to 9, and of other numbers as much in proportion."""
 FILL_SECONDS: Final = 900
+POLL_SECONDS: Final = 0.2
 AT_ONCE: Final = 8
 
 
@@ -98,4 +99,4 @@ def _wait_for(judge: Judge, wanted: dict[tuple[str, str], int]) -> None:
     while not (judge.settled() and judge.sizes() == wanted):
         if time.monotonic() > deadline:
             raise SystemExit(f"the cluster did not come to rest within {FILL_SECONDS} s: {judge.describe()}")
-        time.sleep(0.2)
+        time.sleep(POLL_SECONDS)
