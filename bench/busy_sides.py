@@ -65,6 +65,8 @@ def running(
         peer_client_limits: whether the peer's limit of 5 requests a second is raised.
     """
     if side == "respread":
+        # The limits of the one that the manifests bring would count for ours too.
+        sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
         sandbox.apply(yaml.safe_dump(policy("busy", quietPeriod=f"{QUIET_PERIOD_SECONDS:g}s", limits=dict(limits))))
         with OperatorProcess(sandbox, directory) as operator:
             yield operator.process

@@ -100,10 +100,25 @@ def test_the_address_of_a_proxy_and_the_name_in_the_certificate(tmp_path: Path) 
     assert (access.proxy, access.server_name) == ("http://proxy.example:3128", "api")
 
 
-def test_the_environments_proxy_is_left_to_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+@pytest.mark.parametrize(
+    ("variables", "proxy"),
+    [
+        ({}, None),
+        ({"HTTPS_PROXY": "http://proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"HTTP_PROXY": "http://proxy.example:3128"}, None),
+        ({"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "other.example,.example"}, None),
+    ],
+)
+def test_else_the_environments_proxy_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], proxy: str | None
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     config = write_kubeconfig(tmp_path / "config", {"token": "t"})
-    assert load_access(kubeconfig=str(config)).proxy is None
+    assert load_access(kubeconfig=str(config)).proxy == proxy
 
 
 def test_an_exec_plugin_is_asked_again_once_its_token_expires(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.requests import NoResponseError, Requests
 from respread.handlers.access import ClusterAccess, load_access
 from respread.handlers.renewal import LEAST_INTERVAL_SECONDS, Renewal
+from respread.handlers.session import open_plain_session
 from respread.handlers.writing import api_client
 from respread.planning.held import Held
 from tests.unit.eviction_moves import SPEC
@@ -155,6 +156,27 @@ def test_who_has_a_certificate_needs_no_token(tmp_path: Path) -> None:
 
     asyncio.run(scenario())
     assert asked == ["GET"]
+
+
+def test_a_netrc_is_not_for_an_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to trust the environment, aiohttp reads one for every request, and then refuses to send our credentials."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    asked: list[str] = []
+
+    async def scenario() -> None:
+        async with served(asked) as server:
+            file = tmp_path / "kubeconfig"
+            write_kubeconfig(file, server.configuration.host, "ours")
+            access = load_access(kubeconfig=str(file))
+            async with api_client(access) as client, open_plain_session(access) as session:
+                answer = await Requests(client).send("GET", "/api", {}, timeout_seconds=5)
+                assert answer.succeeded
+                async with session.get(f"{access.server}/api") as response:
+                    assert response.ok
+
+    asyncio.run(scenario())
+    assert asked == ["GET", "GET"]
 
 
 def test_credentials_that_never_come_take_no_longer_than_the_request_may() -> None:

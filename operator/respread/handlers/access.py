@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import kopf
 from kubernetes import client, config
@@ -61,9 +63,13 @@ class ClusterAccess:
 
     @property
     def proxy(self) -> str | None:
-        """The kubeconfig's `proxy-url`; without it the proxies of the environment count."""
+        """The kubeconfig's `proxy-url`, else what HTTPS_PROXY and NO_PROXY say of the API server's address.
+
+        Sessions are given it instead of being told to trust the environment, by which aiohttp would read that, and
+        the person's .netrc, in threads of their own before every single request.
+        """
         proxy: str | None = self._configuration.proxy
-        return proxy or None
+        return proxy or _proxy_of_environment(self.server)
 
     def adopt(self, other: ClusterAccess) -> None:
         """Go on with the credentials of another access to the same API server, as found anew."""
@@ -144,6 +150,13 @@ def _authorization(configuration: client.Configuration) -> str | None:
     scheme, _, credentials = value.strip().partition(" ")
     # The client writes the in-cluster token's scheme in lower case, and keeps a newline that a hand-made file ends in.
     return f"{scheme.capitalize()} {credentials.strip()}"
+
+
+def _proxy_of_environment(server: str) -> str | None:
+    address = urlsplit(server)
+    if address.hostname is None or proxy_bypass(address.hostname):
+        return None
+    return getproxies().get(address.scheme)
 
 
 def _connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:

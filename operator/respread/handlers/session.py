@@ -79,7 +79,6 @@ def _session(
         response_class=response_class,
         middlewares=(*middlewares, _Sender(access)),
         proxy=access.proxy,
-        trust_env=access.proxy is None,
     )
 
 

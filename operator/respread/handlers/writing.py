@@ -10,7 +10,8 @@ from respread.handlers.access import ClusterAccess
 def api_client(access: ClusterAccess) -> ApiClient:
     """Return a client of the same API server, with the same credentials and their renewal; the caller closes it."""
     given = access.configuration
-    configuration = Configuration(host=access.server)
+    # What the environment says of proxies is in `access.proxy`; see there.
+    configuration = Configuration(host=access.server, client_session_kwargs={"trust_env": False})
     configuration.ssl_ca_cert = given.ssl_ca_cert
     configuration.cert_file = given.cert_file
     configuration.key_file = given.key_file
