@@ -15,11 +15,11 @@ from immutables import Map
 from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
 from respread.api.reasons import Reason
-from respread.api.status import MAX_MOVES_IN_FLIGHT
+from respread.api.status import MAX_COUNT, MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.pacing import EvictionHistory, Limiter, Pace, Paced
+from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory, Limiter, Pace, Paced
 from respread.eviction.standing import Standings
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -188,14 +188,33 @@ class TestPerHour:
         )
 
     def test_old_evictions_are_forgotten_after_an_hour(self) -> None:
-        history = EvictionHistory().with_eviction(["default"], 1000).with_eviction(["default", "other"], 2000)
+        history = EvictionHistory().with_evictions(["default"], 1000).with_evictions(["default", "other"], 2000)
         assert len(pace([victim(1), victim(2)], self.policy, history=history, now=4599).now) == 1
         assert len(pace([victim(1), victim(2)], self.policy, history=history, now=4600).now) == 2
-        assert history.in_last_hour("other", 4600) == (2000,)
-        assert history.with_eviction(["default"], 9000).times["default"] == (9000,)
+        assert history.in_last_hour("other", 4600) == ((2000, 1),)
+        assert history.with_evictions(["default"], 9000).minutes["default"] == ((9000, 1),)
+
+    def test_those_of_a_minute_are_counted_and_as_old_as_the_last(self) -> None:
+        history = EvictionHistory()
+        for second in range(120):
+            history = history.with_evictions(["default"], 6000 + second)
+        assert history.minutes["default"] == ((6059, 60), (6119, 60))
+        assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS - 1) == 120
+        assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS) == 60
+
+    def test_a_clock_that_is_set_back_again_and_again_forgets_none_and_takes_no_more_memory(self) -> None:
+        history = EvictionHistory()
+        for minute in range(200):
+            history = history.with_evictions(["default"], 60_000 - 60 * minute)
+        assert len(history.minutes["default"]) == MAX_RECENT_EVICTIONS
+        assert history.count_in_last_hour("default", 0) == 200
+
+    def test_however_many_there_were_they_can_be_written_down(self) -> None:
+        history = EvictionHistory().with_evictions(["default"], 1000, MAX_COUNT).with_evictions(["default"], 1001)
+        assert history.minutes["default"] == ((1001, MAX_COUNT),)
 
     def test_zero_is_no_limit(self) -> None:
-        history = EvictionHistory(Map(default=tuple(float(second) for second in range(9_000, 10_000))))
+        history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
         assert len(pace([victim(1)], cluster_policy(limits(per_hour=0)), history=history).now) == 1
 
 

@@ -94,12 +94,12 @@ class Scripted(Requests):
 class Loop:
     """A control loop and everything around it."""
 
-    def __init__(self, scheduler: SchedulerModel | None = None) -> None:
+    def __init__(self, scheduler: SchedulerModel | None = None, requests: Scripted | None = None) -> None:
         self.seconds = 0.0
         self.leads = True
         self.term = 1
         self.parts = Parts()
-        self.requests = Scripted()
+        self.requests = Scripted() if requests is None else requests
         self.heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=self.clock)
         intake = self.parts.intake
         for feed in intake.feeds:

@@ -12,7 +12,8 @@ import pytest
 from immutables import Map
 
 from respread.api.decoding import decode_status
-from respread.api.status import PolicyStatus, encode_status
+from respread.api.fields import LATEST
+from respread.api.status import PolicyStatus, RecentEvictions, RememberedBackOff, encode_status
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory
@@ -89,7 +90,7 @@ def test_a_back_off_outlives_the_process() -> None:
     situation = situation_of(found)
     before = BackOffs(RULES).failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
     status = through_the_api(PolicyStatus(back_offs=back_offs_to_remember(before, [key])))
-    after, _ = recalled({"default": status}, RULES)
+    after, _ = recalled({"default": status}, RULES, {key.namespace: {key: found}}, NOW)
     assert after.groups[group_name(key)].failures == 2
     until = before.groups[group_name(key)].until
     assert until <= after.groups[group_name(key)].until <= until + 1
@@ -110,20 +111,42 @@ def test_of_too_many_those_that_failed_most_are_remembered() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 59.9, 600.0, HOUR_SECONDS - 1])
 def test_evictions_count_for_an_hour_whoever_made_them(seconds: float) -> None:
-    history = EvictionHistory().with_eviction(["default", "other"], NOW).with_eviction(["default"], NOW + 0.5)
+    history = EvictionHistory().with_evictions(["default", "other"], NOW).with_evictions(["default"], NOW + 0.5)
     status = through_the_api(PolicyStatus(recent_evictions=evictions_to_remember(history, "default", NOW + 1)))
-    _, after = recalled({"default": status}, RULES)
-    assert len(after.in_last_hour("default", NOW + seconds)) == 2
-    assert after.in_last_hour("default", NOW + HOUR_SECONDS + 120) == ()
+    _, after = recalled({"default": status}, RULES, {}, NOW)
+    assert after.count_in_last_hour("default", NOW + seconds) == 2
+    assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 120) == 0
     assert evictions_to_remember(history, "nobody", NOW) == ()
 
 
 def test_a_clock_that_was_set_back_makes_no_status_that_the_api_refuses() -> None:
-    times = tuple(NOW + minute * 60 for minute in range(200))
-    remembered = evictions_to_remember(EvictionHistory(Map(default=times)), "default", NOW)
+    history = EvictionHistory()
+    for minute in reversed(range(200)):
+        history = history.with_evictions(["default"], NOW + minute * 60)
+    remembered = evictions_to_remember(history, "default", NOW)
     assert len(remembered) <= 64
     assert sum(each.evictions for each in remembered) == 200
     assert all(each.minute.tzinfo is UTC and each.minute > datetime(2026, 1, 1, tzinfo=UTC) for each in remembered)
+
+
+def test_of_a_namespace_s_policy_only_what_it_says_of_its_own_namespace_counts() -> None:
+    key, found = group(3, 1)
+    said = PolicyStatus(
+        back_offs=(RememberedBackOff(group=group_name(key), failures=3, until=LATEST, situation=situation_of(found)),)
+    )
+    groups = {key.namespace: {key: found}, "other": {}}
+    for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
+        after, _ = recalled({policy: said}, RULES, groups, NOW)
+        assert (group_name(key) in after.groups) == counts, policy
+    after, _ = recalled({"default": said}, RULES, {"other": {}}, NOW)
+    assert not after.groups, "a group that is not there needs no memory"
+
+
+def test_evictions_of_the_future_count_for_no_longer_than_those_of_now() -> None:
+    said = PolicyStatus(recent_evictions=(RecentEvictions(minute=LATEST, evictions=3_000_000),))
+    _, after = recalled({"default": said}, RULES, {}, NOW)
+    assert after.count_in_last_hour("default", NOW) == 3_000_000
+    assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 60) == 0
 
 
 def test_what_is_settled_is_forgotten_once_its_time_is_over() -> None:

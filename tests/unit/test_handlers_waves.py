@@ -146,7 +146,7 @@ def test_a_move_is_written_down_then_made_then_counted() -> None:
     ahead = next(body for body in world.stub.bodies if body is not None)["status"]
     assert [each["pod"] for each in ahead["movesInFlight"]] == ["a"]
     assert sum(each["evictions"] for each in ahead["recentEvictions"]) == 1
-    assert len(record.history.times["default"]) == 1  # and not twice, for having been written down
+    assert record.history.count_in_last_hour("default", 0) == 1  # and not twice, for having been written down
     assert record.evicted == {"default": 1}
     assert world.counted("Evicted") == 1
 
@@ -215,7 +215,7 @@ def test_a_refusal_counts_for_nothing_but_the_metric() -> None:
     made, record = world.evict()
     assert not made
     assert record.evicted == {}
-    assert not record.history.times.get("default")
+    assert not record.history.minutes.get("default")
     assert world.counted("HeldByBudget") == 1
 
 

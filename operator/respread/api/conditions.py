@@ -14,6 +14,7 @@ import msgspec
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import (
+    MAX_CONDITIONS,
     MAX_DOMAINS,
     MAX_MESSAGE_LENGTH,
     MAX_VIOLATIONS,
@@ -99,7 +100,7 @@ def next_status(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
         for name, verdict in verdicts.items()
     )
-    others = tuple(each for each in previous.conditions if each.type not in verdicts)
+    others = tuple(each for each in previous.conditions if each.type not in verdicts)[: MAX_CONDITIONS - len(ours)]
     if outcome is None:
         return msgspec.structs.replace(previous, observed_generation=policy.generation, conditions=ours + others)
     status = PolicyStatus(

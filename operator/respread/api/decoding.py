@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from respread.api.clamping import read_clamped
 from respread.api.policy import API_VERSION, ClusterPolicySpec, Policy, PolicyKind, PolicySpec
 from respread.api.status import PolicyStatus
 from respread.api.structures import read_structure, shown, write_structure
@@ -83,10 +84,12 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
 
 
 def decode_status(document: object) -> PolicyStatus:
-    """Read a policy's status back from the policy's JSON object; what can't be read is as if never written."""
+    """Read a policy's status back from the policy's JSON object, every field within its bounds.
+
+    What can't be read is as if never written.
+    """
     status = document.get("status") if isinstance(document, Mapping) else None
-    found, _ = read_structure(PolicyStatus, status, "status")
-    return PolicyStatus() if found is None else found
+    return read_clamped(PolicyStatus, status) or PolicyStatus()
 
 
 def encode_spec(spec: PolicySpec) -> dict[str, Any]:

@@ -8,7 +8,7 @@ own keywords in `extra_json_schema`. `respread.api.schema` turns all of it into 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, NamedTuple
 
 import durationpy
@@ -45,6 +45,14 @@ def expects(words: str) -> dict[str, Any]:
     """Return what `msgspec.Meta` takes as `extra` for a field whose value must be `words`."""
     return {EXPECTS: words}
 
+
+EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
+Moment = Annotated[
+    datetime,
+    msgspec.Meta(tz=True, extra_json_schema={"pattern": r"^(19[7-9][0-9]|20[0-9]{2})-"}),
+]
+"""A time of a status, from `EARLIEST` to `LATEST`: far enough from where reckoning with times ends."""
 
 LabelKey = Annotated[
     str,

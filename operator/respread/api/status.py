@@ -5,13 +5,12 @@ Written by the control loop (`respread.api.conditions` says what), read back aft
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from respread.api.fields import described
+from respread.api.fields import Moment, described
 from respread.api.policy import WhenUnsatisfiable
 
 MAX_VIOLATIONS: Final = 20
@@ -29,10 +28,17 @@ MAX_GROUPS_OF_MOVE: Final = 64
 MAX_NEWEST_PODS: Final = 32
 """How many pods that are no replacement a move under way remembers by name."""
 
+MAX_CONDITIONS: Final = 16
+MAX_FAILURES: Final = 1000
+"""Longer than this no back-off is told from the one before."""
+MAX_COUNT: Final = 2**31 - 1
+MAX_GENERATION: Final = 2**53
+
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal["Ready", "Balanced", "Progressing", "Blocked"]
 
-_Count = Annotated[int, Meta(ge=0)]
+_Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+_Generation = Annotated[int, Meta(ge=0, le=MAX_GENERATION)]
 _Message = Annotated[str, Meta(max_length=MAX_MESSAGE_LENGTH)]
 _ReasonWord = Annotated[str, Meta(max_length=64)]
 
@@ -54,9 +60,9 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ]
     status: Annotated[ConditionStatus, described("Whether the condition holds.")]
     observed_generation: Annotated[
-        int, Meta(ge=0, description="The metadata.generation of the policy that the condition is about.")
+        _Generation, described("The metadata.generation of the policy that the condition is about.")
     ] = 0
-    last_transition_time: Annotated[datetime, described("When the condition's status last changed.")]
+    last_transition_time: Annotated[Moment, described("When the condition's status last changed.")]
     reason: Annotated[
         str,
         Meta(
@@ -139,15 +145,15 @@ class RememberedBackOff(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """A spread group that is left alone because moves did not improve it, for the next process to know."""
 
     group: Annotated[str, Meta(max_length=64, description="A digest of the group: its constraint and its pods.")]
-    failures: Annotated[_Count, described("Moves in a row that did not improve it.")]
-    until: Annotated[datetime, described("Until when it is left alone, if nothing changes for it.")]
+    failures: Annotated[int, Meta(ge=0, le=MAX_FAILURES, description="Moves in a row that did not improve it.")]
+    until: Annotated[Moment, described("Until when it is left alone, if nothing changes for it.")]
     situation: Annotated[str, Meta(max_length=64, description="A digest of how things stood when the last one failed.")]
 
 
 class RecentEvictions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many evictions were made in a minute."""
 
-    minute: Annotated[datetime, described("When the minute began.")]
+    minute: Annotated[Moment, described("When the minute began.")]
     evictions: Annotated[_Count, described("Evictions in it that count for limits.perHour.")]
 
 
@@ -177,8 +183,8 @@ class MoveInFlight(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
-    sent: Annotated[datetime, described("When its eviction was about to be sent.")]
-    newest: Annotated[datetime, described("When the newest pod that the controller had by then was created.")]
+    sent: Annotated[Moment, described("When its eviction was about to be sent.")]
+    newest: Annotated[Moment, described("When the newest pod that the controller had by then was created.")]
     newest_pods: Annotated[
         tuple[Annotated[str, Meta(max_length=253)], ...],
         Meta(
@@ -193,12 +199,12 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What Respread knows and does in the name of the policy. It is written by Respread, and only when it changes."""
 
     observed_generation: Annotated[
-        int, Meta(ge=0, description="The metadata.generation of the policy that this status is about.")
+        _Generation, described("The metadata.generation of the policy that this status is about.")
     ] = 0
     conditions: Annotated[
         tuple[Condition, ...],
         Meta(
-            max_length=16,
+            max_length=MAX_CONDITIONS,
             description="Ready, Balanced, Progressing and Blocked.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
@@ -245,10 +251,10 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = ()
     last_plan_time: Annotated[
-        datetime | None,
+        Moment | None,
         described("When the plan shown here was made. Plans since then have come to the same result."),
     ] = None
-    last_eviction_time: Annotated[datetime | None, described("When a pod was last evicted.")] = None
+    last_eviction_time: Annotated[Moment | None, described("When a pod was last evicted.")] = None
 
     def condition(self, condition_type: ConditionType) -> Condition | None:
         """Return the condition of a type, or None if it was never written."""

@@ -15,7 +15,7 @@ from immutables import Map
 
 from respread.api.policy import NAMESPACE_NAME_LABEL, ClusterPolicySpec, Limits, Policy
 from respread.api.reasons import Reason
-from respread.api.status import MAX_MOVES_IN_FLIGHT
+from respread.api.status import MAX_COUNT, MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.fair_order import FairOrder
@@ -26,6 +26,7 @@ from respread.planning.held import Held
 from respread.planning.plan import Move
 
 HOUR_SECONDS: Final = 3600.0
+MINUTE_SECONDS: Final = 60
 
 
 class HeldMove(NamedTuple):
@@ -44,30 +45,67 @@ class Paced(NamedTuple):
     """The others, in the plan's order."""
 
 
+class MinuteOfEvictions(NamedTuple):
+    """The evictions of a minute: they are as old as the last of them."""
+
+    last: float
+    """Seconds since the epoch."""
+    evictions: int
+
+    @property
+    def minute(self) -> int:
+        """Which minute it is, counted from the epoch."""
+        return int(self.last // MINUTE_SECONDS)
+
+
 class EvictionHistory(msgspec.Struct, frozen=True):
-    """When evictions were made that count for a policy's `limits.perHour`."""
+    """How many evictions were made that count for a policy's `limits.perHour`, and when.
 
-    times: Map[str, tuple[float, ...]] = Map()
-    """Seconds since the epoch by policy name, oldest first."""
+    They are counted by the minute: an hour takes as little memory after a million evictions as after a few.
+    """
 
-    def with_eviction(self, policies: Iterable[str], now: float) -> EvictionHistory:
-        """Return the history with one more eviction, without what is older than an hour.
+    minutes: Map[str, tuple[MinuteOfEvictions, ...]] = Map()
+    """By policy name, oldest first, `MAX_RECENT_EVICTIONS` of them at most."""
+
+    def with_evictions(self, policies: Iterable[str], last: float, evictions: int = 1) -> EvictionHistory:
+        """Return the history with evictions of one minute more, without what is older than an hour.
 
         Args:
-            policies: names of the policies that it counts for.
-            now: seconds since the epoch.
+            policies: names of the policies that they count for.
+            last: when the last of them was made, in seconds since the epoch.
+            evictions: how many there were.
         """
-        times = self.times.mutate()
+        minutes = self.minutes.mutate()
         for policy in policies:
-            times[policy] = (*self.in_last_hour(policy, now), now)
-        return EvictionHistory(times.finish())
+            minutes[policy] = _with(self.in_last_hour(policy, last), MinuteOfEvictions(last, evictions))
+        return EvictionHistory(minutes.finish())
 
-    def in_last_hour(self, policy: str, now: float) -> tuple[float, ...]:
-        """Return when evictions were made in the last hour that count for a policy.
+    def in_last_hour(self, policy: str, now: float) -> tuple[MinuteOfEvictions, ...]:
+        """Return the evictions of the last hour that count for a policy.
 
-        Times in the future, from before a clock was set back, count as well: too few evictions do no harm.
+        Those in the future, from before a clock was set back, count as well: too few evictions do no harm.
         """
-        return tuple(time for time in self.times.get(policy, ()) if time > now - HOUR_SECONDS)
+        return tuple(each for each in self.minutes.get(policy, ()) if each.last > now - HOUR_SECONDS)
+
+    def count_in_last_hour(self, policy: str, now: float) -> int:
+        """Return how many evictions of the last hour count for a policy."""
+        return sum(each.evictions for each in self.in_last_hour(policy, now))
+
+
+def _with(known: Iterable[MinuteOfEvictions], more: MinuteOfEvictions) -> tuple[MinuteOfEvictions, ...]:
+    """Return minutes with another one, or with more evictions in one of them."""
+    by_minute = {each.minute: each for each in known}
+    same = by_minute.get(more.minute, more._replace(evictions=0))
+    by_minute[more.minute] = _together(same, more)
+    minutes = [each for _, each in sorted(by_minute.items())]
+    if len(minutes) > MAX_RECENT_EVICTIONS:  # an hour has 61: the others come of clocks that were set back
+        oldest, second, *others = minutes
+        minutes = [_together(oldest, second), *others]
+    return tuple(minutes)
+
+
+def _together(one: MinuteOfEvictions, other: MinuteOfEvictions) -> MinuteOfEvictions:
+    return MinuteOfEvictions(max(one.last, other.last), min(one.evictions + other.evictions, MAX_COUNT))
 
 
 class Limiter(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +262,7 @@ class _Tally:
         self._snapshot = pace.snapshot
         self._standings = pace.standings if limiter.shared else None
         self._has_rivals = has_rivals
-        self._in_last_hour = len(pace.history.in_last_hour(limiter.policy, pace.now))
+        self._in_last_hour = pace.history.count_in_last_hour(limiter.policy, pace.now)
         self._total = 0
         self._unproven = 0
         self._counts: Counter[object] = Counter()

@@ -261,7 +261,7 @@ class ControlLoop:
             return False
         self._statuses.begin(statuses)
         remembered = {name: found.status for name, found in statuses.items()}
-        self._record.recall(remembered)
+        self._record.recall(remembered, spread.by_namespace)
         rules = AskingRules(self._setting(policies), self._limiters.of(policies), self._now())
         resume(self._carrier.flights, remembered, snapshot, spread, rules)
         self._term = term

@@ -7,20 +7,19 @@ Groups and situations are kept as digests: names that are the same in every proc
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, TypeAlias
 
 import msgspec
 from immutables import Map
 
-from respread.api.status import MAX_BACK_OFFS, PolicyStatus, RecentEvictions, RememberedBackOff
+from respread.api.status import MAX_BACK_OFFS, MAX_FAILURES, PolicyStatus, RecentEvictions, RememberedBackOff
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
-from respread.eviction.pacing import EvictionHistory
+from respread.eviction.pacing import MINUTE_SECONDS, EvictionHistory
 from respread.spread.group import GroupKey, SpreadGroup
 
-_MINUTE_SECONDS: Final = 60
+GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
 
 
 def group_name(key: GroupKey) -> str:
@@ -34,28 +33,53 @@ def situation_of(group: SpreadGroup) -> str:
     return _digest([sorted(group.counts.items()), sorted(nodes.items())])
 
 
-def recalled(statuses: Mapping[str, PolicyStatus], rules: BackOffRules) -> tuple[BackOffs, EvictionHistory]:
+def recalled(
+    statuses: Mapping[str, PolicyStatus], rules: BackOffRules, groups: GroupsByNamespace, now: float
+) -> tuple[BackOffs, EvictionHistory]:
     """Return what the policies' statuses remember.
+
+    Whoever may write a policy's status is to reach no further by it than the policy does: of a RebalancePolicy only
+    what it says of groups of its own namespace counts.
 
     Args:
         statuses: by the policies' names.
         rules: how long groups are left alone.
+        groups: the spread groups there are, by namespace.
+        now: seconds since the epoch.
     """
-    groups: dict[str, BackOff] = {}
-    times: dict[str, tuple[float, ...]] = {}
+    names = _Names(groups)
+    back_offs: dict[str, BackOff] = {}
+    history = EvictionHistory()
     for policy, status in statuses.items():
+        namespace = policy.rpartition("/")[0]
         for each in status.back_offs:
-            known = groups.get(each.group)
-            if known is None or known.failures < each.failures:
-                groups[each.group] = BackOff(each.failures, each.until.timestamp(), each.situation)
-        if status.recent_evictions:
+            known = back_offs.get(each.group)
+            if (known is None or known.failures < each.failures) and names.has(each.group, namespace):
+                back_offs[each.group] = BackOff(each.failures, each.until.timestamp(), each.situation)
+        for minute in sorted(status.recent_evictions, key=lambda each: each.minute):
             # as if all had been made at the end of their minute: rather too few evictions than too many
-            times[policy] = tuple(
-                each.minute.timestamp() + _MINUTE_SECONDS
-                for each in sorted(status.recent_evictions, key=lambda each: each.minute)
-                for _ in range(each.evictions)
-            )
-    return BackOffs(rules, Map(groups)), EvictionHistory(Map(times))
+            last = min(minute.minute.timestamp(), now) + MINUTE_SECONDS
+            history = history.with_evictions([policy], last, minute.evictions)
+    return BackOffs(rules, Map(back_offs)), history
+
+
+class _Names:
+    """Tells which names are those of groups, worked out for a namespace when it is asked about."""
+
+    __slots__ = ("_by_namespace", "_groups")
+
+    def __init__(self, groups: GroupsByNamespace) -> None:
+        self._groups = groups
+        self._by_namespace: dict[str, frozenset[str]] = {}
+
+    def has(self, name: str, namespace: str) -> bool:
+        """Tell whether a group of a namespace has the name; of any, where the namespace is empty."""
+        return any(name in self._of(each) for each in ((namespace,) if namespace else self._groups))
+
+    def _of(self, namespace: str) -> frozenset[str]:
+        if (found := self._by_namespace.get(namespace)) is None:
+            found = self._by_namespace[namespace] = frozenset(map(group_name, self._groups.get(namespace, ())))
+        return found
 
 
 def back_offs_to_remember(back_offs: BackOffs, groups: Iterable[GroupKey]) -> tuple[RememberedBackOff, ...]:
@@ -66,7 +90,7 @@ def back_offs_to_remember(back_offs: BackOffs, groups: Iterable[GroupKey]) -> tu
     return tuple(
         RememberedBackOff(
             group=name,
-            failures=known.failures,
+            failures=min(known.failures, MAX_FAILURES),
             until=_whole_seconds(known.until + 1),  # never earlier than it is
             situation=known.situation,
         )
@@ -82,16 +106,9 @@ def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> 
         policy: the policy's name.
         now: seconds since the epoch.
     """
-    minutes = Counter(int(time // _MINUTE_SECONDS) for time in history.in_last_hour(policy, now))
-    # Minutes beyond those of an hour are there only after a clock was set back: they become one.
-    kept = sorted(minutes)[-_MINUTE_SECONDS:]
-    older = sum(count for minute, count in minutes.items() if minute not in set(kept))
     return tuple(
-        RecentEvictions(
-            minute=_whole_seconds(minute * _MINUTE_SECONDS),
-            evictions=minutes[minute] + (older if minute == kept[0] else 0),
-        )
-        for minute in kept
+        RecentEvictions(minute=_whole_seconds(each.minute * MINUTE_SECONDS), evictions=each.evictions)
+        for each in history.in_last_hour(policy, now)
     )
 
 

@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from respread.api.policy import Policy
-from respread.api.status import PolicyStatus, RecentEvictions, RememberedBackOff
+from respread.api.status import MAX_COUNT, PolicyStatus, RecentEvictions, RememberedBackOff
 from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.in_flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import EvictionHistory
 from respread.eviction.standing import Standings
 from respread.handlers.memory import (
+    GroupsByNamespace,
     back_offs_to_remember,
     evictions_to_remember,
     group_name,
@@ -48,9 +49,14 @@ class Record:
         self._evicted: Counter[str] = Counter()
         self._last_eviction: dict[str, datetime] = {}
 
-    def recall(self, statuses: Mapping[str, PolicyStatus]) -> None:
-        """Begin anew with what the policies' statuses say, by the policies' names."""
-        self.back_offs, self.history = recalled(statuses, self.back_offs.rules)
+    def recall(self, statuses: Mapping[str, PolicyStatus], groups: GroupsByNamespace) -> None:
+        """Begin anew with what the policies' statuses say.
+
+        Args:
+            statuses: by the policies' names.
+            groups: the spread groups there are, by namespace.
+        """
+        self.back_offs, self.history = recalled(statuses, self.back_offs.rules, groups, self._wall_clock())
         self._evicted = Counter({policy: status.summary.evicted for policy, status in statuses.items()})
         self._last_eviction = {}
 
@@ -59,8 +65,8 @@ class Record:
         for names in (self._evicted, self._last_eviction):
             for gone in names.keys() - set(policies):
                 del names[gone]
-        for gone in set(self.history.times) - set(policies):
-            self.history = EvictionHistory(self.history.times.delete(gone))
+        for gone in set(self.history.minutes) - set(policies):
+            self.history = EvictionHistory(self.history.minutes.delete(gone))
 
     # Groups
 
@@ -106,9 +112,9 @@ class Record:
             certain: whether the API server said that it was made.
         """
         now = self._wall_clock()
-        self.history = self.history.with_eviction(bounded, now)
+        self.history = self.history.with_evictions(bounded, now)
         if certain:
-            self._evicted[policy] += 1
+            self._evicted[policy] = min(self._evicted[policy] + 1, MAX_COUNT)
             self._last_eviction[policy] = datetime.fromtimestamp(now, UTC)
 
     @property
