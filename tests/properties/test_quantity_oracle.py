@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import takewhile
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -92,3 +93,23 @@ def test_any_string_is_either_a_quantity_or_refused(text: str) -> None:
         assert parse_nano(text) == nano
     except QuantityError:
         assert nano is None
+
+
+@given(quantities(), st.integers(0, 2000), st.text("0123456789", max_size=100), st.integers(0, 2000))
+def test_however_long_it_is_written_it_is_the_same_number(
+    quantity: tuple[str, Fraction], zeros: int, digits: str, exponent: int
+) -> None:
+    """Leading zeros, digits far behind the point, digits that an exponent moves there or back."""
+    text, _ = quantity
+    sign = text[0] if text[0] in "+-" else ""
+    written = text.removeprefix(sign)
+    whole = "".join(takewhile(str.isdigit, written))
+    assert parse_quantity(f"{sign}{'0' * zeros}{written}").nano == parse_quantity(text).nano
+
+    far = Fraction(int(digits or "0"), 10 ** (zeros + len(digits)))
+    for suffix, multiplier in {**MULTIPLIERS, f"e{exponent}": Fraction(10**exponent)}.items():
+        long = parse_quantity(f"{sign}{whole}.{'0' * zeros}{digits}{suffix}") if whole or digits else None
+        held = as_held((Fraction(int(whole or "0")) + far) * multiplier * (-1 if sign == "-" else 1))
+        assert long is None or Fraction(long.nano, 10**9) == held
+    shifted = parse_quantity(f"{sign}{whole or 0}{'0' * exponent}e-{exponent}")
+    assert Fraction(abs(shifted.nano), 10**9) == as_held(Fraction(int(whole or "0")))

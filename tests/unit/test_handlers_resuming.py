@@ -15,7 +15,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.carry_out import Flights
-from respread.eviction.in_flight import Ended, Stage
+from respread.eviction.in_flight import Ended, Patience, Stage
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter
 from respread.handlers.comparison import Comparison
@@ -196,6 +196,18 @@ def test_without_a_sibling_or_its_group_it_is_followed_all_the_same(sent: dict[s
     assert flight.stage is Stage.LEAVING
     (ended,) = followed(second, cluster(NODES, [came()]))
     assert ended.outcome is Outcome.UNKNOWN
+
+
+def test_one_that_must_long_be_over_holds_nothing_up(sent: dict[str, PolicyStatus]) -> None:
+    gone = cluster(NODES, rest())
+    for seconds, under_way in {Patience().longest_seconds - 2: 1, Patience().longest_seconds + 2: 0}.items():
+        later = process(50, 1_000_000 + seconds)
+        resume(later, sent, gone, spread_of(gone), RULES)
+        assert len(later.now) == under_way
+    replaced = cluster(NODES, [*rest(), came(on="a1")])
+    resume(later, sent, replaced, spread_of(replaced), RULES)
+    (ended,) = followed(later, replaced)
+    assert ended.outcome is Outcome.UNCHANGED, "what came of it is found out all the same"
 
 
 def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(sent: dict[str, PolicyStatus]) -> None:

@@ -56,7 +56,7 @@ def nano_amounts(amounts: Mapping[str, str | int | float] | None, path: str) -> 
         try:
             nano[name] = parse_nano(amount if isinstance(amount, str) else str(amount))
         except QuantityError as error:
-            raise FieldError(f"{path}[{name}]", f"{amount!r} is not a quantity: {error}") from error
+            raise FieldError(f"{path}[{name}]", f"{amount!r:.60} is not a quantity: {error}") from error
     return nano
 
 

@@ -21,10 +21,18 @@ MAX_VALUE: Final = 2**63 - 1
 _NANO_PER_MILLI: Final = 10**6
 _MAX_NANO: Final = MAX_VALUE * NANO_PER_UNIT
 _FINEST_EXPONENT: Final = -9
-_MAX_LENGTH: Final = 1000
+_LONG: Final = 1000
+"""Longer strings are not written in their canonical form, of which nobody makes use; the largest real ones have 20
+characters."""
+_KEPT_LENGTH: Final = 64
+"""Only what was read of strings that are no longer is kept: others may have a million characters."""
+_MAX_DIGITS: Final = 20
+"""More digits than this before the point are more than the largest amount, in all formats."""
+_DECIDING_BINARY_DIGITS: Final = 80
+"""So many digits after the point decide about an amount of Ei in billionths; of the others, whether one is not 0."""
 
 _PATTERN: Final = re.compile(
-    r"(?P<sign>[+-]?)0*(?P<number>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<suffix>[eEinumkKMGTP]*[+-]?[0-9]*)"
+    r"(?P<sign>[+-]?)0*+(?P<number>[0-9]*+)(?:\.(?P<fraction>[0-9]*+))?(?P<suffix>[eEinumkKMGTP]*+[+-]?[0-9]*)"
 )
 _COMMON: Final = re.compile(r"([1-9][0-9]{0,14})(m|Mi|Gi|Ki|)")
 _COMMON_NANO: Final = {
@@ -34,7 +42,8 @@ _COMMON_NANO: Final = {
     "Mi": NANO_PER_UNIT << 20,
     "Gi": NANO_PER_UNIT << 30,
 }
-_EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)")
+_EXPONENT: Final = re.compile(r"[eE](?P<sign>[+-]?)0*+(?P<digits>[0-9]*)")
+_EXPONENT_DIGITS: Final = 19
 
 Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
@@ -84,13 +93,17 @@ def round_away_from_zero(amount: int, unit: int) -> int:
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 
-@lru_cache(maxsize=16384)
 def parse_nano(text: str) -> int:
     """Return a quantity in billionths of a unit, as `Quantity.nano`.
 
     Raises:
         QuantityError: the API would not accept the string.
     """
+    return _parse_nano(text) if len(text) <= _KEPT_LENGTH else parse_quantity(text).nano
+
+
+@lru_cache(maxsize=16384)
+def _parse_nano(text: str) -> int:
     common = _COMMON.fullmatch(text)
     if common is not None:
         return min(int(common[1]) * _COMMON_NANO[common[2]], _MAX_NANO)
@@ -100,19 +113,21 @@ def parse_nano(text: str) -> int:
 def parse_quantity(text: str) -> Quantity:
     """Read a quantity.
 
-    A string of more than 1,000 characters is refused, which the API would accept; the largest real ones have 20.
-
     Raises:
         QuantityError: the API would not accept the string.
     """
     match = _PATTERN.fullmatch(text)
-    if not text or match is None or len(text) > _MAX_LENGTH:
+    if not text or match is None:
         raise QuantityError(
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
     number = match["number"] or "0"
     fraction = match["fraction"] or ""
     format_, exponent = _interpret(match["suffix"])
+    if len(number) + len(fraction) > _LONG:
+        nano = _nano_of_long(number, fraction, format_, exponent)
+        signed_nano = -nano if match["sign"] == "-" else nano
+        return Quantity(signed_nano, _canonical(signed_nano, _FINEST_EXPONENT, "DecimalSI"))
 
     digits = int(number + fraction)
     signed = -digits if match["sign"] == "-" else digits
@@ -144,10 +159,37 @@ def _interpret(suffix: str) -> tuple[Format, int]:
     if (exponent := _BINARY_SUFFIXES.get(suffix)) is not None:
         return "BinarySI", exponent
     written = _EXPONENT.fullmatch(suffix)
-    if written is None or not -(2**63) <= int(written[1]) < 2**63:
+    if written is None or not suffix[-1].isdigit() or len(written["digits"]) > _EXPONENT_DIGITS:
+        raise QuantityError("unable to parse quantity's suffix")
+    exponent = int(f"{written['sign']}{written['digits'] or 0}")
+    if not -(2**63) <= exponent < 2**63:
         raise QuantityError("unable to parse quantity's suffix")
     # The API keeps the exponent in 32 bits without looking.
-    return "DecimalExponent", (int(written[1]) + 2**31) % 2**32 - 2**31
+    return "DecimalExponent", (exponent + 2**31) % 2**32 - 2**31
+
+
+def _nano_of_long(number: str, fraction: str, format_: Format, exponent: int) -> int:
+    """Return an amount of very many digits in billionths, without reckoning with those that don't decide."""
+    if format_ != "BinarySI":
+        digits = (number + fraction).lstrip("0")
+        whole = len(number) + exponent - (len(number) + len(fraction) - len(digits))
+        if not digits:
+            return 0
+        if whole > _MAX_DIGITS:
+            return _MAX_NANO
+        deciding = max(0, whole - _FINEST_EXPONENT)
+        nano = int(digits[:deciding].ljust(deciding, "0") or "0")
+        return min(nano + _is_any(digits[deciding:]), _MAX_NANO)
+    if len(number) > _MAX_DIGITS:
+        return _MAX_NANO
+    fraction, rest = fraction[:_DECIDING_BINARY_DIGITS], fraction[_DECIDING_BINARY_DIGITS:]
+    fraction += str(int(_is_any(rest)))
+    nano = (int(number + fraction) << exponent) * NANO_PER_UNIT
+    return min(round_away_from_zero(nano, 10 ** len(fraction)), _MAX_NANO)
+
+
+def _is_any(digits: str) -> bool:
+    return bool(digits.strip("0"))
 
 
 def _binary_fits(digits: int, exponent: int) -> bool:

@@ -35,6 +35,11 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     termination_seconds: float = 3600.0
     """For a StatefulSet's pod to be gone, since only then is it replaced."""
 
+    @property
+    def longest_seconds(self) -> float:
+        """How long after it was sent a move may still be under way."""
+        return self.unconfirmed_seconds + self.termination_seconds + 3 * self.step_seconds
+
 
 class Stage(IntEnum):
     """How far a move has come."""

@@ -95,7 +95,7 @@ def resume(
 
     Args:
         flights: what is known here; moves among it that are no longer in a status were seen to their end by others.
-        statuses: by the policies' names.
+        statuses: by the policies' names. What they say of moves that must long be over is passed over.
         snapshot: the cluster as the watch shows it.
         spread: its spread groups.
         rules: by which those that may not have been made may be asked for again.
@@ -111,7 +111,9 @@ def resume(
                 names[each.namespace] = {group_name(key): key for key in spread.by_namespace.get(each.namespace, ())}
             # Which were of one step is not remembered, and no plan has components below 0.
             move = _move(policy, each, snapshot, names[each.namespace], component=-1 - len(resumed))
-            resumed.append(_flight(move, each, snapshot, flights))
+            flight = _flight(move, each, snapshot, flights)
+            if not _is_long_over(flight, snapshot, flights):
+                resumed.append(flight)
     allowed = rules.allow((flight.move for flight in resumed), snapshot)
     flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)
 
@@ -185,6 +187,17 @@ def _flight(move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, fli
         known=frozenset(older) | {move.pod.uid},
         sent_time=sent_time,
         newest=remembered.newest,
+    )
+
+
+def _is_long_over(flight: Flight, snapshot: ClusterSnapshot, flights: Flights) -> bool:
+    """Whether a pod is gone and has no replacement, so long after its eviction that none is waited for."""
+    pod = flight.move.pod
+    there = snapshot.pods.get(pod.key)
+    return (
+        flights.clock() - flight.sent_at > flights.now.patience.longest_seconds
+        and (there is None or there.uid != pod.uid)
+        and all(each.uid in flight.known for each in siblings_of(snapshot, pod))
     )
 
 
