@@ -359,8 +359,8 @@ def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None
         "controllerKind": "ReplicaSet",
         "controllerName": "web-abc",
         "controllerUid": "uid-web",
-        "sent": "2026-11-21T09:00:00Z",
-        "newest": "2026-11-21T08:00:00Z",
+        "sent": "2027-01-15T07:59:00Z",
+        "newest": "2027-01-15T07:00:00Z",
     }
     loop.requests.statuses = {"default": {"movesInFlight": [remembered]}}
     asyncio.run(loop.loop.turn())

@@ -95,7 +95,7 @@ def resume(
 
     Args:
         flights: what is known here; moves among it that are no longer in a status were seen to their end by others.
-        statuses: by the policies' names. What they say of moves that must long be over is passed over.
+        statuses: by the policies' names.
         snapshot: the cluster as the watch shows it.
         spread: its spread groups.
         rules: by which those that may not have been made may be asked for again.
@@ -111,9 +111,7 @@ def resume(
                 names[each.namespace] = {group_name(key): key for key in spread.by_namespace.get(each.namespace, ())}
             # Which were of one step is not remembered, and no plan has components below 0.
             move = _move(policy, each, snapshot, names[each.namespace], component=-1 - len(resumed))
-            flight = _flight(move, each, snapshot, flights)
-            if not _is_long_over(flight, snapshot, flights):
-                resumed.append(flight)
+            resumed.append(_flight(move, each, snapshot, flights))
     allowed = rules.allow((flight.move for flight in resumed), snapshot)
     flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)
 
@@ -178,26 +176,17 @@ def _move(
 def _flight(move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, flights: Flights) -> Flight:
     sent_time = remembered.sent.timestamp()
     sent_at = flights.clock() - max(0.0, flights.wall_clock() - sent_time)
+    # If its pod is gone by now and has no replacement, none is waited for.
+    is_long_ago = flights.clock() - sent_at > flights.now.patience.longest_seconds
     older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, remembered))
     return Flight(
         move=move,
         sent_at=sent_at,
-        stage=Stage.SENT,
+        stage=Stage.LEAVING if is_long_ago and _there(remembered, snapshot) is None else Stage.SENT,
         stage_since=sent_at,
         known=frozenset(older) | {move.pod.uid},
         sent_time=sent_time,
         newest=remembered.newest,
-    )
-
-
-def _is_long_over(flight: Flight, snapshot: ClusterSnapshot, flights: Flights) -> bool:
-    """Whether a pod is gone and has no replacement, so long after its eviction that none is waited for."""
-    pod = flight.move.pod
-    there = snapshot.pods.get(pod.key)
-    return (
-        flights.clock() - flight.sent_at > flights.now.patience.longest_seconds
-        and (there is None or there.uid != pod.uid)
-        and all(each.uid in flight.known for each in siblings_of(snapshot, pod))
     )
 
 
@@ -206,10 +195,14 @@ def _is_older(sibling: Pod, remembered: MoveInFlight) -> bool:
     return created is None or created < remembered.newest or sibling.name in remembered.newest_pods
 
 
+def _there(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod | None:
+    there = snapshot.pods.get(ObjectKey(remembered.namespace, remembered.pod))
+    return there if there is not None and there.uid == remembered.uid else None
+
+
 def _pod(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod:
     """Return the evicted pod: as it is if it is still there, else as its controller's other pods are."""
-    there = snapshot.pods.get(ObjectKey(remembered.namespace, remembered.pod))
-    if there is not None and there.uid == remembered.uid:
+    if (there := _there(remembered, snapshot)) is not None:
         return there
     bare = Pod(
         namespace=remembered.namespace,
