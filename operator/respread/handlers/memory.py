@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from immutables import Map
 
+from respread.api.fields import LATEST
 from respread.api.status import MAX_BACK_OFFS, MAX_FAILURES, PolicyStatus, RecentEvictions, RememberedBackOff
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.pacing import MINUTE_SECONDS, EvictionHistory
@@ -91,7 +92,7 @@ def back_offs_to_remember(back_offs: BackOffs, groups: Iterable[GroupKey]) -> tu
         RememberedBackOff(
             group=name,
             failures=min(known.failures, MAX_FAILURES),
-            until=_whole_seconds(known.until + 1),  # never earlier than it is
+            until=min(_whole_seconds(known.until + 1), LATEST),  # never earlier than it is
             situation=known.situation,
         )
         for name, known in found[:MAX_BACK_OFFS]
