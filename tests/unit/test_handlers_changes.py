@@ -42,3 +42,23 @@ def test_what_changes_while_nobody_waits_is_kept() -> None:
         assert await changes.wait() == {"nodes"}
 
     asyncio.run(scenario())
+
+
+def test_the_oldest_change_waits_until_it_is_decided_on() -> None:
+    seconds = [100.0]
+    changes = Changes(lambda: seconds[0])
+    assert changes.lag_seconds() == 0
+    changes.notify("pods")
+    seconds[0] += 2
+    changes.notify("nodes")
+    assert changes.lag_seconds() == 2
+    changes.take()
+    seconds[0] += 1
+    changes.notify("pods")  # while the first ones are being looked at
+    seconds[0] += 1
+    assert changes.lag_seconds() == 4
+    changes.decided()
+    assert changes.lag_seconds() == 1
+    changes.take()
+    changes.decided()
+    assert changes.lag_seconds() == 0

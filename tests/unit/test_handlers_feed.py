@@ -10,7 +10,8 @@ import pytest
 
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
-from respread.handlers.handover import NotAnEventError
+from respread.handlers.handover import Handover, Identity, NotAnEventError
+from respread.handlers.resources import PODS
 from tests.unit.handlers_parts import Parts, broken_pod, page, pod
 
 WEB, API, DB = (ObjectKey("shop", name) for name in ("web", "api", "db"))
@@ -191,6 +192,20 @@ def test_an_object_is_applied_when_kopf_calls_for_it_and_once() -> None:
     feed.forget()
     feed.take_event(light, deleted=False)
     assert not parts.intake.state.snapshot.pods
+
+
+def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
+    seconds = [100.0]
+    handover = Handover(PODS, lambda document: (ObjectKey("shop", "web"), document), clock=lambda: seconds[0])
+    for version in ("7", "8"):
+        metadata = {"name": "web", "namespace": "shop", "uid": "uid-web", "resourceVersion": version}
+        handover.lighten(json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode())
+        seconds[0] += 1
+    assert handover.lag_seconds() == 2
+    handover.call_for(Identity(ObjectKey("shop", "web"), "uid-web", "7"))
+    assert handover.lag_seconds() == 1
+    handover.clear()
+    assert handover.lag_seconds() == 0
 
 
 def test_a_list_makes_void_what_was_read_before_and_not_called_for() -> None:

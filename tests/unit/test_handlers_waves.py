@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +15,15 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
+from respread.cluster.meta import OwnerReference
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.carry_out import Carrier, Flights
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.carry_out import Carried, Carrier, Flights
 from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.owners import Owners
 from respread.eviction.refusals import Refusals
 from respread.eviction.requests import Requests
+from respread.eviction.steps import FIRST_PORTION
 from respread.handlers.announcements import Announcements
 from respread.handlers.limiters import Limiters
 from respread.handlers.permission import Permission
@@ -26,7 +31,7 @@ from respread.handlers.policy_versions import PolicyReader
 from respread.handlers.record import Record
 from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from respread.handlers.status_writer import StatusWriter
-from respread.handlers.waves import STALE_SECONDS, Waves
+from respread.handlers.waves import CUT_SECONDS, STALE_SECONDS, Waves
 from respread.planning.plan import Move
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, hanging
 from tests.unit.eviction_moves import SPEC, move
@@ -51,6 +56,7 @@ class Cluster:
         self.generation = present.generation
         """Of the policy that the API server has."""
         self.seconds = 1000.0
+        self.waves: Waves | None = None
         self.parts = Parts()
         self.stub = StubApiServer()
         self.snapshot: ClusterSnapshot = cluster([node("node-1", "a")], [A, B])
@@ -116,7 +122,7 @@ class Cluster:
         owners, flights, refusals = Owners(requests, clock), Flights(clock), Refusals(clock)
         carrier = Carrier(EvictionApi(requests), owners, flights, refusals, may_evict=permission)
         record = Record(NOW.timestamp)
-        waves = Waves(
+        self.waves = waves = Waves(
             carrier,
             permission,
             record,
@@ -245,3 +251,36 @@ def test_only_the_policies_are_read_that_may_have_a_say_in_the_wave() -> None:
     assert made
     read = {path for _, path in world.stub.requests if path.endswith("policies")}
     assert read == {CLUSTER_POLICIES.path, world.own_policies("default")}
+
+
+class Tiring(Carrier):
+    """Takes a fifth of a second for each move, and makes all of them."""
+
+    def __init__(self, world: Cluster, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.world = world
+        self.portions: list[float] = []
+
+    async def carry_out(self, moves: Sequence[Move], *_: Any) -> tuple[Carried, ...]:
+        self.portions.append(self.world.seconds)
+        self.world.seconds += 0.2 * len(moves)
+        return tuple(Carried(each, Answer(result=EvictionResult.EVICTED)) for each in moves)
+
+
+def test_a_wave_that_takes_too_long_is_cut_and_what_was_made_of_it_stays_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All together would take 60 s: what they were planned on would be too old for most of them."""
+    monkeypatch.setattr(f"{__name__}.Carrier", partial(Tiring, world := Cluster(policy())))
+    victims = [
+        pod(f"web-{number}", "node-1", SPEC, controller=OwnerReference("apps/v1", "ReplicaSet", "x", f"uid-{number}"))
+        for number in range(300)
+    ]
+    world.snapshot = cluster([node("node-1", "a")], [A, *victims])
+    started = world.seconds
+    made, record = world.evict(*map(move, victims))
+    assert not made
+    assert 0 < record.evicted["default"] < 300
+    assert world.waves is not None
+    assert world.waves.cut
+    assert world.seconds - started < CUT_SECONDS + FIRST_PORTION * 0.2

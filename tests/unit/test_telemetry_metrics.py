@@ -91,6 +91,8 @@ def test_the_documentation_lists_exactly_the_metrics_there_are(registry: Collect
         kinds=["pods"],
         read_watch_ages_seconds=lambda: {"pods": 1.5},
         read_object_counts=lambda: {"pods": 3},
+        read_watch_lags_seconds=lambda: {"pods": 0.2},
+        read_decision_lag_seconds=lambda: 0.1,
     )
     metrics.show_plan(
         PlanFigures(
@@ -238,6 +240,26 @@ def test_ages_and_counts_are_read_at_each_scrape(registry: CollectorRegistry) ->
     ages["pods"], counts["pods"] = 2.5, 11
     assert samples(registry, "respread_watch_last_event_age_seconds") == {("pods",): 2.5}
     assert samples(registry, "respread_cluster_objects") == {("pods",): 11}
+
+
+def test_lags_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
+    lags = {"pods": 0.0}
+    Metrics.create(
+        registry, version="1", read_watch_lags_seconds=lags.copy, read_decision_lag_seconds=lambda: 2 * lags["pods"]
+    )
+    lags["pods"] = 12.5
+    assert samples(registry, "respread_watch_lag_seconds") == {("pods",): 12.5}
+    assert samples(registry, "respread_decision_lag_seconds") == {(): 25}
+
+
+def test_every_phase_of_a_turn_is_measured_even_if_it_fails(registry: CollectorRegistry, metrics: Metrics) -> None:
+    name = "respread_reconcile_duration_seconds_count"
+    assert set(samples(registry, name).values()) == {0}
+    with metrics.reconciling("all"), pytest.raises(ZeroDivisionError), metrics.reconciling("plan"):
+        raise ZeroDivisionError
+    assert samples(registry, name) == {
+        (phase,): float(phase in {"all", "plan"}) for phase in ("observe", "follow", "plan", "evict", "tell", "all")
+    }
 
 
 def test_leadership_is_one_or_nought(registry: CollectorRegistry, metrics: Metrics) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from respread.planning.plan import Move
+
+FIRST_PORTION: Final = 48
+"""How many moves are made before it is known how long they take."""
+LEAST_PORTION: Final = 8
+PORTION_SECONDS: Final = 2.0
+"""How long a portion of a wave is to take."""
 
 Step: TypeAlias = tuple[Move, ...]
 """Mostly one move. Of several, the replacements fit only if all of the pods are evicted."""
@@ -34,3 +41,37 @@ def lanes_of(steps: Iterable[Step]) -> list[list[Step]]:
 def _owner(move: Move) -> str:
     controller = move.pod.controller
     return move.pod.uid if controller is None else controller.uid
+
+
+class Portions:
+    """Moves, a portion at a time: as many as can be made while what they were planned on is not old.
+
+    Steps that share controllers are never in two portions.
+    """
+
+    __slots__ = ("_lanes", "_most", "_moves")
+
+    def __init__(self, moves: Sequence[Move]) -> None:
+        """Prepare.
+
+        Args:
+            moves: in the order of a plan.
+        """
+        self._moves = moves
+        self._lanes = deque(lanes_of(steps_of(moves)))
+        self._most = FIRST_PORTION
+
+    def __bool__(self) -> bool:
+        """Whether any are left."""
+        return bool(self._lanes)
+
+    def take(self) -> tuple[Move, ...]:
+        """Return the next portion, at least one lane of it, in the order of the plan."""
+        taken: set[str] = set()
+        while self._lanes and (not taken or len(taken) + sum(map(len, self._lanes[0])) <= self._most):
+            taken.update(move.pod.uid for step in self._lanes.popleft() for move in step)
+        return tuple(move for move in self._moves if move.pod.uid in taken)
+
+    def took(self, moves: int, seconds: float) -> None:
+        """Note how long a portion took: the next one is of a size that takes `PORTION_SECONDS`."""
+        self._most = max(LEAST_PORTION, int(moves * PORTION_SECONDS / max(seconds, 0.001)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -61,8 +61,8 @@ _T = TypeVar("_T")
 GATHER_SECONDS: Final = 0.05
 """How long changes are gathered at least before they are looked at: a change seldom comes alone."""
 LONGEST_GATHER_SECONDS: Final = 5.0
-"""Where looking takes long, changes are gathered for as long as the last look took: half of the time at most is spent
-on it."""
+"""Where looking takes long, changes are gathered for as long as the last look computed: half of the time at most is
+spent on it. What a turn waited for answers does not count, since moves that ended meanwhile have left places free."""
 BEAT_SECONDS: Final = 10.0
 """However quiet the cluster is, the heart beats this often."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -151,6 +151,8 @@ class ControlLoop:
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         """The policies and namespaces that metrics may speak of."""
         self._stop = asyncio.Event()
+        self._computed_seconds = 0.0
+        """How long was computed in this turn."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planning")
         """What computes for long has a thread of its own: asyncio's are for credentials and names, which can't wait."""
 
@@ -178,7 +180,7 @@ class ControlLoop:
             self._heartbeat.beat()
             wake_at = self._clock() + BEAT_SECONDS
             while self._intake.health.synced and not self._stop.is_set():
-                started = self._clock()
+                self._computed_seconds = 0.0
                 try:
                     wake_at = await self.turn()
                 except Exception:  # noqa: BLE001 - whatever it is, the others are not to suffer for long
@@ -189,44 +191,55 @@ class ControlLoop:
                     continue
                 failures = 0
                 self._heartbeat.beat()
-                gather = min(max(GATHER_SECONDS, self._clock() - started), LONGEST_GATHER_SECONDS)
+                gather = min(max(GATHER_SECONDS, self._computed_seconds), LONGEST_GATHER_SECONDS)
                 break
             await self._wait(wake_at, gather)
 
     async def turn(self) -> float:
         """Look at everything, do what is to be done, and return when to look again if nothing changes, on the clock."""
-        snapshot = self._intake.state.snapshot
-        policies = self._intake.policies.policies
-        self._scheduler.follow(policies.values())
-        spread = await self._compute(self._scheduler.index.update, snapshot)
-        index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
-        known = self._scheduler.learn(spread, snapshot, index)
-        leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
-        self._prevent(snapshot, spread, policies, leads=leads)
-        if leads:
-            await self._waves.ask_again(snapshot, spread, policies, planned_at=self._clock())
-        await self._carrier.look_after(snapshot)
-        now = self._clock()
-        self._follow(snapshot, spread, now, leads=leads)
-        planned = await self._compute(self._plan, snapshot, spread, policies, now)
+        with self._metrics.reconciling("all"):
+            return await self._turn()
+
+    async def _turn(self) -> float:
+        measured = self._metrics.reconciling
+        with measured("observe"):
+            snapshot = self._intake.state.snapshot
+            policies = self._intake.policies.policies
+            self._scheduler.follow(policies.values())
+            spread = await self._compute(self._scheduler.index.update, snapshot)
+            index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+            known = self._scheduler.learn(spread, snapshot, index)
+            leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
+            self._prevent(snapshot, spread, policies, leads=leads)
+        with measured("follow"):
+            if leads:
+                await self._waves.ask_again(snapshot, spread, policies, planned_at=self._clock())
+            await self._carrier.look_after(snapshot)
+            now = self._clock()
+            self._follow(snapshot, spread, now, leads=leads)
+        with measured("plan"):
+            planned = await self._compute(self._plan, snapshot, spread, policies, now)
         self._forget(snapshot, spread, planned, policies, now, leads=leads)
         limiters = self._limiters.of(policies)
         paced = self._pace(snapshot, policies, limiters).of(planned.moves)
+        self._intake.changes.decided()
         held_back = False
-        if paced.now and leads:
-            held_back = not await self._waves.make(paced.now, snapshot, policies, limiters=limiters, planned_at=now)
-        turn = Turn(
-            spread=spread,
-            plan=planned,
-            reach=reach(index, snapshot),
-            held=paced.held,
-            in_flight=self._carrier.flights.now.moves,
-            remembered=moves_to_remember(self._carrier.flights.now, snapshot),
-            time=self._now(),
-        )
-        figures, wanted = await self._compute(self._tell, policies, turn)
-        self._show(policies, turn, figures)
-        status_due = await self._statuses.write(wanted) if leads and self._leading.leads() else None
+        with measured("evict"):
+            if paced.now and leads:
+                held_back = not await self._waves.make(paced.now, snapshot, policies, limiters=limiters, planned_at=now)
+        with measured("tell"):
+            turn = Turn(
+                spread=spread,
+                plan=planned,
+                reach=reach(index, snapshot),
+                held=paced.held,
+                in_flight=self._carrier.flights.now.moves,
+                remembered=moves_to_remember(self._carrier.flights.now, snapshot),
+                time=self._now(),
+            )
+            figures, wanted = await self._compute(self._tell, policies, turn)
+            self._show(policies, turn, figures)
+            status_due = await self._statuses.write(wanted) if leads and self._leading.leads() else None
         return next_look(
             planned,
             paced.held,
@@ -234,10 +247,10 @@ class ControlLoop:
             held_back=held_back,
             others=(
                 status_due,
-                self._on_the_clock(None if planned.changes_at is None else planned.changes_at.timestamp()),
                 self._carrier.flights.now.next_deadline(),
                 self._carrier.next_ask(),
                 self._carrier.refusals.next_end(),
+                self._clock() if self._waves.cut else None,
             ),
             release=self._release(policies),
         )
@@ -374,9 +387,13 @@ class ControlLoop:
 
     # Time
 
-    def _compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Awaitable[_T]:
+    async def _compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Do what takes long and only computes, while the event loop goes on."""
-        return asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
+        started = self._clock()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
+        finally:
+            self._computed_seconds += self._clock() - started
 
     def _release(self, policies: Policies) -> Callable[[BlockedGroup], float | None]:
         """Return what tells when a group that is left alone is released, on the clock; None where no time says it."""

@@ -91,6 +91,10 @@ class Feed:
         """How many objects of the kind are kept."""
         return len(self._sink.held())
 
+    def lag_seconds(self) -> float:
+        """Return for how long the oldest event that was received waits to be taken over; readable from any thread."""
+        return self._handover.lag_seconds()
+
     def begin_list(self) -> None:
         """Start collecting anew; pages of a list that was not finished are dropped."""
         self._collected, self._faults = {}, {}

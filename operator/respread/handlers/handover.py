@@ -8,6 +8,7 @@ as it comes past, and waits until Kopf calls the handler with the identity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -67,18 +68,28 @@ class Identity(NamedTuple):
 class Handover:
     """Objects of one kind that were read off a watch and wait to be called for."""
 
-    __slots__ = ("_decode", "_kind", "_waiting")
+    __slots__ = ("_clock", "_decode", "_kind", "_since", "_waiting")
 
-    def __init__(self, kind: Kind, decode: Callable[[bytes], tuple[ObjectKey, Any]]) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        decode: Callable[[bytes], tuple[ObjectKey, Any]],
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         """Start with none.
 
         Args:
             kind: What is watched.
             decode: Reads an object, or raises a DecodeError.
+            clock: Seconds that never go back.
         """
         self._kind = kind
         self._decode = decode
+        self._clock = clock
         self._waiting: dict[tuple[str, str], Any] = {}
+        self._since: dict[tuple[str, str], float] = {}
+        """When each of those came, oldest first."""
 
     def lighten(self, line: bytes) -> bytes:
         """Keep the object of an event, and return the event with nothing but the object's identity; bookmarks stay.
@@ -103,6 +114,7 @@ class Handover:
             except DecodeError as error:
                 kept = error
             self._waiting[metadata.uid, metadata.resource_version] = kept
+            self._since[metadata.uid, metadata.resource_version] = self._clock()
         # Objects of a watch say what they are; Kopf's log lines use it.
         head.api_version, head.kind = self._kind.api_version, self._kind.kind
         return msgspec.json.encode(_LightEvent(event.type, head))
@@ -112,11 +124,21 @@ class Handover:
 
         It is not if it was called for before, or if a newer list has made it void.
         """
+        self._since.pop((identity.uid, identity.version), None)
         return self._waiting.pop((identity.uid, identity.version), None)
+
+    def lag_seconds(self) -> float:
+        """Return for how long the oldest one waits; readable from any thread."""
+        try:
+            since = next(iter(self._since.values()), None)
+        except RuntimeError:  # one has come or gone this very moment, so they do come and go
+            return 0.0
+        return 0.0 if since is None else self._clock() - since
 
     def clear(self) -> None:
         """Drop what waits: a complete list has said all that it could say."""
         self._waiting.clear()
+        self._since.clear()
 
 
 def identity_of(document: Mapping[str, Any]) -> Identity:

@@ -54,6 +54,10 @@ class Intake:
         """Return how many objects are kept of each watched kind."""
         return {feed.kind.resource: feed.count for feed in self.feeds}
 
+    def lags_seconds(self) -> dict[str, float]:
+        """Return, for each watched kind, for how long the oldest event that was received waits to be taken over."""
+        return {feed.kind.resource: feed.lag_seconds() for feed in self.feeds}
+
     def _sink(self, kind: Kind) -> Sink:
         if kind == PRIORITY_CLASSES:
             return PrioritySink(kind, self.priority_classes)

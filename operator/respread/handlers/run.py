@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
 from functools import partial
@@ -58,6 +59,10 @@ STOP_SECONDS: Final = 15.0
 """How long a stop waits for what was sent to be answered: longer than any request may take, and shorter than the 30 s
 that Kubernetes gives a pod."""
 GOODBYE_SECONDS: Final = 0.1
+SWITCH_SECONDS: Final = 0.001
+"""After how long a thread that computes lets others have their turn. With Python's 0.005 the event loop, which asks for
+the interpreter after every system call, waits five times as long for it beside a plan: half as many events are taken
+over, and timers are late by 0.1 s instead of 0.03 s. Plans take no longer."""
 
 
 async def run(options: OperatorOptions) -> None:
@@ -67,6 +72,7 @@ async def run(options: OperatorOptions) -> None:
         AccessError: no cluster is configured, or its credentials can't be had.
         OSError: the listen address is taken.
     """
+    sys.setswitchinterval(SWITCH_SECONDS)
     find = partial(load_access, kubeconfig=options.kubeconfig, context=options.context)
     access = await asyncio.to_thread(find)
     renewal = Renewal(access, find, monotonic)
@@ -81,6 +87,8 @@ async def run(options: OperatorOptions) -> None:
         kinds=health.kinds,
         read_watch_ages_seconds=health.ages_seconds,
         read_object_counts=lambda: intakes[0].object_counts() if intakes else {},
+        read_watch_lags_seconds=lambda: intakes[0].lags_seconds() if intakes else {},
+        read_decision_lag_seconds=lambda: intakes[0].changes.lag_seconds() if intakes else 0.0,
     )
     intake = Intake(health=health, metrics=metrics, namespaced_policies=options.namespaced_policies)
     intakes.append(intake)

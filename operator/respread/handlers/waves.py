@@ -11,9 +11,9 @@ import msgspec
 from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.answers import Answer
 from respread.eviction.carry_out import Carried, Carrier
 from respread.eviction.pacing import Limiter
+from respread.eviction.steps import Portions
 from respread.handlers.announcements import Announcements
 from respread.handlers.confirming import Confirming
 from respread.handlers.intake import Intake
@@ -33,6 +33,9 @@ _log: Final = get_logger(__name__)
 STALE_SECONDS: Final = 180.0
 """The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
 by it."""
+CUT_SECONDS: Final = 4.0
+"""How long moves are made by one plan before the rest is planned anew: replacements have got Ready meanwhile, and their
+places are free. Long before what is left is too old to be made (`permission`)."""
 
 
 class Waves:
@@ -47,6 +50,7 @@ class Waves:
         "_permission",
         "_record",
         "_statuses",
+        "cut",
     )
 
     def __init__(
@@ -77,6 +81,8 @@ class Waves:
         self._permission = permission
         self._record = record
         self._statuses = statuses
+        self.cut = False
+        """Whether moves were left of the last wave only because it took too long."""
         self._confirming = Confirming(policy_reader, permission)
         self._announcements = announcements
         self._metrics = metrics
@@ -100,6 +106,7 @@ class Waves:
             limiters: the limits that count for them.
             planned_at: when, in seconds on the permission's clock.
         """
+        self.cut = False
         if (stale := self._stale()) is not None:
             _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
             return False
@@ -110,18 +117,22 @@ class Waves:
                 _log.warning(
                     "Nothing is evicted for now", namespace=namespace, reason=held.reason, message=held.message
                 )
-            carried = await self._carrier.carry_out(
-                [move for move in moves if move.pod.namespace not in unconfirmed],
-                snapshot,
-                self._grace_period_seconds,
-                lambda ready: self._write_down(ready, bounded, hourly, snapshot, policies),
-            )
-        for each in carried:
-            self._account_for(each, bounded[each.move.pod.uid])
-            if isinstance(each.result, Answer) and not each.result.may_have_evicted:
-                self._statuses.hurry(bounded[each.move.pod.uid])  # what was written down was not done
-        made = [each for each in carried if isinstance(each.result, Answer) and each.result.may_have_evicted]
-        return len(made) == len(moves)
+            clock = self._carrier.flights.clock
+            begun = clock()
+            portions = Portions([move for move in moves if move.pod.namespace not in unconfirmed])
+            made = 0
+            while portions and clock() - begun < CUT_SECONDS:
+                portion, since = portions.take(), clock()
+                carried = await self._carrier.carry_out(
+                    portion,
+                    snapshot,
+                    self._grace_period_seconds,
+                    lambda ready: self._write_down(ready, bounded, hourly, snapshot, policies),
+                )
+                portions.took(len(portion), clock() - since)
+                made += sum(self._account_for(each, bounded[each.move.pod.uid]) for each in carried)
+            self.cut = bool(portions)
+        return made == len(moves)
 
     async def ask_again(
         self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, planned_at: float
@@ -214,17 +225,20 @@ class Waves:
             return None
         return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for {age:.0f} s")
 
-    def _account_for(self, carried: Carried, bounded: Sequence[str]) -> None:
-        """Tell what came of a move, and count it."""
+    def _account_for(self, carried: Carried, bounded: Sequence[str]) -> bool:
+        """Tell what came of a move, count it, and return whether it was made."""
         move, answer = carried.move, carried.result
         if isinstance(answer, Held):
             self._announcements.held_back(move, answer)
-            return
+            return False
         self._metrics.count_eviction(policy=move.policy, namespace=move.pod.namespace, result=answer.result)
         self._announcements.eviction(move, answer)
         if answer.may_have_evicted:
             self._record.serve(move.pod.namespace)
             self._record.count(move.policy, bounded, certain=answer.evicted)
+        else:
+            self._statuses.hurry(bounded)  # what was written down was not done
+        return answer.may_have_evicted
 
     def _grace_period_seconds(self, move: Move) -> int | None:
         policy = self._intake.policies.current(move.policy)

@@ -7,9 +7,11 @@ number of series follows what exists.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Self
+from time import monotonic
+from typing import Final, Literal, Self, get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -45,7 +47,13 @@ _PLAN_GAUGES: Final = (
 # From what a person notices to what somebody ought to look at.
 _REBALANCE_BUCKETS_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
 _PLAN_BUCKETS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_RECONCILE_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _EVENT_BUCKETS_SECONDS: Final = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1)
+
+
+Phase = Literal["observe", "follow", "plan", "evict", "tell", "all"]
+"""What the control loop does one after another: it takes over what has changed, follows the moves under way, plans,
+evicts, and works out and writes statuses and metrics. `all` is the whole of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class Metrics:
     _outcomes: Counter
     _rebalance_seconds: Histogram
     _plan_seconds: Histogram
+    _reconcile_seconds: Histogram
     _event_apply_seconds: Histogram
     _prevention_patches: Counter
     _evictions_avoided: Counter
@@ -74,6 +83,8 @@ class Metrics:
         kinds: Iterable[str] = (),
         read_watch_ages_seconds: Callable[[], Mapping[str, float]] = dict,
         read_object_counts: Callable[[], Mapping[str, int]] = dict,
+        read_watch_lags_seconds: Callable[[], Mapping[str, float]] = dict,
+        read_decision_lag_seconds: Callable[[], float] = float,
     ) -> Self:
         """Register all metrics, and those of the process and its interpreter.
 
@@ -84,6 +95,10 @@ class Metrics:
             read_watch_ages_seconds: Asked at each scrape, in its thread: for each kind, the seconds since the last
                 event or bookmark.
             read_object_counts: Asked at each scrape, in its thread: for each kind, the objects held.
+            read_watch_lags_seconds: Asked at each scrape, in its thread: for each kind, for how long the oldest event
+                that was received waits to be taken over.
+            read_decision_lag_seconds: Asked at each scrape, in its thread: for how long the oldest change waits that
+                the control loop has not looked at.
         """
         # The classic text format would carry a `…_created` gauge beside every counter, which nothing reads.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it out
@@ -118,6 +133,26 @@ class Metrics:
                 lambda: _by_one_label(read_object_counts()),
             )
         )
+        registry.register(
+            ComputedGauge(
+                GaugeDefinition(
+                    "respread_watch_lag_seconds",
+                    "How long the oldest event of the kind's watch that was received has waited to be taken over.",
+                    ("kind",),
+                ),
+                lambda: _by_one_label(read_watch_lags_seconds()),
+            )
+        )
+        registry.register(
+            ComputedGauge(
+                GaugeDefinition(
+                    "respread_decision_lag_seconds",
+                    "How long the oldest change has waited that the control loop has not decided on.",
+                    (),
+                ),
+                lambda: {(): read_decision_lag_seconds()},
+            )
+        )
         Gauge(
             "respread_build_info",
             "Always 1; the labels say what is running.",
@@ -150,6 +185,13 @@ class Metrics:
                 "respread_plan_duration_seconds",
                 "Time that making a plan took.",
                 buckets=_PLAN_BUCKETS_SECONDS,
+                registry=registry,
+            ),
+            _reconcile_seconds=Histogram(
+                "respread_reconcile_duration_seconds",
+                "Time that a turn of the control loop took, by phase; the phase all is the whole turn.",
+                ("phase",),
+                buckets=_RECONCILE_BUCKETS_SECONDS,
                 registry=registry,
             ),
             _event_apply_seconds=Histogram(
@@ -189,6 +231,8 @@ class Metrics:
         for kind in kinds:
             metrics._relists.labels(kind)
             metrics._decode_errors.labels(kind)
+        for phase in get_args(Phase):
+            metrics._reconcile_seconds.labels(phase)
         return metrics
 
     def show_plan(self, figures: PlanFigures) -> None:
@@ -249,6 +293,15 @@ class Metrics:
     def observe_plan(self, seconds: float) -> None:
         """Note how long making a plan took."""
         self._plan_seconds.observe(seconds)
+
+    @contextmanager
+    def reconciling(self, phase: Phase) -> Iterator[None]:
+        """Measure how long the context lasts, as a phase of a turn of the control loop."""
+        started = monotonic()
+        try:
+            yield
+        finally:
+            self._reconcile_seconds.labels(phase).observe(monotonic() - started)
 
     def observe_event_apply(self, seconds: float) -> None:
         """Note how long applying one event took."""
