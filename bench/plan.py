@@ -1,8 +1,9 @@
 """What a plan costs: from scratch, and again after one pod has changed.
 
-    python -m bench.plan [--nodes 5000] [--violated 0.1]
+    python -m bench.plan [--nodes 1000 5000 15000] [--one-namespace 200 2000 20000] [--violated 0.1]
 
-prints a row for each number of nodes, with 30 pods a node and a workload (and so a violated group in ten) for each.
+prints a row for each number of nodes, with a workload of 30 pods for each (and so a violated group in ten), 50 in a
+namespace; and one for each number of workloads of 15 pods that share a single namespace and half as many nodes.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import gc
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from time import process_time
 from typing import Final
 
 import msgspec
 
-from bench.plan_world import NOW, world
+from bench.plan_world import NOW, Shape, world
 from respread.api.policy import ClusterPolicySpec, Policy
-from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
+from respread.cluster.state import Change
 from respread.planning.planner import Planner, PolicySetting
 from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import SpreadIndex
 
-SIZES: Final = (1_000, 5_000, 15_000)
+NODES: Final = (1_000, 5_000, 15_000)
+WORKLOADS_IN_ONE_NAMESPACE: Final = (200, 2_000, 20_000)
 CHANGES: Final = 20
 MIB: Final = 1 << 20
 
@@ -35,22 +38,26 @@ def main() -> None:
     """Measure each size in a process of its own, so that peak memory is its own too."""
     arguments = _arguments()
     if arguments.one:
-        _measure(arguments.nodes[0], arguments.violated)
+        _measure(Shape(*map(int, arguments.one.split(","))), arguments.violated)
         return
     print(
-        f"{'nodes':>6} {'pods':>8} {'groups':>7} {'violated':>8} {'moves':>6} {'proven':>6} | {'spread':>7} "
-        f"{'view':>7} {'plan':>7} {'all':>7} | {'re-plan after a pod':>20} | {'snapshot':>9} {'peak':>7}"
+        f"{'nodes':>6} {'pods':>8} {'spaces':>6} {'groups':>7} {'violated':>8} {'moves':>6} {'proven':>6} | "
+        f"{'spread':>7} {'view':>7} {'plan':>7} {'all':>7} | {'again: unready':>22} {'replaced':>22} | "
+        f"{'snapshot':>9} {'peak':>7}"
     )
-    for nodes in arguments.nodes:
+    for shape in (*map(Shape.ordinary, arguments.nodes), *map(Shape.one_namespace, arguments.one_namespace)):
         subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, "-m", "bench.plan", "--one", "--nodes", str(nodes), "--violated", str(arguments.violated)],
+            [
+                *(sys.executable, "-m", "bench.plan", "--one", ",".join(map(str, shape))),
+                *("--violated", str(arguments.violated)),
+            ],
             check=True,
         )
 
 
-def _measure(nodes: int, violated: float) -> None:
+def _measure(shape: Shape, violated: float) -> None:
     base = _peak()
-    state = world(nodes, violated)
+    state = world(shape, violated)
     gc.collect()
     held = _peak() - base
     gc.freeze()
@@ -65,29 +72,40 @@ def _measure(nodes: int, violated: float) -> None:
     view_done = process_time()
     plan = planner.plan(state.snapshot, spread, setting, now=NOW)
     plan_done = process_time()
-    again = []
-    for number in range(CHANGES):
-        key, pod = _changed(list(state.snapshot.pods.values())[number * 997])
-        state.apply("pods", [(key, pod)])
-        begun = process_time()
-        spread = index.update(state.snapshot)
-        planner.plan(state.snapshot, spread, setting, now=NOW)
-        again.append(process_time() - begun)
-    again.sort()
+
+    def again(change: Callable[[Pod, str], list[Change]]) -> str:
+        took: list[float] = []
+        for number in range(CHANGES):
+            pods = list(state.snapshot.pods.values())
+            pod = pods[number * 997 % len(pods)]
+            state.apply("pods", change(pod, pods[(number * 997 + 1) % len(pods)].node_name))
+            begun = process_time()
+            planner.plan(state.snapshot, index.update(state.snapshot), setting, now=NOW)
+            took.append(1000 * (process_time() - begun))
+        took.sort()
+        return f"{took[len(took) // 2]:.1f} ms, at most {took[-1]:.1f}"
+
+    unready = again(_unready)
+    replaced = again(_replaced)
     print(
-        f"{nodes:>6} {len(state.snapshot.pods):>8} {len(spread.groups):>7} "
+        f"{shape.nodes:>6} {len(state.snapshot.pods):>8} {len(spread.by_namespace):>6} {len(spread.groups):>7} "
         f"{sum(group.violated for group in spread.groups.values()):>8} {len(plan.moves):>6} "
         f"{plan.lower_bound == len(plan.moves)!s:>6} | {spread_done - start:>6.2f}s {view_done - spread_done:>6.2f}s "
-        f"{plan_done - view_done:>6.2f}s {plan_done - start:>6.2f}s | "
-        f"{1000 * again[len(again) // 2]:>7.1f} ms, at most {1000 * again[-1]:.1f} ms | "
+        f"{plan_done - view_done:>6.2f}s {plan_done - start:>6.2f}s | {unready:>22} {replaced:>22} | "
         f"{held / MIB:>6.0f}MiB {_peak() / MIB:>4.0f}MiB",
         flush=True,
     )
 
 
-def _changed(pod: Pod) -> tuple[ObjectKey, Pod]:
+def _unready(pod: Pod, _node: str) -> list[Change]:
     """Return a pod as it is when it has become unready, or ready."""
-    return pod.key, msgspec.structs.replace(pod, ready=not pod.ready)
+    return [(pod.key, msgspec.structs.replace(pod, ready=not pod.ready))]
+
+
+def _replaced(pod: Pod, node: str) -> list[Change]:
+    """Return what has changed when a pod is gone and the one in its place is on another node."""
+    new = msgspec.structs.replace(pod, name=f"{pod.name}-new", uid=f"{pod.uid}-new", node_name=node)
+    return [(pod.key, None), (new.key, new)]
 
 
 def _peak() -> int:
@@ -96,9 +114,10 @@ def _peak() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--nodes", type=int, nargs="*", default=list(NODES))
+    parser.add_argument("--one-namespace", type=int, nargs="*", default=list(WORKLOADS_IN_ONE_NAMESPACE))
     parser.add_argument("--violated", type=float, default=0.1)
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

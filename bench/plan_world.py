@@ -1,11 +1,11 @@
-"""A cluster to plan for: workloads of 30 pods, spread over three zones as they should be but for one in ten."""
+"""A cluster to plan for, of workloads whose pods are spread over three zones as they should be, but for some."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from immutables import Map
 
@@ -25,9 +25,7 @@ from respread.cluster.pod import (
 from respread.cluster.state import ClusterState
 
 NOW: Final = datetime(2026, 11, 21, 9, tzinfo=UTC)
-REPLICAS: Final = 30
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
-WORKLOADS_PER_NAMESPACE: Final = 50
 ZONE: Final = "topology.kubernetes.io/zone"
 HOSTNAME: Final = "kubernetes.io/hostname"
 ARCH: Final = "kubernetes.io/arch"
@@ -38,17 +36,42 @@ ANTI_AFFINE: Final = 3
 """Of every ten workloads the one with anti-affinity to itself."""
 
 
-def world(nodes: int, violated: float, *, seed: int = 1) -> ClusterState:
-    """Return a cluster of so many nodes with a workload for each, and how many workloads are not spread as they should.
+class Shape(NamedTuple):
+    """What of a cluster decides how much there is to plan."""
+
+    nodes: int
+    workloads: int
+    replicas: int
+    """Of each workload; a multiple of three."""
+    per_namespace: int
+    """How many workloads share a namespace."""
+
+    @classmethod
+    def ordinary(cls, nodes: int) -> Shape:
+        """Return a workload of 30 pods for each node, 50 of them in a namespace."""
+        return cls(nodes, workloads=nodes, replicas=30, per_namespace=50)
+
+    @classmethod
+    def one_namespace(cls, workloads: int) -> Shape:
+        """Return workloads of 15 pods that are all in one namespace, two for each node."""
+        return cls(workloads // 2, workloads=workloads, replicas=15, per_namespace=workloads)
+
+    def namespace(self, workload: int) -> str:
+        """Return the namespace of a workload."""
+        return f"team-{workload // self.per_namespace}"
+
+
+def world(shape: Shape, violated: float, *, seed: int = 1) -> ClusterState:
+    """Return a cluster.
 
     Args:
-        nodes: how many.
+        shape: how large.
         violated: the share of workloads with a violated zone constraint.
         seed: of everything that is drawn.
     """
     rng = random.Random(seed)
     state = ClusterState()
-    made = [_node(number) for number in range(nodes)]
+    made = [_node(number) for number in range(shape.nodes)]
     by_zone = {
         (zone, arch): [
             node.name for node in made if node.labels[ZONE] == zone and (not arch or node.labels[ARCH] == arch)
@@ -57,12 +80,13 @@ def world(nodes: int, violated: float, *, seed: int = 1) -> ClusterState:
         for arch in ("", "amd64")
     }
     state.replace("nodes", made)
-    namespaces = {f"team-{number // WORKLOADS_PER_NAMESPACE}" for number in range(nodes)}
+    workloads = range(shape.workloads)
+    namespaces = set(map(shape.namespace, workloads))
     state.replace("namespaces", [Namespace(name=name) for name in sorted(namespaces)])
-    state.replace("poddisruptionbudgets", [_budget(number) for number in range(0, nodes, 2)])
+    state.replace("poddisruptionbudgets", [_budget(shape, number) for number in workloads[::2]])
     state.replace(
         "pods",
-        [pod for number in range(nodes) for pod in _workload(number, by_zone, rng, astray=rng.random() < violated)],
+        [pod for number in workloads for pod in _workload(shape, number, by_zone, rng, astray=rng.random() < violated)],
     )
     return state
 
@@ -83,20 +107,20 @@ def _node(number: int) -> Node:
     )
 
 
-def _budget(number: int) -> PodDisruptionBudget:
+def _budget(shape: Shape, number: int) -> PodDisruptionBudget:
     return PodDisruptionBudget(
-        namespace=f"team-{number // WORKLOADS_PER_NAMESPACE}",
+        namespace=shape.namespace(number),
         name=f"web-{number}",
         selector=LabelSelector(Map(app=f"web-{number}")),
-        current_healthy=REPLICAS,
-        desired_healthy=REPLICAS - 3,
-        expected_pods=REPLICAS,
+        current_healthy=shape.replicas,
+        desired_healthy=shape.replicas - 3,
+        expected_pods=shape.replicas,
         disruptions_allowed=3,
     )
 
 
 def _workload(
-    number: int, nodes: dict[tuple[str, str], list[str]], rng: random.Random, *, astray: bool
+    shape: Shape, number: int, nodes: dict[tuple[str, str], list[str]], rng: random.Random, *, astray: bool
 ) -> Iterator[Pod]:
     own = LabelSelector(Map(app=f"web-{number}"))
     constraints = [TopologySpreadConstraint(1, ZONE, "DoNotSchedule", own)]
@@ -113,10 +137,10 @@ def _workload(
         topology_spread_constraints=tuple(constraints),
     )
     labels = Map({"app": f"web-{number}", "pod-template-hash": f"{number:08x}"})
-    per_zone = dict.fromkeys(ZONES, REPLICAS // 3)
+    per_zone = dict.fromkeys(ZONES, shape.replicas // 3)
     if astray:
         short, full = rng.sample(ZONES, 2)
-        away = rng.randint(2, MOST_ASTRAY)
+        away = rng.randint(2, min(MOST_ASTRAY, shape.replicas // 3))
         per_zone[short] -= away
         per_zone[full] += away
     placed = [
@@ -127,7 +151,7 @@ def _workload(
     for replica, node in enumerate(placed):
         name = f"web-{number}-{number:08x}-{replica:05x}"
         yield Pod(
-            namespace=f"team-{number // WORKLOADS_PER_NAMESPACE}",
+            namespace=shape.namespace(number),
             name=name,
             uid=f"uid-{name}",
             spec=spec,

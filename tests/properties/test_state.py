@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from respread.cluster.meta import ObjectKey
+from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
@@ -17,12 +17,13 @@ from respread.cluster.state import ClusterSnapshot, ClusterState
 SPEC = PodSpec()
 
 pods = st.builds(
-    lambda namespace, name, app, node, phase, nominated: Pod(
+    lambda namespace, name, app, owner, node, phase, nominated: Pod(
         namespace=namespace,
         name=name,
         uid=f"uid-{namespace}-{name}",
         spec=SPEC,
         labels=Map(app=app),
+        controller=OwnerReference("apps/v1", "ReplicaSet", owner, f"uid-{owner}") if owner else None,
         node_name=node,
         phase=phase,
         nominated_node_name=nominated,
@@ -30,6 +31,7 @@ pods = st.builds(
     st.sampled_from(["shop", "blog"]),
     st.sampled_from(["a", "b", "c", "d"]),
     st.sampled_from(["web", "api"]),
+    st.sampled_from(["", "web-1", "web-2"]),
     st.sampled_from(["", "node-1", "node-2"]),
     st.sampled_from(["Running", "Succeeded", "Pending"]),
     st.sampled_from(["", "node-1"]),
@@ -37,23 +39,27 @@ pods = st.builds(
 batches = st.lists(st.lists(st.tuples(pods, st.booleans()), max_size=4), max_size=8)
 
 
-def as_dicts(snapshot: ClusterSnapshot) -> tuple[object, object, object, object]:
+def as_dicts(snapshot: ClusterSnapshot) -> tuple[object, ...]:
     def plain(value: object) -> object:
         return {key: plain(inner) for key, inner in value.items()} if isinstance(value, Mapping) else value
 
     return (
         plain(snapshot.pods),
         plain(snapshot.pods_by_labels),
+        plain(snapshot.pods_by_controller),
         plain(snapshot.pods_by_node),
         plain(snapshot.nominated_pods),
     )
 
 
-def from_scratch(held: Mapping[ObjectKey, Pod]) -> tuple[object, object, object, object]:
+def from_scratch(held: Mapping[ObjectKey, Pod]) -> tuple[object, ...]:
     by_labels: dict[str, dict[object, dict[str, Pod]]] = {}
+    by_controller: dict[str, dict[str, dict[str, Pod]]] = {}
     by_node: dict[str, dict[ObjectKey, Pod]] = {}
     for key, pod in held.items():
         by_labels.setdefault(pod.namespace, {}).setdefault(pod.labels, {})[pod.name] = pod
+        if pod.controller is not None:
+            by_controller.setdefault(key.namespace, {}).setdefault(pod.controller.uid, {})[key.name] = pod
         if pod.node_name and pod.phase != "Succeeded":
             by_node.setdefault(pod.node_name, {})[key] = pod
     nominated = {
@@ -61,14 +67,14 @@ def from_scratch(held: Mapping[ObjectKey, Pod]) -> tuple[object, object, object,
         for key, pod in held.items()
         if pod.nominated_node_name and not pod.node_name and pod.phase != "Succeeded"
     }
-    return dict(held), by_labels, by_node, nominated
+    return dict(held), by_labels, by_controller, by_node, nominated
 
 
 @given(batches)
 def test_indices_equal_those_built_from_scratch_and_snapshots_stay(history: list[list[tuple[Pod, bool]]]) -> None:
     state = ClusterState()
     held: dict[ObjectKey, Pod] = {}
-    taken: list[tuple[ClusterSnapshot, tuple[object, object, object, object]]] = []
+    taken: list[tuple[ClusterSnapshot, tuple[object, ...]]] = []
     for batch in history:
         before = dict(held)
         for pod, present in batch:

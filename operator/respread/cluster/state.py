@@ -8,7 +8,7 @@ is the same object in both, so that whoever derives something from a part may ke
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from immutables import Map, MapMutation
@@ -53,6 +53,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pods: Map[ObjectKey, Pod] = Map()
     pods_by_labels: Map[str, Map[Labels, PodsByName]] = Map()
     """Namespace, then the pods' labels, then the pods' names."""
+    pods_by_controller: Map[str, Map[str, PodsByName]] = Map()
+    """Namespace, then the controller's UID, then the pods' names; pods without a controller are not in it."""
     pods_by_node: Map[str, Map[ObjectKey, Pod]] = Map()
     """Pods bound to a node of that name, whether or not the node exists, without the finished ones."""
     nominated_pods: Map[ObjectKey, Pod] = Map()
@@ -219,58 +221,78 @@ def _with_pods(before: ClusterSnapshot, changes: Iterable[tuple[ObjectKey, Any]]
 class _PodIndices:
     """The indices of a snapshot's pods under change: each touched bucket is copied once, however many pods change."""
 
-    __slots__ = ("_before", "_by_labels", "_by_node", "_nominated")
+    __slots__ = ("_before", "_by_controller", "_by_labels", "_by_node", "_nominated")
 
     def __init__(self, before: ClusterSnapshot) -> None:
         self._before = before
-        self._by_labels: dict[tuple[str, Labels], MapMutation[str, Pod]] = {}
+        self._by_labels = _NestedIndex(before.pods_by_labels)
+        self._by_controller = _NestedIndex(before.pods_by_controller)
         self._by_node: dict[str, MapMutation[ObjectKey, Pod]] = {}
         self._nominated = before.nominated_pods
 
     def add(self, key: ObjectKey, pod: Pod) -> None:
-        self._with_labels(pod)[key.name] = pod
+        self._by_labels.bucket(pod.namespace, pod.labels)[key.name] = pod
+        if pod.controller is not None:
+            self._by_controller.bucket(pod.namespace, pod.controller.uid)[key.name] = pod
         if _occupies_node(pod):
             self._on_node(pod.node_name)[key] = pod
         elif _is_nominated(pod):
             self._nominated = self._nominated.set(key, pod)
 
     def remove(self, key: ObjectKey, pod: Pod) -> None:
-        del self._with_labels(pod)[key.name]
+        del self._by_labels.bucket(pod.namespace, pod.labels)[key.name]
+        if pod.controller is not None:
+            del self._by_controller.bucket(pod.namespace, pod.controller.uid)[key.name]
         if _occupies_node(pod):
             del self._on_node(pod.node_name)[key]
         elif _is_nominated(pod):
             self._nominated = self._nominated.delete(key)
 
     def finish(self) -> ClusterSnapshot:
-        namespaces = self._before.pods_by_labels.mutate()
-        touched: dict[str, MapMutation[Labels, PodsByName]] = {}
-        for (namespace, labels), names in self._by_labels.items():
-            if namespace not in touched:
-                touched[namespace] = namespaces.get(namespace, Map()).mutate()
-            _set_or_drop(touched[namespace], labels, names.finish())
-        for namespace, by_labels in touched.items():
-            _set_or_drop(namespaces, namespace, by_labels.finish())
         nodes = self._before.pods_by_node.mutate()
         for name, pods in self._by_node.items():
             _set_or_drop(nodes, name, pods.finish())
         return msgspec.structs.replace(
             self._before,
-            pods_by_labels=namespaces.finish(),
+            pods_by_labels=self._by_labels.finish(),
+            pods_by_controller=self._by_controller.finish(),
             pods_by_node=nodes.finish(),
             nominated_pods=self._nominated,
         )
-
-    def _with_labels(self, pod: Pod) -> MapMutation[str, Pod]:
-        bucket = (pod.namespace, pod.labels)
-        if (found := self._by_labels.get(bucket)) is None:
-            in_namespace: Map[Labels, PodsByName] = self._before.pods_by_labels.get(pod.namespace, Map())
-            found = self._by_labels[bucket] = in_namespace.get(pod.labels, Map()).mutate()
-        return found
 
     def _on_node(self, name: str) -> MapMutation[ObjectKey, Pod]:
         if (found := self._by_node.get(name)) is None:
             found = self._by_node[name] = self._before.pods_by_node.get(name, Map()).mutate()
         return found
+
+
+class _NestedIndex(Generic[_K]):
+    """Pods by namespace, something else and name, under change."""
+
+    __slots__ = ("_before", "_buckets")
+
+    def __init__(self, before: Map[str, Map[_K, PodsByName]]) -> None:
+        self._before = before
+        self._buckets: dict[tuple[str, _K], MapMutation[str, Pod]] = {}
+
+    def bucket(self, namespace: str, key: _K) -> MapMutation[str, Pod]:
+        """Return what is to be changed: the pods of a namespace that have something in common."""
+        at = (namespace, key)
+        if (found := self._buckets.get(at)) is None:
+            in_namespace: Map[_K, PodsByName] = self._before.get(namespace, Map())
+            found = self._buckets[at] = in_namespace.get(key, Map()).mutate()
+        return found
+
+    def finish(self) -> Map[str, Map[_K, PodsByName]]:
+        namespaces = self._before.mutate()
+        touched: dict[str, MapMutation[_K, PodsByName]] = {}
+        for (namespace, key), names in self._buckets.items():
+            if namespace not in touched:
+                touched[namespace] = namespaces.get(namespace, Map()).mutate()
+            _set_or_drop(touched[namespace], key, names.finish())
+        for namespace, by_key in touched.items():
+            _set_or_drop(namespaces, namespace, by_key.finish())
+        return namespaces.finish()
 
 
 def _occupies_node(pod: Pod) -> bool:

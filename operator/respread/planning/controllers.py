@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 
-_TEMPLATE_HASH: Final = "pod-template-hash"
-
 
 def siblings_of(snapshot: ClusterSnapshot, pod: Pod) -> Iterator[Pod]:
-    """Yield the pods of a snapshot that have the same controller as a pod, itself among them.
-
-    A Deployment's ReplicaSet selects by `pod-template-hash`, so that most sets of labels need not be looked into.
-    """
-    if pod.controller is None:
-        return
-    template_hash = pod.labels.get(_TEMPLATE_HASH)
-    for labels, pods in snapshot.pods_by_labels.get(pod.namespace, {}).items():
-        if template_hash is not None and labels.get(_TEMPLATE_HASH) != template_hash:
-            continue
-        for each in pods.values():
-            if each.controller is not None and each.controller.uid == pod.controller.uid:
-                yield each
+    """Yield the pods of a snapshot that have the same controller as a pod, itself among them."""
+    in_namespace = snapshot.pods_by_controller.get(pod.namespace)
+    if in_namespace is not None and pod.controller is not None:
+        yield from in_namespace.get(pod.controller.uid, {}).values()
 
 
 def is_active(pod: Pod) -> bool:

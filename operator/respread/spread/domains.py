@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from immutables import Map
@@ -59,16 +59,64 @@ def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required
     )
 
 
+class DomainIndex:
+    """The domains that were asked for, kept right for one set of nodes after the other."""
+
+    __slots__ = ("_known", "_nodes")
+
+    def __init__(self) -> None:
+        """Begin without nodes."""
+        self._nodes: Map[str, Node] = Map()
+        self._known: dict[tuple[Eligibility, str], Domains] = {}
+
+    def advance(self, nodes: Map[str, Node]) -> None:
+        """Take over the nodes as they are now. Domains that don't change are the same objects as before."""
+        changed = {name: node for name, node in nodes.items() if self._nodes.get(name) is not node}
+        gone = [name for name in self._nodes if name not in nodes]
+        self._known = {at: _after(domains, at, changed, gone) for at, domains in self._known.items()}
+        self._nodes = nodes
+
+    def of(self, eligibility: Eligibility, topology_key: str) -> Domains:
+        """Return the domains that the eligible nodes make for a topology key."""
+        at = (eligibility, topology_key)
+        if (found := self._known.get(at)) is None:
+            found = self._known[at] = domains_of(eligibility, topology_key, self._nodes.values())
+        return found
+
+    def forget_others(self, used: Collection[tuple[Eligibility, str]]) -> None:
+        """Keep only some of those that were asked for."""
+        self._known = {at: domains for at, domains in self._known.items() if at in used}
+
+
 def domains_of(eligibility: Eligibility, topology_key: str, nodes: Iterable[Node]) -> Domains:
     """Return the domains that the eligible nodes make for a topology key."""
-    of_node: dict[str, str] = {}
+    return _domains(
+        {node.name: domain for node in nodes if (domain := _domain_of(node, eligibility, topology_key)) is not None}
+    )
+
+
+def _domains(of_node: Mapping[str, str]) -> Domains:
     in_domain: dict[str, list[str]] = {}
-    for node in nodes:
-        domain = node.labels.get(topology_key)
-        if domain is not None and _eligible(eligibility, node):
-            of_node[node.name] = domain
-            in_domain.setdefault(domain, []).append(node.name)
+    for node, domain in of_node.items():
+        in_domain.setdefault(domain, []).append(node)
     return Domains(of_node, {domain: tuple(sorted(names)) for domain, names in in_domain.items()})
+
+
+def _after(before: Domains, at: tuple[Eligibility, str], changed: Mapping[str, Node], gone: Iterable[str]) -> Domains:
+    """Return domains as they are after some nodes have changed and others are gone."""
+    moved = {
+        name: domain for name, node in changed.items() if (domain := _domain_of(node, *at)) != before.of_node.get(name)
+    }
+    moved.update((name, None) for name in gone if name in before.of_node)
+    if not moved:
+        return before
+    together = {**before.of_node, **moved}
+    return _domains({name: domain for name, domain in together.items() if domain is not None})
+
+
+def _domain_of(node: Node, eligibility: Eligibility, topology_key: str) -> str | None:
+    domain = node.labels.get(topology_key)
+    return domain if domain is not None and _eligible(eligibility, node) else None
 
 
 def _eligible(eligibility: Eligibility, node: Node) -> bool:

@@ -1,0 +1,76 @@
+"""Which of many selectors match which of many label sets, without trying each on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias, TypeVar
+
+from respread.cluster.meta import Labels
+from respread.cluster.selectors import Selector
+
+_Pair: TypeAlias = tuple[str, str]
+"""A label's key and value."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Matching:
+    """Selectors and label sets that come and go.
+
+    Label sets are found through the rarest label that a selector requires, and selectors through one of those. Only
+    what requires no single value of any label is tried on everything.
+    """
+
+    __slots__ = ("_filed_under", "_label_sets", "_selectors", "_with_pair")
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._label_sets: dict[Labels, None] = {}
+        self._with_pair: dict[_Pair, dict[Labels, None]] = {}
+        self._selectors: dict[_Pair | None, dict[Selector, None]] = {}
+        """By a label that they require, or under None if they require none of one value."""
+        self._filed_under: dict[Selector, _Pair | None] = {}
+
+    def add_labels(self, labels: Labels) -> None:
+        """Add a label set."""
+        self._label_sets[labels] = None
+        for pair in labels.items():
+            self._with_pair.setdefault(pair, {})[labels] = None
+
+    def remove_labels(self, labels: Labels) -> None:
+        """Remove a label set that is there."""
+        del self._label_sets[labels]
+        for pair in labels.items():
+            _discard(self._with_pair, pair, labels)
+
+    def add_selector(self, selector: Selector) -> None:
+        """Add a selector, if it is not there."""
+        if selector not in self._filed_under:
+            selectors = self._selectors
+            pair = min(selector.required, key=lambda pair: len(selectors.get(pair, ())), default=None)
+            self._filed_under[selector] = pair
+            selectors.setdefault(pair, {})[selector] = None
+
+    def remove_selector(self, selector: Selector) -> None:
+        """Remove a selector that is there."""
+        _discard(self._selectors, self._filed_under.pop(selector), selector)
+
+    def labels_of(self, selector: Selector) -> Iterator[Labels]:
+        """Yield the label sets that a selector matches, whether or not it was added."""
+        having = [self._with_pair.get(pair, {}) for pair in selector.required]
+        candidates = min(having, key=len, default=self._label_sets)
+        return (labels for labels in candidates if selector.matches(labels))
+
+    def selectors_of(self, labels: Labels) -> Iterator[Selector]:
+        """Yield the added selectors that match a label set, whether or not that was added."""
+        for pair in (*labels.items(), None):
+            for selector in self._selectors.get(pair, ()):
+                if selector.matches(labels):
+                    yield selector
+
+
+def _discard(filed: dict[_K, dict[_V, None]], key: _K, value: _V) -> None:
+    del filed[key][value]
+    if not filed[key]:
+        del filed[key]

@@ -1,0 +1,233 @@
+"""The spread groups of one namespace, kept up to date at the cost of the label sets whose pods have changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from immutables import Map
+
+from respread.cluster.matching import Matching
+from respread.cluster.meta import Labels
+from respread.cluster.selectors import Selector
+from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.workload import WorkloadName
+from respread.scheduling.default_selector import SelectingOwner
+from respread.spread.carried import DefaultConstraints
+from respread.spread.domains import Domains, Eligibility
+from respread.spread.group import GroupKey, SpreadGroup, Template
+from respread.spread.label_set import Carried, LabelSet
+
+DomainsFor: TypeAlias = Callable[[Eligibility, str], Domains]
+
+
+class _Changes:
+    """What the changes of label sets mean for groups."""
+
+    __slots__ = ("moved", "recarried", "rematched")
+
+    def __init__(self) -> None:
+        self.moved: dict[GroupKey, Counter[str]] = {}
+        """By how many more pods each node counts, for the groups that there were before."""
+        self.recarried: set[GroupKey] = set()
+        """Groups that other templates carry, or those of other workloads."""
+        self.rematched: set[Selector] = set()
+        """The selectors that match other label sets."""
+
+
+class NamespaceGroups:
+    """What is known of one namespace. Not to be used any more once `advance` has failed."""
+
+    __slots__ = ("_carried", "_defaults", "_groups_of", "_label_sets", "_matching", "_name", "groups", "owners", "pods")
+
+    def __init__(self, name: str, defaults: DefaultConstraints | None) -> None:
+        """Begin without pods.
+
+        Args:
+            name: of the namespace.
+            defaults: which default constraints form groups.
+        """
+        self._name = name
+        self._defaults = defaults
+        self._label_sets: dict[Labels, LabelSet] = {}
+        self._carried: dict[GroupKey, dict[Labels, list[Carried]]] = {}
+        self._groups_of: dict[Selector, dict[GroupKey, None]] = {}
+        self._matching = Matching()
+        """The label sets, and the selectors of groups but those that match everything."""
+        self.pods: Map[Labels, PodsByName] = Map()
+        self.groups: Mapping[GroupKey, SpreadGroup] = {}
+        """As long as no group changes, the same object."""
+        self.owners: frozenset[SelectingOwner] = frozenset()
+        """Those whose selectors default constraints depend on."""
+
+    def advance(
+        self,
+        pods: Map[Labels, PodsByName],
+        snapshot: ClusterSnapshot,
+        domains_for: DomainsFor,
+        *,
+        nodes_changed: bool,
+        selectors_changed: bool,
+    ) -> set[GroupKey]:
+        """Take over the namespace as it is now.
+
+        Args:
+            pods: of the namespace, by label set and name.
+            snapshot: the cluster.
+            domains_for: returns the domains of a topology key.
+            nodes_changed: whether domains may have changed.
+            selectors_changed: whether what default selectors are made from may have.
+
+        Returns:
+            The groups that are new, not as they were, or gone.
+        """
+        changes = _Changes()
+        recarried = False
+        for labels in self._touched(pods, selectors_changed=selectors_changed):
+            recarried |= self._follow(labels, pods.get(labels), snapshot, changes)
+        self.pods = pods
+        if recarried:
+            self.owners = frozenset(owner for each in self._label_sets.values() for owner in each.owners())
+        return self._regroup(changes, domains_for, nodes_changed=nodes_changed)
+
+    def _touched(self, pods: Map[Labels, PodsByName], *, selectors_changed: bool) -> list[Labels]:
+        """Return the label sets to look at: come, gone, with other pods, or maybe with other default selectors."""
+        touched: list[Labels] = []
+        known = 0
+        for labels, names in pods.items():
+            label_set = self._label_sets.get(labels)
+            known += label_set is not None
+            if label_set is None or label_set.pods is not names or selectors_changed:
+                touched.append(labels)
+        if known < len(self._label_sets):
+            touched.extend(labels for labels in self._label_sets if labels not in pods)
+        return touched
+
+    def _follow(self, labels: Labels, names: PodsByName | None, snapshot: ClusterSnapshot, changes: _Changes) -> bool:
+        """Follow one label set, and return whether its pods carry other groups now, or as other workloads."""
+        label_set = self._label_sets.get(labels)
+        comes_or_goes = label_set is None or names is None
+        if label_set is None:
+            label_set = self._label_sets[labels] = LabelSet(self._name, self._defaults)
+            self._matching.add_labels(labels)
+        carried = label_set.carried
+        moved = label_set.advance(Map() if names is None else names, snapshot)
+        if names is None:
+            del self._label_sets[labels]
+            self._matching.remove_labels(labels)
+        if comes_or_goes or moved:
+            for selector in self._matching.selectors_of(labels):
+                if comes_or_goes:
+                    changes.rematched.add(selector)
+                for key in self._groups_of[selector]:
+                    changes.moved.setdefault(key, Counter()).update(moved)
+        if label_set.carried is carried:
+            return comes_or_goes
+        for each in carried:
+            changes.recarried.add(each.key)
+            self._carried[each.key].pop(labels, None)
+        for each in label_set.carried:
+            changes.recarried.add(each.key)
+            self._carried.setdefault(each.key, {}).setdefault(labels, []).append(each)
+        return True
+
+    def _regroup(self, changes: _Changes, domains_for: DomainsFor, *, nodes_changed: bool) -> set[GroupKey]:
+        """Make anew the groups that change, and return them."""
+        groups = dict(self.groups)
+        dirty = changes.recarried | changes.moved.keys()
+        dirty.update(key for selector in changes.rematched for key in self._groups_of[selector])
+        if nodes_changed:
+            dirty.update(key for key, group in groups.items() if domains_for(*_where(key)) is not group.domains)
+        changed: set[GroupKey] = set()
+        for key in dirty:
+            before = groups.get(key)
+            if not self._carried[key]:
+                self._drop(key)
+                if groups.pop(key, None) is not None:
+                    changed.add(key)
+                continue
+            if before is None:
+                self._note(key)
+            now = self._group(key, before, changes, domains_for(*_where(key)))
+            if now is not before:
+                groups[key] = now
+                changed.add(key)
+        if changed:
+            self.groups = groups
+        return changed
+
+    def _note(self, key: GroupKey) -> None:
+        if not key.selector.matches_everything:
+            self._groups_of.setdefault(key.selector, {})[key] = None
+            self._matching.add_selector(key.selector)
+
+    def _drop(self, key: GroupKey) -> None:
+        del self._carried[key]
+        groups = self._groups_of.get(key.selector, {})
+        if groups.pop(key, key) is None and not groups:
+            del self._groups_of[key.selector]
+            self._matching.remove_selector(key.selector)
+
+    def _group(self, key: GroupKey, before: SpreadGroup | None, changes: _Changes, domains: Domains) -> SpreadGroup:
+        """Return a group as it is now; the very one before if nothing of it is different."""
+        if before is None:
+            matched = self._matched(key)
+            carriers, workloads = self._carriers(key)
+            return SpreadGroup(
+                key=key,
+                domains=domains,
+                counts=self._counts(domains, matched),
+                matched=matched,
+                carriers=carriers,
+                workloads=workloads,
+            )
+        matched, carriers, workloads, counts = before.matched, before.carriers, before.workloads, before.counts
+        if key.selector in changes.rematched:
+            matched = self._matched(key)
+        if key in changes.recarried:
+            carriers, workloads = self._carriers(key)
+        if domains is not before.domains:
+            counts = self._counts(domains, matched)
+        elif (moved := changes.moved.get(key)) is not None:
+            counts = _changed_counts(before.counts, domains, moved)
+        if (
+            domains is before.domains
+            and matched == before.matched
+            and carriers is before.carriers
+            and counts == before.counts
+        ):
+            return before
+        return SpreadGroup(
+            key=key, domains=domains, counts=counts, matched=matched, carriers=carriers, workloads=workloads
+        )
+
+    def _matched(self, key: GroupKey) -> tuple[Labels, ...]:
+        # countPodsMatchSelector: an empty selector counts no pod at all.
+        return () if key.selector.matches_everything else tuple(self._matching.labels_of(key.selector))
+
+    def _carriers(self, key: GroupKey) -> tuple[tuple[Template, ...], tuple[WorkloadName, ...]]:
+        carried = [each for of_labels in self._carried[key].values() for each in of_labels]
+        workloads = {workload for each in carried for workload in each.workloads}
+        return tuple(each.template for each in carried), tuple(sorted(workloads))
+
+    def _counts(self, domains: Domains, matched: Iterable[Labels]) -> dict[str, int]:
+        nodes: Counter[str] = Counter()
+        for labels in matched:
+            nodes.update(self._label_sets[labels].node_counts)
+        return _changed_counts({}, domains, nodes)
+
+
+def _where(key: GroupKey) -> tuple[Eligibility, str]:
+    return key.eligibility, key.topology_key
+
+
+def _changed_counts(before: Mapping[str, int], domains: Domains, nodes: Mapping[str, int]) -> dict[str, int]:
+    """Return the pods of each domain, with those that nodes have more of; domains without any are left out."""
+    counts = dict(before)
+    for node, by in nodes.items():
+        if (domain := domains.of_node.get(node)) is not None:
+            counts[domain] = counts.get(domain, 0) + by
+            if not counts[domain]:
+                del counts[domain]
+    return counts
