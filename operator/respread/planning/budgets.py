@@ -7,7 +7,7 @@ evictions in flight that the status cannot show yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -16,8 +16,8 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
-from respread.cluster.selectors import Selector, SelectorError, compile_selector
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.budget_index import BudgetIndex
 from respread.planning.held import Held
 
 MAX_DISRUPTED_PODS: Final = 2000
@@ -39,6 +39,9 @@ class Needs(msgspec.Struct, frozen=True):
 
 
 Verdict: TypeAlias = Free | Needs | Held
+Standing: TypeAlias = tuple[tuple[PodDisruptionBudget, int, int], ...]
+"""The budgets that select some pods, each with how many disruptions it allows beyond those in flight, and with how many
+of these its status may still count as healthy."""
 
 
 class BudgetHoldsError(ValueError):
@@ -53,15 +56,20 @@ class BudgetLedger:
 
     __slots__ = ("_budgets", "_taken", "_taken_of")
 
-    def __init__(self, snapshot: ClusterSnapshot, in_flight: Iterable[Pod] = ()) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, in_flight: Iterable[Pod] = (), index: BudgetIndex | None = None
+    ) -> None:
         """Read the budgets of a snapshot.
 
         Args:
             snapshot: the cluster.
             in_flight: pods whose eviction the API server has accepted, each as the watch last showed it: one that is
                 not terminating there was evicted only just now, and may be missing from the budget's status.
+            index: what selects which pods, kept from ledgers of earlier snapshots; it is advanced to this one.
         """
-        self._budgets = _Budgets(snapshot, in_flight)
+        index = BudgetIndex() if index is None else index
+        index.advance(snapshot)
+        self._budgets = _Budgets(index, in_flight)
         self._taken_of: dict[ObjectKey, ObjectKey | None] = {}
         self._taken: dict[ObjectKey, int] = {}
 
@@ -75,7 +83,14 @@ class BudgetLedger:
 
     def budgets_of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets that select a pod, sorted by name."""
-        return self._budgets.of(pod)
+        return self._budgets.of(pod.namespace, pod.labels)
+
+    def standing(self, namespace: str, labels: Labels) -> Standing:
+        """Return what the verdicts about pods with these labels follow from, before anything is taken."""
+        return tuple(
+            (budget, self._budgets.allowed(budget), self._budgets.unseen(budget))
+            for budget in self._budgets.of(namespace, labels)
+        )
 
     def verdict(self, pod: Pod) -> Verdict:
         """Return whether a pod may be evicted, as far as budgets go.
@@ -188,25 +203,22 @@ class BudgetLedger:
 class _Budgets:
     """The budgets of a snapshot: what selects a pod, and what evictions in flight take off a budget."""
 
-    __slots__ = ("_allowed", "_by_labels", "_compiled", "_in_flight", "_snapshot")
+    __slots__ = ("_allowed", "_by_labels", "_in_flight", "_index")
 
-    def __init__(self, snapshot: ClusterSnapshot, in_flight: Iterable[Pod]) -> None:
-        self._snapshot = snapshot
-        self._compiled: dict[str, list[tuple[Selector, PodDisruptionBudget]]] = {}
+    def __init__(self, index: BudgetIndex, in_flight: Iterable[Pod]) -> None:
+        self._index = index
         self._by_labels: dict[tuple[str, Labels], tuple[PodDisruptionBudget, ...]] = {}
         self._allowed: dict[ObjectKey, int] = {}
         self._in_flight: dict[ObjectKey, list[Pod]] = {}
         for pod in in_flight:
-            for budget in self.of(pod):
+            for budget in self.of(pod.namespace, pod.labels):
                 self._in_flight.setdefault(budget.key, []).append(pod)
 
-    def of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
-        """Return the budgets that select a pod: each set of labels is matched once."""
-        where = (pod.namespace, pod.labels)
+    def of(self, namespace: str, labels: Labels) -> tuple[PodDisruptionBudget, ...]:
+        """Return the budgets that select pods with some labels, sorted by name."""
+        where = (namespace, labels)
         if (found := self._by_labels.get(where)) is None:
-            found = self._by_labels[where] = tuple(
-                budget for selector, budget in self._of_namespace(pod.namespace) if selector.matches(pod.labels)
-            )
+            found = self._by_labels[where] = self._index.of(namespace, labels)
         return found
 
     def unseen(self, budget: PodDisruptionBudget) -> int:
@@ -233,24 +245,11 @@ class _Budgets:
     def _healthy(self, budget: PodDisruptionBudget) -> int:
         """Mirrors `countHealthyPods` of the disruption controller, the pods in flight left out."""
         leaving = {pod.uid for pod in self._in_flight[budget.key]}
-        selector = compile_selector(budget.selector)
         return sum(
             pod.ready and not pod.terminating and name not in budget.disrupted_pods and pod.uid not in leaving
-            for labels, pods in self._snapshot.pods_by_labels.get(budget.namespace, {}).items()
-            if selector.matches(labels)
+            for pods in self._index.pods(budget)
             for name, pod in pods.items()
         )
-
-    def _of_namespace(self, namespace: str) -> list[tuple[Selector, PodDisruptionBudget]]:
-        if (compiled := self._compiled.get(namespace)) is None:
-            compiled = self._compiled[namespace] = []
-            budgets: Mapping[str, PodDisruptionBudget] = self._snapshot.disruption_budgets.get(namespace, {})
-            for _, budget in sorted(budgets.items()):
-                try:
-                    compiled.append((compile_selector(budget.selector), budget))
-                except SelectorError:  # the API server passes over a budget whose selector it cannot read
-                    continue
-        return compiled
 
 
 def _why_zero(budget: PodDisruptionBudget) -> str:

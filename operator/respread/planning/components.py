@@ -2,43 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from respread.cluster.meta import Labels
-from respread.spread.group import SpreadGroup
+from respread.spread.group import GroupKey, SpreadGroup
+
+Component: TypeAlias = frozenset[GroupKey]
 
 
-def components_of(groups: Iterable[SpreadGroup]) -> list[tuple[SpreadGroup, ...]]:
-    """Sort groups into the smallest sets such that no pod is counted by, or carries, groups of two of them.
+class Components:
+    """The groups of one namespace in the smallest sets such that no pod belongs to groups of two of them.
 
-    A pod belongs to a group if the group's selector matches it, or if it carries the group's constraint.
+    A pod belongs to a group if the group's selector matches it, or if it carries the group's constraint. Components are
+    looked for when they are asked for, and kept until groups come, go, or get other pods.
     """
-    components = _DisjointSets()
-    first_with: dict[tuple[str, Labels], int] = {}
-    listed = list(groups)
-    for index, group in enumerate(listed):
-        for labels in (*group.matched, *(template.labels for template in group.carriers)):
-            components.join(index, first_with.setdefault((group.key.namespace, labels), index))
-    found: dict[int, list[SpreadGroup]] = {}
-    for index, group in enumerate(listed):
-        found.setdefault(components.root(index), []).append(group)
-    return [tuple(members) for members in found.values()]
 
-
-class _DisjointSets:
-    __slots__ = ("_parent",)
+    __slots__ = ("_groups", "_known", "_with_labels")
 
     def __init__(self) -> None:
-        self._parent: dict[int, int] = {}
+        """Begin without groups."""
+        self._groups: dict[GroupKey, SpreadGroup] = {}
+        self._with_labels: dict[Labels, set[GroupKey]] = {}
+        self._known: dict[GroupKey, Component] = {}
 
-    def root(self, member: int) -> int:
-        path = []
-        while (parent := self._parent.get(member, member)) != member:
-            path.append(member)
-            member = parent
-        for each in path:
-            self._parent[each] = member
-        return member
+    def advance(self, changed: Mapping[GroupKey, SpreadGroup | None]) -> None:
+        """Take over groups as they are now, None for those that are gone."""
+        for key, group in changed.items():
+            before = self._groups.get(key)
+            if before is not None and group is not None and _same_pods(before, group):
+                self._groups[key] = group
+                continue
+            if before is not None:
+                self._forget(key)
+                for labels in labels_of(before):
+                    self._with_labels[labels].discard(key)
+                    if not self._with_labels[labels]:
+                        del self._with_labels[labels]
+                del self._groups[key]
+            if group is not None:
+                self._groups[key] = group
+                for labels in labels_of(group):
+                    sharing = self._with_labels.setdefault(labels, set())
+                    for other in sharing:
+                        self._forget(other)
+                    sharing.add(key)
 
-    def join(self, one: int, other: int) -> None:
-        self._parent[self.root(one)] = self.root(other)
+    def of(self, key: GroupKey) -> Component:
+        """Return the component that a group is in; as long as it is not another one, the same object."""
+        if (found := self._known.get(key)) is None:
+            found = frozenset(self._reached_from(key))
+            self._known.update(dict.fromkeys(found, found))
+        return found
+
+    def _forget(self, key: GroupKey) -> None:
+        for each in self._known.get(key, ()):
+            del self._known[each]
+
+    def _reached_from(self, key: GroupKey) -> set[GroupKey]:
+        found, left = {key}, [key]
+        seen: set[Labels] = set()
+        while left:
+            labels = labels_of(self._groups[left.pop()]) - seen
+            seen |= labels
+            new = {other for each in labels for other in self._with_labels[each]} - found
+            found |= new
+            left.extend(new)
+        return found
+
+
+def labels_of(group: SpreadGroup) -> set[Labels]:
+    """Return the label sets of the pods that belong to a group."""
+    labels = set(group.matched)
+    labels.update(template.labels for template in group.carriers)
+    return labels
+
+
+def _same_pods(one: SpreadGroup, other: SpreadGroup) -> bool:
+    """Whether pods of the same label sets belong to two groups, as far as that is easily seen."""
+    return one.matched is other.matched and one.carriers is other.carriers

@@ -83,7 +83,6 @@ class Explainer:
             selection=self._selection,
             protections=setting.protections(),
             budgets=BudgetLedger(snapshot),
-            in_flight=frozenset(),
             now=now,
             snapshot=snapshot,
         )

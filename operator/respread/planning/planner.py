@@ -17,6 +17,7 @@ import msgspec
 from respread.api.policy import Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.budget_index import BudgetIndex
 from respread.planning.budgets import BudgetLedger
 from respread.planning.expected_domains import ExpectedDomains, Stuck
 from respread.planning.held import Held
@@ -90,6 +91,7 @@ class Planner:
     """Plans for one snapshot after the other, at the cost of what has changed."""
 
     __slots__ = (
+        "_budgets",
         "_limits",
         "_memory",
         "_numbers",
@@ -112,6 +114,7 @@ class Planner:
         self._limits = limits
         self._snapshot = ClusterSnapshot()
         self._numbers = count()
+        self._budgets = BudgetIndex()
         self._set(PolicySetting(()))
 
     def _set(self, setting: PolicySetting) -> None:
@@ -146,15 +149,13 @@ class Planner:
         """
         if setting != self._setting:
             self._set(setting)
-        leaving = tuple(in_flight)
         changes = self._advance(snapshot)
         self._selection.advance(snapshot, spread)
-        budgets = BudgetLedger(snapshot, leaving)
+        budgets = BudgetLedger(snapshot, in_flight, self._budgets)
         rules = Rules(
             selection=self._selection,
             protections=self._protections,
             budgets=budgets,
-            in_flight=frozenset(pod.namespace for pod in leaving),
             now=now,
             refused=refused,
             snapshot=snapshot,

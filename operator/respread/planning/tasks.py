@@ -12,14 +12,17 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.cluster.meta import Labels
+from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot
-from respread.planning.budgets import BudgetLedger
+from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.planning.budgets import BudgetLedger, Standing
+from respread.planning.components import labels_of
 from respread.planning.controllers import controller_of
 from respread.planning.held import Held
 from respread.planning.protection import Protection, why_owner_unknown
 from respread.planning.refused import NOTHING_REFUSED, Refused
-from respread.planning.selection import NamespaceSelection, Selection, Violated
+from respread.planning.selection import Selection, Violated
 from respread.spread.group import GroupKey, SpreadGroup
 
 
@@ -64,14 +67,38 @@ class Rules(NamedTuple):
     protections: Mapping[str, Protection]
     """By policy name; one that is missing here may not evict, being wrong somewhere."""
     budgets: BudgetLedger
-    in_flight: frozenset[str]
-    """The namespaces in which evictions are under way."""
     now: datetime
     """With a time zone."""
     refused: Refused = NOTHING_REFUSED
     snapshot: ClusterSnapshot = ClusterSnapshot()
     """The cluster, for the controllers that are known; those that are not are read before one of their pods is
     evicted."""
+
+
+_Basis: TypeAlias = tuple[Policy | None, Standing, Mapping[str, Workload | None]]
+"""What is the same for all pods of a label set: the policy, what budgets allow, and their controllers by UID."""
+
+
+class _Part(NamedTuple):
+    """The pods of one label set, and what is known of them as long as all that it follows from is the same."""
+
+    names: PodsByName
+    samples: tuple[Pod, ...]
+    """One of each controller's."""
+    basis: _Basis
+    pods: tuple[tuple[Pod, Held | None], ...]
+    """The unfinished ones, sorted by name, each with why it may not be evicted, recent refusals aside."""
+    changes_at: datetime | None
+    """When any of that changes by time alone; None: never."""
+
+
+class _Known(NamedTuple):
+    violated: Violated
+    label_sets: tuple[Labels, ...]
+    parts: tuple[_Part, ...]
+    task: Task
+    refused: bool
+    """Whether anything was refused in the namespace lately."""
 
 
 class Tasks:
@@ -86,75 +113,103 @@ class Tasks:
     def advance(self, snapshot: ClusterSnapshot, rules: Rules) -> list[Task]:
         """Return the tasks of another snapshot, at the cost of what has changed; sorted by namespace."""
         before, self._namespaces = self._namespaces, {}
-        for name, namespace in rules.selection.namespaces.items():
-            if not namespace.violated:
-                continue
-            basis = (
-                namespace,
-                snapshot.pods_by_labels.get(name),
-                snapshot.disruption_budgets.get(name),
-                snapshot.replica_sets,
-                snapshot.stateful_sets,
-                snapshot.replication_controllers,
-            )
-            known = before.get(name)
-            refused = name in rules.refused.namespaces
-            unlike = name in rules.in_flight or refused
-            if known is None or unlike or known.is_due(rules.now) or not all(map(is_, known.basis, basis)):
-                known = _namespace_tasks(basis, snapshot, rules, () if known is None else known.tasks)
-                if refused:
-                    known = known._replace(changes_at=rules.now)
-            self._namespaces[name] = known
-        return [task for each in self._namespaces.values() for task in each.tasks]
+        tasks: list[Task] = []
+        for name, violated in rules.selection.violated.items():
+            namespace = self._namespaces[name] = before.get(name) or _NamespaceTasks(name)
+            tasks.extend(namespace.advance(violated, snapshot.pods_by_labels.get(name, Map()), rules))
+        return tasks
 
 
-_Basis: TypeAlias = tuple[NamespaceSelection, object, object, object, object, object]
-"""What a namespace's tasks are made from: while these objects are the same, so are they."""
+class _NamespaceTasks:
+    __slots__ = ("_known", "_name", "_parts")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._known: list[_Known] = []
+        self._parts: dict[Labels, _Part] = {}
+
+    def advance(self, violated: Iterable[Violated], pods: Map[Labels, PodsByName], rules: Rules) -> list[Task]:
+        """Return the tasks of the namespace, sorted by the name of their first pod."""
+        by_identity = {id(known.violated): known for known in self._known}
+        by_cure = {frozenset(known.task.cure): known for known in self._known}
+        refused = self._name in rules.refused.namespaces
+        parts: dict[Labels, _Part] = {}
+        now: list[_Known] = []
+        for each in violated:
+            former = by_identity.get(id(each))
+            label_sets = _label_sets(each) if former is None else former.label_sets
+            own = tuple(self._part(labels, pods.get(labels, Map()), rules) for labels in label_sets)
+            parts.update(zip(label_sets, own, strict=True))
+            if former is None or refused or former.refused or not _same(own, former.parts):
+                task = _task(each, own, rules)
+                like = by_cure.get(frozenset(each.cure)) if former is None else former
+                if like is not None and like.task.is_like(task):
+                    task = like.task
+                former = _Known(each, label_sets, own, task, refused=refused)
+            now.append(former)
+        self._known, self._parts = now, parts
+        return sorted((known.task for known in now), key=lambda task: task.pods[0].name)
+
+    def _part(self, labels: Labels, names: PodsByName, rules: Rules) -> _Part:
+        """Return what is known of the pods of a label set, asking anew only about those for which something changed."""
+        former = self._parts.get(labels)
+        same_names = former is not None and former.names is names
+        samples = former.samples if former is not None and same_names else _one_of_each(names)
+        policy = rules.selection.policy_of(self._name, labels)
+        standing = rules.budgets.standing(self._name, labels)
+        basis = (policy, standing, {_uid(each): controller_of(rules.snapshot, each) for each in samples})
+        known: dict[str, tuple[Pod, Held | None]] = {}
+        if former is not None and former.basis == basis:
+            if same_names and not _is_over(former.changes_at, rules.now):
+                return former
+            known = {
+                pod.name: (pod, held)
+                for pod, held in former.pods
+                if held is None or not _is_over(held.until, rules.now)
+            }
+        pods: list[tuple[Pod, Held | None]] = []
+        for name, pod in sorted(names.items()):
+            before = known.get(name)
+            if before is not None and before[0] is pod:
+                pods.append(before)
+            elif not pod.finished:
+                pods.append((pod, _why_held(pod, policy, rules)))
+        changes_at = earliest(None if held is None else held.until for _, held in pods)
+        return _Part(names, samples, basis, tuple(pods), changes_at)
 
 
-class _NamespaceTasks(NamedTuple):
-    basis: _Basis
-    tasks: tuple[Task, ...]
-    changes_at: datetime | None
-    """When they change by time alone; None: never."""
-
-    def is_due(self, now: datetime) -> bool:
-        """Tell whether they have to be made anew although nothing has changed."""
-        return self.changes_at is not None and now >= self.changes_at
+def _one_of_each(names: PodsByName) -> tuple[Pod, ...]:
+    return tuple({_uid(pod): pod for pod in names.values() if pod.controller is not None}.values())
 
 
-def _namespace_tasks(
-    basis: _Basis,
-    snapshot: ClusterSnapshot,
-    rules: Rules,
-    before: Sequence[Task],
-) -> _NamespaceTasks:
-    known = {frozenset(task.cure): task for task in before}
-    tasks: list[Task] = []
-    for violated in basis[0].violated:
-        task = _task(violated, snapshot, rules)
-        former = known.get(frozenset(task.cure))
-        tasks.append(former if former is not None and former.is_like(task) else task)
-    tasks.sort(key=lambda task: task.pods[0].name)
-    return _NamespaceTasks(basis, tuple(tasks), changes_at=earliest(task.changes_at for task in tasks))
+def _uid(pod: Pod) -> str:
+    return "" if pod.controller is None else pod.controller.uid
 
 
-def _task(violated: Violated, snapshot: ClusterSnapshot, rules: Rules) -> Task:
-    pods = pods_of(snapshot, violated.groups)
+def _label_sets(violated: Violated) -> tuple[Labels, ...]:
+    """Return the label sets of the pods that groups of a component count, or that carry one of its constraints."""
+    return tuple(set().union(*map(labels_of, violated.groups)))
+
+
+def _task(violated: Violated, parts: Sequence[_Part], rules: Rules) -> Task:
+    judged = [each for part in parts for each in part.pods]
+    if len(parts) > 1:
+        judged.sort(key=lambda each: each[0].name)
     victims: list[Pod] = []
     protected: list[tuple[Pod, Held]] = []
-    for pod in pods:
+    for pod, known in judged:
         if not pod.node_name:
             continue
-        held = why_held(pod, rules)
+        held = _refusal(pod, rules) if known is None else known
         if held is None:
             victims.append(pod)
         else:
             protected.append((pod, held))
+    pods = tuple(pod for pod, _ in judged)
     return Task(
         groups=tuple(sorted(violated.groups, key=_order)),
         cure=violated.cure,
-        pods=tuple(pods),
+        pods=pods,
         victims=tuple(victims),
         protected=tuple(protected),
         moving=in_motion(pods),
@@ -169,7 +224,11 @@ def _order(group: SpreadGroup) -> tuple[str, str, int, int, str]:
 
 def why_held(pod: Pod, rules: Rules) -> Held | None:
     """Return why a pod may not be evicted, or None if it may."""
-    policy = rules.selection.policy_of(pod.namespace, pod.labels)
+    return _why_held(pod, rules.selection.policy_of(pod.namespace, pod.labels), rules) or _refusal(pod, rules)
+
+
+def _why_held(pod: Pod, policy: Policy | None, rules: Rules) -> Held | None:
+    """Return why a pod that a policy governs may not be evicted, recent refusals aside."""
     if policy is None:
         return Held(Reason.NOT_SELECTED, "no policy selects it")
     if (protection := rules.protections.get(policy.name)) is None:
@@ -177,8 +236,10 @@ def why_held(pod: Pod, rules: Rules) -> Held | None:
     if (held := protection.of_pod(pod, rules.now) or _by_owner(pod, policy, rules.snapshot)) is not None:
         return held
     verdict = rules.budgets.verdict(pod)
-    if isinstance(verdict, Held):
-        return verdict
+    return verdict if isinstance(verdict, Held) else None
+
+
+def _refusal(pod: Pod, rules: Rules) -> Held | None:
     if pod.namespace not in rules.refused.namespaces:
         return None
     return rules.refused.why_not(pod, rules.budgets.budgets_of(pod))
@@ -197,17 +258,12 @@ def _by_owner(pod: Pod, policy: Policy, snapshot: ClusterSnapshot) -> Held | Non
     return why_owner_unknown(pod.controller, controller.controller, policy.spec.victims.trusted_controllers)
 
 
+def _is_over(until: datetime | None, now: datetime) -> bool:
+    return until is not None and now >= until
+
+
 def _same(one: Sequence[object], other: Sequence[object]) -> bool:
     return len(one) == len(other) and all(map(is_, one, other))
-
-
-def pods_of(snapshot: ClusterSnapshot, component: Sequence[SpreadGroup]) -> list[Pod]:
-    """Return the unfinished pods that a group of a component counts, or that carry one of its constraints, by name."""
-    by_labels = snapshot.pods_by_labels[component[0].key.namespace]
-    belonging = {labels for group in component for labels in group.matched}
-    belonging.update(template.labels for group in component for template in group.carriers)
-    pods = (pod for labels in belonging for pod in by_labels.get(labels, Map()).values() if not pod.finished)
-    return sorted(pods, key=lambda pod: pod.name)
 
 
 def in_motion(pods: Sequence[Pod]) -> Held | None:
