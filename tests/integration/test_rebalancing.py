@@ -234,6 +234,25 @@ def test_local_volumes_that_a_pod_says_may_be_lost(pool: Pool) -> None:
     assert_evicted(pool, before, 2)
 
 
+def test_workloads_of_one_replica_are_left_alone_unless_the_policy_says_otherwise(pool: Pool) -> None:
+    pool.add_zone("zone-a")
+    together = [constraint(ZONE, "together")]
+    for spread in together:
+        spread["labelSelector"] = {"matchLabels": {"tier": "front"}}
+    for name in ("one", "two", "three", "four"):
+        pool.deploy(name, 1, labels={"tier": "front"}, constraints=together)
+    pool.add_zone("zone-b")
+    before = pool.uids()
+    pool.rebalance()
+    assert pool.wait_until_blocked(4)["reason"] == "TooFewReplicas"
+    (explained,) = pool.explain("deploy/one")["constraints"]
+    assert explained["reason"] == "TooFewReplicas"
+    assert_evicted(pool, before, 0)
+    pool.rebalance(victims={"minAge": "0s", "minReplicas": 1})
+    pool.wait_until_balanced(4, 2)
+    assert_evicted(pool, before, 2)
+
+
 def test_soft_constraints_after_a_zone_came_back(pool: Pool) -> None:
     for zone in ("zone-a", "zone-b", "zone-c"):
         pool.add_zone(zone, 2)

@@ -83,6 +83,7 @@ def test_reads_every_field() -> None:
         in_flight=100, in_flight_per_namespace=50, in_flight_per_node=20, in_flight_per_workload="25%", per_hour=1000
     )
     assert spec.victims.min_age == timedelta(minutes=90)
+    assert spec.victims.min_replicas == 3
     assert spec.victims.priority_threshold == PriorityThreshold(value=1_000_000)
     assert (spec.victims.local_storage, spec.victims.persistent_volume_claims) == ("Evict", "Protect")
     assert spec.eviction.grace_period_seconds == 5

@@ -189,6 +189,17 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             rule("has(self.name) != has(self.value)", "set exactly one of name and value"),
         ),
     ] = PriorityThreshold(name="system-cluster-critical")
+    min_replicas: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description=(
+                "Pods of workloads that want fewer replicas than this are left alone: with one replica, an eviction "
+                "is an outage. 1: none are."
+            ),
+        ),
+    ] = 2
     local_storage: Annotated[
         Protection,
         described(

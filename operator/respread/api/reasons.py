@@ -31,6 +31,7 @@ class Reason(StrEnum):
     PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
     PRIORITY_TOO_HIGH = "PriorityTooHigh"
     PROTECTED_POD = "ProtectedPod"
+    TOO_FEW_REPLICAS = "TooFewReplicas"
     TOO_YOUNG = "TooYoung"
     # Its disruption budgets
     BUDGET_OUT_OF_DATE = "BudgetOutOfDate"

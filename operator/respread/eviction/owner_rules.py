@@ -16,6 +16,7 @@ from respread.cluster.pod import Pod
 from respread.eviction.ordinals import ordinal_of, why_replacement_waits
 from respread.eviction.owner_reading import ControllerObject, ListedPod, OwnerReading
 from respread.planning.held import Held
+from respread.planning.replicas import why_too_few
 
 _REVISION_LABEL: Final = "controller-revision-hash"
 
@@ -49,6 +50,17 @@ def why_not_at_rest(
         or _of_view(active, pod, known, leaving)
         or (_of_order(reading, pod, {*leaving, *together}, now) if reading.kind == "StatefulSet" else None)
     )
+
+
+def why_too_small(reading: OwnerReading, min_replicas: int) -> Held | None:
+    """Return why the pods of a workload that wants so few are left alone, or None if it wants enough.
+
+    Args:
+        reading: the controller, and the Deployment above it where there is one, read fresh.
+        min_replicas: what the policy says (`victims.minReplicas`).
+    """
+    kind, top = (reading.kind, reading.controller) if reading.deployment is None else ("Deployment", reading.deployment)
+    return why_too_few(f"{kind} {top.metadata.name}", top.spec.replicas, min_replicas)
 
 
 def why_incomplete(kind: str, controller: ControllerObject, active: int, unreplaced: int) -> Held | None:

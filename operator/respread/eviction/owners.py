@@ -13,7 +13,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.in_flight import InFlight
 from respread.eviction.other_controllers import OtherControllers
 from respread.eviction.owner_reading import OwnerReading, read_controller, read_owner
-from respread.eviction.owner_rules import wants_replacement, why_not_at_rest
+from respread.eviction.owner_rules import wants_replacement, why_not_at_rest, why_too_small
 from respread.eviction.requests import Requests
 from respread.eviction.wave_readings import WaveReadings
 from respread.planning.controllers import is_active, siblings_of
@@ -107,13 +107,17 @@ class Owners:
         )
         if isinstance(reading, Held):
             return reading
-        owner, trusted = reading.controller.metadata.controller, self._rules(move).trusted_controllers
-        return why_owner_unknown(controller, owner, trusted) or why_not_at_rest(
-            reading,
-            pod,
-            siblings_of(snapshot, pod),
-            in_flight.leaving(controller.uid),
-            in_flight.unreplaced(controller.uid),
-            now=self._now(),
-            together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
+        owner, rules = reading.controller.metadata.controller, self._rules(move)
+        return (
+            why_owner_unknown(controller, owner, rules.trusted_controllers)
+            or why_too_small(reading, rules.min_replicas)
+            or why_not_at_rest(
+                reading,
+                pod,
+                siblings_of(snapshot, pod),
+                in_flight.leaving(controller.uid),
+                in_flight.unreplaced(controller.uid),
+                now=self._now(),
+                together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
+            )
         )

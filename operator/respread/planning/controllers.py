@@ -1,8 +1,9 @@
-"""The pods that share a controller."""
+"""The pods that share a controller, and how many those are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
@@ -34,3 +35,24 @@ def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
     }.get(controller.kind)
     found = None if held is None else held.get(ObjectKey(pod.namespace, controller.name))
     return found if found is not None and found.uid == controller.uid else None
+
+
+class ActivePods:
+    """How many active pods the controllers of a snapshot have, each counted once and no further than is asked for."""
+
+    __slots__ = ("_counts", "_snapshot")
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        """Count nothing yet."""
+        self._snapshot = snapshot
+        self._counts: dict[tuple[str, int], int] = {}
+
+    def up_to(self, pod: Pod, most: int) -> int:
+        """Return how many active pods a pod's controller has, itself among them, or `most` if it has more."""
+        if pod.controller is None:
+            return 0
+        asked = (pod.controller.uid, most)
+        if (count := self._counts.get(asked)) is None:
+            active = filter(is_active, siblings_of(self._snapshot, pod))
+            count = self._counts[asked] = sum(1 for _ in islice(active, most))
+        return count

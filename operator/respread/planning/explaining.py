@@ -14,6 +14,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.blocked import why_none_there
 from respread.planning.budgets import BudgetLedger
+from respread.planning.controllers import ActivePods
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import Move, Plan
@@ -83,6 +84,7 @@ class Explainer:
             selection=self._selection,
             protections=setting.protections(),
             budgets=BudgetLedger(snapshot),
+            active_pods=ActivePods(snapshot),
             now=now,
             snapshot=snapshot,
         )
@@ -167,6 +169,8 @@ class Explainer:
         if not pod.node_name:
             waiting = "it has no node yet, and its workload is left alone until it has"
             return PodVerdict(fate="Held", reason=Reason.IN_MOTION, message=waiting)
+        if not counting:
+            return PodVerdict(fate="Stays", message=_why_it_stays(counting, ()))
         if (held := why_held(pod, self._rules)) is not None:
             return PodVerdict(fate="Held", reason=held.reason, message=held.message)
         return self._of_movable(pod, counting)

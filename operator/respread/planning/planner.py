@@ -19,6 +19,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.budget_index import BudgetIndex
 from respread.planning.budgets import BudgetLedger
+from respread.planning.controllers import ActivePods
 from respread.planning.expected_domains import ExpectedDomains, Stuck
 from respread.planning.held import Held
 from respread.planning.placement import Placement
@@ -156,6 +157,7 @@ class Planner:
             selection=self._selection,
             protections=self._protections,
             budgets=budgets,
+            active_pods=ActivePods(snapshot),
             now=now,
             refused=refused,
             snapshot=snapshot,

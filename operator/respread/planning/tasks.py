@@ -18,10 +18,11 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.planning.budgets import BudgetLedger, Standing
 from respread.planning.components import labels_of
-from respread.planning.controllers import controller_of
+from respread.planning.controllers import ActivePods, controller_of
 from respread.planning.held import Held
 from respread.planning.protection import Protection, why_owner_unknown
 from respread.planning.refused import NOTHING_REFUSED, Refused
+from respread.planning.replicas import why_too_few
 from respread.planning.selection import Selection, Violated
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -67,6 +68,7 @@ class Rules(NamedTuple):
     protections: Mapping[str, Protection]
     """By policy name; one that is missing here may not evict, being wrong somewhere."""
     budgets: BudgetLedger
+    active_pods: ActivePods
     now: datetime
     """With a time zone."""
     refused: Refused = NOTHING_REFUSED
@@ -75,8 +77,9 @@ class Rules(NamedTuple):
     evicted."""
 
 
-_Basis: TypeAlias = tuple[Policy | None, Standing, Mapping[str, Workload | None]]
-"""What is the same for all pods of a label set: the policy, what budgets allow, and their controllers by UID."""
+_Basis: TypeAlias = tuple[Policy | None, Standing, Mapping[str, tuple[Workload | None, int]]]
+"""What is the same for all pods of a label set: the policy, what budgets allow, and their controllers by UID, each with
+how many active pods it has, counted as far as the policy minds."""
 
 
 class _Part(NamedTuple):
@@ -157,7 +160,11 @@ class _NamespaceTasks:
         samples = former.samples if former is not None and same_names else _one_of_each(names)
         policy = rules.selection.policy_of(self._name, labels)
         standing = rules.budgets.standing(self._name, labels)
-        basis = (policy, standing, {_uid(each): controller_of(rules.snapshot, each) for each in samples})
+        least = 0 if policy is None else policy.spec.victims.min_replicas
+        controllers = {
+            _uid(each): (controller_of(rules.snapshot, each), rules.active_pods.up_to(each, least)) for each in samples
+        }
+        basis = (policy, standing, controllers)
         known: dict[str, tuple[Pod, Held | None]] = {}
         if former is not None and former.basis == basis:
             if same_names and not _is_over(former.changes_at, rules.now):
@@ -233,7 +240,10 @@ def _why_held(pod: Pod, policy: Policy | None, rules: Rules) -> Held | None:
         return Held(Reason.NOT_SELECTED, "no policy selects it")
     if (protection := rules.protections.get(policy.name)) is None:
         return Held(Reason.INVALID_POLICY, f"policy {policy.name} is wrong somewhere, and evicts nothing until right")
-    if (held := protection.of_pod(pod, rules.now) or _by_owner(pod, policy, rules.snapshot)) is not None:
+    held = protection.of_pod(pod, rules.now) or _by_owner(pod, policy, rules.snapshot)
+    if held is None:
+        held = _of_a_small_workload(pod, rules.active_pods, protection.rules.min_replicas)
+    if held is not None:
         return held
     verdict = rules.budgets.verdict(pod)
     return verdict if isinstance(verdict, Held) else None
@@ -243,6 +253,14 @@ def _refusal(pod: Pod, rules: Rules) -> Held | None:
     if pod.namespace not in rules.refused.namespaces:
         return None
     return rules.refused.why_not(pod, rules.budgets.budgets_of(pod))
+
+
+def _of_a_small_workload(pod: Pod, active_pods: ActivePods, least: int) -> Held | None:
+    """Return why a pod stays as one of too few; what its controller wants is known only at the last look."""
+    if pod.controller is None:
+        return None
+    named = f"{pod.controller.kind} {pod.controller.name}"
+    return why_too_few(named, active_pods.up_to(pod, least), least)
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
