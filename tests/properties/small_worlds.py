@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules, WhenUnsatisfiable
 from respread.cluster.annotations import EVICT
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node, Taint
@@ -128,7 +128,11 @@ def policy_of(world: World) -> Policy:
     if world.restores_soft:
         kinds += ("ScheduleAnyway",)
     rules = ConstraintRules(when_unsatisfiable=kinds, topology_keys=world.restored_keys)
-    return Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(constraints=rules))
+    return Policy(
+        kind="ClusterRebalancePolicy",
+        object_name="default",
+        spec=ClusterPolicySpec(constraints=rules, victims=VictimRules(min_replicas=1)),
+    )
 
 
 def _node(host: Host) -> Node:

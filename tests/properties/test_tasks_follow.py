@@ -19,6 +19,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.budget_index import BudgetIndex
 from respread.planning.budgets import BudgetLedger
+from respread.planning.controllers import ActivePods
 from respread.planning.held import Held
 from respread.planning.planner import PolicySetting
 from respread.planning.policies import PolicyIndex
@@ -150,6 +151,7 @@ def rules_of(
         selection=selection,
         protections=SETTING.protections(),
         budgets=BudgetLedger(snapshot, leaving, index),
+        active_pods=ActivePods(snapshot),
         now=NOW + timedelta(minutes=minutes),
         snapshot=snapshot,
         refused=refused,
