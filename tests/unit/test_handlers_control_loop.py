@@ -22,7 +22,7 @@ from respread.eviction.refusals import Refusals
 from respread.eviction.requests import NoResponseError, Requests, Response
 from respread.handlers.announcements import Announcements
 from respread.handlers.changes import Changes
-from respread.handlers.control_loop import BEAT_SECONDS, ControlLoop, Leading
+from respread.handlers.control_loop import BEAT_SECONDS, GATHER_SECONDS, ControlLoop, Leading
 from respread.handlers.deletion_costs import DeletionCosts
 from respread.handlers.permission import Permission
 from respread.handlers.policy_versions import PolicyReader
@@ -252,6 +252,34 @@ def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(mon
     assert turns[2] - turns[1] == 5
     assert ages == [0, 3, 8]
     assert loop.heartbeat.age_seconds <= 1
+
+
+@pytest.mark.parametrize(("how", "gathered"), [("computes", 3.0), ("waits", GATHER_SECONDS)])
+def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long_as_it_waited(
+    monkeypatch: pytest.MonkeyPatch, how: str, gathered: float
+) -> None:
+    """While evictions are made, replacements get Ready; their places are not to stay free for as long again."""
+    loop = Loop()
+    found: list[float] = []
+
+    def three_seconds_pass() -> None:
+        loop.seconds += 3
+
+    async def turn() -> float:
+        if how == "computes":
+            await loop.loop._compute(three_seconds_pass)
+        else:
+            three_seconds_pass()
+        return loop.seconds
+
+    async def wait(_wake_at: float, gather: float) -> None:
+        found.append(gather)
+        loop.loop.stop()
+
+    monkeypatch.setattr(loop.loop, "turn", turn)
+    monkeypatch.setattr(loop.loop, "_wait", wait)
+    asyncio.run(loop.loop.run())
+    assert found == [gathered]
 
 
 def test_stopping_ends_it_at_once_and_lets_no_move_begin() -> None:

@@ -221,7 +221,7 @@ class ControlLoop:
             planned = await self._compute(self._plan, snapshot, spread, policies, now)
         self._forget(snapshot, spread, planned, policies, now, leads=leads)
         limiters = self._limiters.of(policies)
-        paced = self._pace(snapshot, policies, limiters).of(planned.moves)
+        paced = self._pace(snapshot, policies, planned, limiters).of(planned.moves)
         self._intake.changes.decided()
         held_back = False
         with measured("evict"):
@@ -231,7 +231,7 @@ class ControlLoop:
             turn = Turn(
                 spread=spread,
                 plan=planned,
-                reach=reach(index, snapshot),
+                reach=await self._compute(reach, index, snapshot),
                 held=paced.held,
                 in_flight=self._carrier.flights.now.moves,
                 remembered=moves_to_remember(self._carrier.flights.now, snapshot),
@@ -350,7 +350,9 @@ class ControlLoop:
             self._metrics.forget_namespace(gone)
         self._shown = (frozenset(policies), namespaces)
 
-    def _pace(self, snapshot: ClusterSnapshot, policies: Policies, limiters: tuple[Limiter, ...]) -> Pace:
+    def _pace(
+        self, snapshot: ClusterSnapshot, policies: Policies, planned: Plan, limiters: tuple[Limiter, ...]
+    ) -> Pace:
         return Pace(
             snapshot=snapshot,
             limiters=limiters,
@@ -359,8 +361,8 @@ class ControlLoop:
             standings=self._record.standings,
             closed={
                 name: held
-                for name, policy in policies.items()
-                if (held := self._permission.of_policy(policy, name)) is not None
+                for name in {move.policy for move in planned.moves}
+                if (held := self._permission.of_policy(policies.get(name), name)) is not None
             },
             now=self._wall_clock(),
         )

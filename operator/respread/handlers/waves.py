@@ -110,12 +110,19 @@ class Waves:
         if (stale := self._stale()) is not None:
             _log.warning("Nothing is evicted for now", reason=stale.reason, message=stale.message)
             return False
-        bounded = {move.pod.uid: [each.policy for each in limiters if each.bounds(move, snapshot)] for move in moves}
-        hourly = {each.policy for each in limiters if each.limits.per_hour}
+        named = {move.policy for move in moves}
+        concerned = [each for each in limiters if each.shared or each.policy in named]
+        bounded = {move.pod.uid: [each.policy for each in concerned if each.bounds(move, snapshot)] for move in moves}
+        hourly = {each.policy for each in concerned if each.limits.per_hour}
         async with self._confirmed(policies, moves, planned_at) as unconfirmed:
-            for namespace, held in unconfirmed.items():
+            if unconfirmed:
+                namespace, held = next(iter(unconfirmed.items()))
                 _log.warning(
-                    "Nothing is evicted for now", namespace=namespace, reason=held.reason, message=held.message
+                    "Nothing is evicted for now",
+                    namespace=namespace,
+                    others=len(unconfirmed) - 1,
+                    reason=held.reason,
+                    message=held.message,
                 )
             clock = self._carrier.flights.clock
             begun = clock()
