@@ -16,6 +16,7 @@ from respread.cli.plan_report import PolicyReport, policy_report
 from respread.cli.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.reading import read_for_plan, spread_with_owners
 from respread.cli.scheduler_option import scheduler_option
+from respread.eviction.remembered import moves_under_way
 from respread.handlers.scheduler_model import kinds_restored
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
@@ -110,6 +111,16 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
     configuration = of_version(planning.scheduler_configuration, view.server_version)
     view, spread = spread_with_owners(cluster, view, DefaultConstraints(configuration, kinds_restored(policies)))
     predictor = Predictor(SchedulerView(), configuration)
+    under_way = moves_under_way(view.statuses, view.snapshot, view.time).for_planning(view.snapshot)
+    plan = Planner(predictor).plan(
+        under_way.snapshot,
+        spread,
+        setting,
+        now=view.time,
+        in_flight=under_way.in_flight,
+        unreplaced=under_way.unreplaced,
+    )
+    predictor.view.advance(view.snapshot)
     return Planned(
         view=view,
         setting=setting,
@@ -117,7 +128,7 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
         default_policy=not given,
         spread=spread,
         predictor=predictor,
-        plan=Planner(predictor).plan(view.snapshot, spread, setting, now=view.time),
+        plan=plan,
         notes=(*view.notes, *_notes(reports, default_policy=not given)),
     )
 

@@ -26,6 +26,7 @@ from respread.cli.simulate_table import SimulationView
 from respread.cli.skew_report import Workload
 from respread.cli.what_if import WhatIf
 from respread.cluster.workload import WorkloadName
+from respread.eviction.remembered import moves_under_way
 from respread.handlers.scheduler_model import kinds_restored
 from respread.planning.planner import Planner
 from respread.planning.policies import PolicyIndex
@@ -127,7 +128,15 @@ def _run(planned: Planned, changes: Changes, ranking: Ranking) -> Run:
         except NotForetoldError as error:
             raise CommandError(f"--scale {Workload(name.kind, name.name)}={replicas}: {error}.") from error
     outcome = what_if.outcome()
-    plan = Planner(planned.predictor).plan(outcome.snapshot, outcome.spread, planned.setting, now=now + LATER)
+    under_way = moves_under_way(planned.view.statuses, outcome.snapshot, now).for_planning(outcome.snapshot)
+    plan = Planner(planned.predictor).plan(
+        under_way.snapshot,
+        outcome.spread,
+        planned.setting,
+        now=now + LATER,
+        in_flight=under_way.in_flight,
+        unreplaced=under_way.unreplaced,
+    )
     return Run(outcome, plan)
 
 

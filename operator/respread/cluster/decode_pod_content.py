@@ -104,6 +104,7 @@ class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
     topology_spread_constraints: msgspec.Raw = ABSENT
     scheduler_name: str = "default-scheduler"
     priority: int | None = None
+    preemption_policy: str | None = None
     resource_claims: msgspec.Raw = ABSENT
     scheduling_gates: msgspec.Raw = ABSENT
     termination_grace_period_seconds: int | None = None

@@ -70,6 +70,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     scheduler_name: str = "default-scheduler"
     priority: int | None = None
+    preemption_policy: str | None = None
     resource_claims: list[Present] | None = None
     scheduling_gates: list[Present] | None = None
     termination_grace_period_seconds: int | None = None
@@ -96,6 +97,7 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
         topology_spread_constraints=_checked_constraints(spec.topology_spread_constraints or ()),
         scheduler_name=spec.scheduler_name,
         priority=spec.priority or 0,
+        preempts=spec.preemption_policy != "Never",
         has_local_storage=any(each.is_local for each in spec.volumes),
         local_volumes=tuple(each.name for each in spec.volumes if each.is_local and each.name),
         shared_claims=tuple(claim.claim_name for claim in claims if claim is not None),

@@ -100,6 +100,8 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduler_name: str = "default-scheduler"
     priority: int = 0
+    preempts: bool = True
+    """Whether the scheduler deletes pods of lower priority to make room (`preemptionPolicy` other than Never)."""
     has_local_storage: bool = False
     """Whether a volume lives on the node itself (`hostPath`, or `emptyDir` on disk)."""
     local_volumes: tuple[str, ...] = ()

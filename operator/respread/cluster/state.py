@@ -59,6 +59,10 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Pods bound to a node of that name, whether or not the node exists, without the finished ones."""
     nominated_pods: Map[ObjectKey, Pod] = Map()
     """Pods that are not bound yet, for which the scheduler is making room on a node by preemption."""
+    waiting_pods: Map[ObjectKey, Pod] = Map()
+    """Pods that have no node yet, without those that are being deleted."""
+    leaving_pods: Map[ObjectKey, Pod] = Map()
+    """Pods that have a node and are being deleted: they hold what they hold until they are gone."""
     nodes: Map[str, Node] = Map()
     namespaces: Map[str, Namespace] = Map()
     disruption_budgets: Map[str, Map[str, PodDisruptionBudget]] = Map()
@@ -221,7 +225,7 @@ def _with_pods(before: ClusterSnapshot, changes: Iterable[tuple[ObjectKey, Any]]
 class _PodIndices:
     """The indices of a snapshot's pods under change: each touched bucket is copied once, however many pods change."""
 
-    __slots__ = ("_before", "_by_controller", "_by_labels", "_by_node", "_nominated")
+    __slots__ = ("_before", "_by_controller", "_by_labels", "_by_node", "_leaving", "_nominated", "_waiting")
 
     def __init__(self, before: ClusterSnapshot) -> None:
         self._before = before
@@ -229,6 +233,8 @@ class _PodIndices:
         self._by_controller = _NestedIndex(before.pods_by_controller)
         self._by_node: dict[str, MapMutation[ObjectKey, Pod]] = {}
         self._nominated = before.nominated_pods
+        self._waiting = before.waiting_pods.mutate()
+        self._leaving = before.leaving_pods.mutate()
 
     def add(self, key: ObjectKey, pod: Pod) -> None:
         self._by_labels.bucket(pod.namespace, pod.labels)[key.name] = pod
@@ -236,8 +242,12 @@ class _PodIndices:
             self._by_controller.bucket(pod.namespace, pod.controller.uid)[key.name] = pod
         if _occupies_node(pod):
             self._on_node(pod.node_name)[key] = pod
+            if pod.terminating:
+                self._leaving[key] = pod
         elif _is_nominated(pod):
             self._nominated = self._nominated.set(key, pod)
+        if _is_waiting(pod):
+            self._waiting[key] = pod
 
     def remove(self, key: ObjectKey, pod: Pod) -> None:
         del self._by_labels.bucket(pod.namespace, pod.labels)[key.name]
@@ -245,8 +255,12 @@ class _PodIndices:
             del self._by_controller.bucket(pod.namespace, pod.controller.uid)[key.name]
         if _occupies_node(pod):
             del self._on_node(pod.node_name)[key]
+            if pod.terminating:
+                del self._leaving[key]
         elif _is_nominated(pod):
             self._nominated = self._nominated.delete(key)
+        if _is_waiting(pod):
+            del self._waiting[key]
 
     def finish(self) -> ClusterSnapshot:
         nodes = self._before.pods_by_node.mutate()
@@ -258,6 +272,8 @@ class _PodIndices:
             pods_by_controller=self._by_controller.finish(),
             pods_by_node=nodes.finish(),
             nominated_pods=self._nominated,
+            waiting_pods=self._waiting.finish(),
+            leaving_pods=self._leaving.finish(),
         )
 
     def _on_node(self, name: str) -> MapMutation[ObjectKey, Pod]:
@@ -301,3 +317,7 @@ def _occupies_node(pod: Pod) -> bool:
 
 def _is_nominated(pod: Pod) -> bool:
     return bool(pod.nominated_node_name) and not pod.finished
+
+
+def _is_waiting(pod: Pod) -> bool:
+    return not pod.node_name and not pod.finished and not pod.terminating

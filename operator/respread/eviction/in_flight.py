@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -89,6 +89,17 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     def uid(self) -> str:
         """The UID of the evicted pod."""
         return self.move.pod.uid
+
+
+class UnderWay(NamedTuple):
+    """A cluster with what moves under way mean for planning."""
+
+    snapshot: ClusterSnapshot
+    """All pods in flight are terminating in it."""
+    in_flight: tuple[Pod, ...]
+    """These as the watch shows them, gone ones as terminating: for a `BudgetLedger`."""
+    unreplaced: tuple[Pod, ...]
+    """Those whose replacements don't exist yet, and will: each of these needs a place."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +257,18 @@ class InFlight(msgspec.Struct, frozen=True):
             _still_there(snapshot, flight.move.pod)
             or msgspec.structs.replace(flight.move.pod, deletion_timestamp=_LEAVING_SINCE)
             for flight in self.flights
+        )
+
+    def for_planning(self, snapshot: ClusterSnapshot) -> UnderWay:
+        """Return a cluster as planning has to see it.
+
+        Args:
+            snapshot: the cluster as the watch shows it, which `updated` was called with.
+        """
+        return UnderWay(
+            snapshot=self.overlay(snapshot),
+            in_flight=self.pods(snapshot),
+            unreplaced=tuple(each.move.pod for each in self.flights if each.replacement is None and each.wanted),
         )
 
     @property

@@ -208,7 +208,7 @@ def _position(placed: tuple[int, *tuple[object, ...]]) -> int:
 
 def _wait(move: Move, busy: Collection[object]) -> Held | None:
     if move.turn > 0:
-        return Held(
+        return move.waits or Held(
             Reason.IN_MOTION, "it waits for the replacements of the plan's earlier moves, and is planned anew then"
         )
     if any(group in busy for group in move.groups):

@@ -297,14 +297,15 @@ class ControlLoop:
 
     def _plan(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, now: float) -> Plan:
         started = monotonic()
-        in_flight = self._carrier.flights.now
+        under_way = self._carrier.flights.now.for_planning(snapshot)
         planned = self._scheduler.planner.plan(
-            in_flight.overlay(snapshot),
+            under_way.snapshot,
             spread,
             self._setting(policies),
             now=self._now(),
             on_hold=self._on_hold(spread, policies, now),
-            in_flight=in_flight.pods(snapshot),
+            in_flight=under_way.in_flight,
+            unreplaced=under_way.unreplaced,
             refused=self._carrier.refusals.for_planning(),
         )
         self._metrics.observe_plan(monotonic() - started)

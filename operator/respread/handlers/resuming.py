@@ -22,13 +22,11 @@ from respread.api.status import (
     MoveInFlight,
     PolicyStatus,
 )
-from respread.cluster.meta import ObjectKey, OwnerReference
-from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
-from respread.cluster.workload import WorkloadName
 from respread.eviction.carry_out import Flights
-from respread.eviction.in_flight import Flight, InFlight, Stage
+from respread.eviction.in_flight import Flight, InFlight
 from respread.eviction.pacing import Limiter, Pace
+from respread.eviction.remembered import Moment, remembered_flights
 from respread.handlers.memory import group_name
 from respread.planning.controllers import siblings_of
 from respread.planning.plan import Move
@@ -39,8 +37,6 @@ from respread.spread.index import Spread
 
 _SECOND: Final = timedelta(seconds=1)
 """The API server tells creation timestamps in whole seconds."""
-_API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
-"""Of the controllers that replace evicted pods."""
 
 
 def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
@@ -101,17 +97,14 @@ def resume(
         rules: by which those that may not have been made may be asked for again.
     """
     names: dict[str, dict[str, GroupKey]] = {}
-    resumed: list[Flight] = []
-    for policy, status in statuses.items():
-        namespace = policy.rpartition("/")[0]
-        for each in status.moves_in_flight:
-            if namespace and each.namespace != namespace:
-                continue  # no RebalancePolicy of ours says that: whoever wrote it is to reach no further than its own
-            if each.namespace not in names:
-                names[each.namespace] = {group_name(key): key for key in spread.by_namespace.get(each.namespace, ())}
-            # Which were of one step is not remembered, and no plan has components below 0.
-            move = _move(policy, each, snapshot, names[each.namespace], component=-1 - len(resumed))
-            resumed.append(_flight(move, each, snapshot, flights))
+
+    def groups_named(namespace: str) -> Mapping[str, GroupKey]:
+        if namespace not in names:
+            names[namespace] = {group_name(key): key for key in spread.by_namespace.get(namespace, ())}
+        return names[namespace]
+
+    moment = Moment(flights.clock(), flights.wall_clock())
+    resumed = list(remembered_flights(statuses, snapshot, groups_named, moment, flights.now.patience))
     allowed = rules.allow((flight.move for flight in resumed), snapshot)
     flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)
 
@@ -152,70 +145,3 @@ def _newest(flight: Flight, snapshot: ClusterSnapshot) -> tuple[datetime, tuple[
     if sum(created >= newest for created, _ in others) > MAX_NEWEST_PODS:
         newest += _SECOND
     return newest, tuple(sorted(name for created, name in others if created >= newest))[:MAX_NEWEST_PODS]
-
-
-def _move(
-    policy: str, remembered: MoveInFlight, snapshot: ClusterSnapshot, names: Mapping[str, GroupKey], *, component: int
-) -> Move:
-    kind, _, name = remembered.workload.partition("/")
-    groups = [(names[each.group], each.domain) for each in remembered.groups if each.group in names]
-    return Move(
-        pod=_pod(remembered, snapshot),
-        policy=policy,
-        workload=WorkloadName(kind, remembered.namespace, name),
-        turn=0,
-        component=component,
-        groups=tuple(key for key, _ in groups),
-        from_domains=tuple(domain for _, domain in groups),
-        to_domains=tuple(() for _ in groups),
-        nodes=0,
-        certain=False,
-    )
-
-
-def _flight(move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, flights: Flights) -> Flight:
-    sent_time = remembered.sent.timestamp()
-    sent_at = flights.clock() - max(0.0, flights.wall_clock() - sent_time)
-    # If its pod is gone by now and has no replacement, none is waited for.
-    is_long_ago = flights.clock() - sent_at > flights.now.patience.longest_seconds
-    older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, remembered))
-    return Flight(
-        move=move,
-        sent_at=sent_at,
-        stage=Stage.LEAVING if is_long_ago and _there(remembered, snapshot) is None else Stage.SENT,
-        stage_since=sent_at,
-        known=frozenset(older) | {move.pod.uid},
-        sent_time=sent_time,
-        newest=remembered.newest,
-    )
-
-
-def _is_older(sibling: Pod, remembered: MoveInFlight) -> bool:
-    created = sibling.creation_timestamp
-    return created is None or created < remembered.newest or sibling.name in remembered.newest_pods
-
-
-def _there(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod | None:
-    there = snapshot.pods.get(ObjectKey(remembered.namespace, remembered.pod))
-    return there if there is not None and there.uid == remembered.uid else None
-
-
-def _pod(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod:
-    """Return the evicted pod: as it is if it is still there, else as its controller's other pods are."""
-    if (there := _there(remembered, snapshot)) is not None:
-        return there
-    bare = Pod(
-        namespace=remembered.namespace,
-        name=remembered.pod,
-        uid=remembered.uid,
-        spec=PodSpec(),
-        controller=OwnerReference(
-            _API_VERSIONS.get(remembered.controller_kind, ""),
-            remembered.controller_kind,
-            remembered.controller_name,
-            remembered.controller_uid,
-        ),
-        node_name=remembered.node,
-    )
-    sibling = next(siblings_of(snapshot, bare), bare)
-    return msgspec.structs.replace(sibling, name=bare.name, uid=bare.uid, node_name=bare.node_name)

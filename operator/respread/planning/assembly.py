@@ -26,6 +26,7 @@ def plan_cluster(
     namespaced_policies: bool = True,
     on_hold: OnHold = never_on_hold,
     in_flight: Iterable[Pod] = (),
+    unreplaced: Iterable[Pod] = (),
 ) -> Plan:
     """Return the plan for a cluster under policies.
 
@@ -39,6 +40,7 @@ def plan_cluster(
         namespaced_policies: whether RebalancePolicies count.
         on_hold: which groups to leave alone for now, and why.
         in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
+        unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
     """
     setting = PolicySetting(tuple(policies), priority_classes, namespaced_policies)
     return Planner(predictor).plan(
@@ -48,4 +50,5 @@ def plan_cluster(
         now=now,
         on_hold=on_hold,
         in_flight=in_flight,
+        unreplaced=unreplaced,
     )

@@ -135,12 +135,16 @@ class BudgetLedger:
 
     def may_all_go(self, pods: Iterable[Pod]) -> bool:
         """Whether all of some pods, none of them taken yet, may be evicted at once."""
-        fork = self.fork()
+        taken: list[Pod] = []
         try:
             for pod in pods:
-                fork.take(pod)
+                self.take(pod)
+                taken.append(pod)
         except BudgetHoldsError:
             return False
+        finally:
+            for pod in taken:
+                self.give_back(pod)
         return True
 
     def give_back(self, pod: Pod) -> None:

@@ -21,6 +21,10 @@ class Placement:
         """Ask a predictor; plans change its view, and take their changes back."""
         self._predictor = predictor
 
+    def prepare_waiting(self, pod: Pod) -> PreparedPod:
+        """Return what answers for a pod that has no node."""
+        return self._predictor.prepare(pod)
+
     @property
     def view(self) -> ClusterView:
         """The cluster as it is, with the steps that were tried on it."""

@@ -10,6 +10,7 @@ import msgspec
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName
+from respread.planning.held import Held
 from respread.spread.group import GroupKey
 
 
@@ -42,6 +43,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     pick."""
     why: str = ""
     """Why this pod rather than another, in a few words."""
+    waits: Held | None = None
+    """What the first step of a component waits for, if it is not of turn 0."""
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):

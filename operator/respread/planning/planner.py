@@ -15,18 +15,22 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from respread.api.policy import Policy
+from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.budget_index import BudgetIndex
 from respread.planning.budgets import BudgetLedger
+from respread.planning.contention import Contention
 from respread.planning.controllers import ActivePods
 from respread.planning.expected_domains import ExpectedDomains, Stuck
 from respread.planning.held import Held
 from respread.planning.placement import Placement
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.policies import PolicyIndex
+from respread.planning.preemption import Priorities, preemptors_among
 from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, Protection
 from respread.planning.refused import NOTHING_REFUSED, Refused
+from respread.planning.seekers import Leaving, largest_of, seekers_in
 from respread.planning.selection import Selection
 from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
@@ -45,7 +49,9 @@ changed less than a quiet period ago; None if it is not."""
 
 _ROOM_PER_LIMIT: Final = 4
 """How many times `limits.inFlight` moves of a policy are planned for the first turn: other limits may hold some."""
-
+_NOT_ALONE: Final = Held(
+    Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is planned anew then"
+)
 
 _DECIDING: Final = (
     "namespaces",
@@ -97,6 +103,7 @@ class Planner:
         "_memory",
         "_numbers",
         "_predictor",
+        "_priorities",
         "_protections",
         "_selection",
         "_setting",
@@ -114,6 +121,7 @@ class Planner:
         self._predictor = Predictor(ClusterView()) if predictor is None else predictor
         self._limits = limits
         self._snapshot = ClusterSnapshot()
+        self._priorities = Priorities()
         self._numbers = count()
         self._budgets = BudgetIndex()
         self._set(PolicySetting(()))
@@ -135,6 +143,7 @@ class Planner:
         now: datetime,
         on_hold: OnHold = never_on_hold,
         in_flight: Iterable[Pod] = (),
+        unreplaced: Iterable[Pod] = (),
         refused: Refused = NOTHING_REFUSED,
     ) -> Plan:
         """Return the moves that restore the selected groups, and why some are not restored.
@@ -146,6 +155,7 @@ class Planner:
             now: the time, with a time zone.
             on_hold: which groups to leave alone for now, and why.
             in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
+            unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
             refused: what it has refused lately.
         """
         if setting != self._setting:
@@ -162,19 +172,46 @@ class Planner:
             refused=refused,
             snapshot=snapshot,
         )
+        coming = tuple(unreplaced)
         all_tasks = self._tasks.advance(snapshot, rules)
-        tasks, blocked = _ready(all_tasks, on_hold)
+        tasks, blocked = _ready(all_tasks, on_hold, coming)
         idle = {policy.name for policy in setting.policies if policy.spec.mode == "DryRun"}
         tasks.sort(key=lambda task: idle.issuperset(task.cure.values()))
         placement = Placement(self._predictor)
         finder = Finder(placement, self._selection, budgets.may_all_go, self._numbers)
         solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes)
-        room = {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in setting.policies}
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
         expected = ExpectedDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
-        planned = _plan(solutions, complete, Wave(placement, budgets, room), self._selection.selected)
+        wave = self._wave(placement, budgets, solutions, coming, now)
+        planned = _plan(solutions, complete, wave, self._selection.selected)
         return msgspec.structs.replace(planned, changes_at=earliest(task.changes_at for task in all_tasks))
+
+    def _wave(
+        self,
+        placement: Placement,
+        budgets: BudgetLedger,
+        solutions: Iterable[Solution],
+        coming: Iterable[Pod],
+        now: datetime,
+    ) -> Wave | None:
+        """Return the wave that first steps may join; None if there is no such step."""
+        members = [member for each in solutions if each.first is not None for member in each.first.members]
+        if not members:
+            return None
+        leaving = Leaving(placement, placement.view.snapshot.leaving_pods.values())
+        waiting = seekers_in(placement, coming, leaving)
+        contention = Contention(placement, waiting, leaving, largest_of(member.pod for member in members))
+        self._priorities.forget_others(placement.table.slot_of)
+        without = [each for each in waiting if each.counts_on_leaving]
+        return Wave(
+            placement,
+            budgets,
+            {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in self._setting.policies},
+            contention,
+            leaving,
+            preemptors_among((*without, *contention.fragile), placement, self._priorities, now),
+        )
 
     def _advance(self, snapshot: ClusterSnapshot) -> Changes:
         """Take the view to another snapshot, and return what has changed there that matters for where pods may go."""
@@ -194,13 +231,16 @@ class Planner:
         )
 
 
-def _ready(tasks: Iterable[Task], on_hold: OnHold) -> tuple[list[Task], list[tuple[GroupKey, Held]]]:
+def _ready(
+    tasks: Iterable[Task], on_hold: OnHold, coming: Iterable[Pod]
+) -> tuple[list[Task], list[tuple[GroupKey, Held]]]:
     """Return the tasks to be solved, and the groups of the others with why they are left alone for now."""
+    replaced = {(pod.namespace, pod.labels): pod for pod in coming}
     ready: list[Task] = []
     blocked: list[tuple[GroupKey, Held]] = []
     for task in tasks:
         reasons = (on_hold(key, policy) for key, policy in task.cure.items())
-        held = next((reason for reason in reasons if reason is not None), task.moving)
+        held = next((reason for reason in reasons if reason is not None), task.moving or task.missing(replaced))
         if held is None:
             ready.append(task)
         else:
@@ -211,20 +251,19 @@ def _ready(tasks: Iterable[Task], on_hold: OnHold) -> tuple[list[Task], list[tup
 def _plan(
     solutions: Sequence[Solution],
     stuck: Iterable[Stuck],
-    wave: Wave,
+    wave: Wave | None,
     selected: Mapping[GroupKey, str],
 ) -> Plan:
     """Put solutions together, and say of each move in which turn it may be made."""
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
-    first = {
-        id(solution)
+    waits = {
+        id(solution): _NOT_ALONE if solution.first is None or wave is None else wave.join(solution.first)
         for solution in in_turns(solutions, lambda each: each.namespace)
-        if solution.first is not None and wave.join(solution.first)
     }
     for solution in solutions:
-        moves.extend(_in_turn(solution, now=id(solution) in first))
+        moves.extend(_in_turn(solution, waits[id(solution)]))
         before.update(solution.counts_before)
         after.update(solution.counts_after)
     return Plan(
@@ -240,8 +279,11 @@ def _plan(
     )
 
 
-def _in_turn(solution: Solution, *, now: bool) -> Iterable[Move]:
-    """Yield a solution's moves, beginning in the first turn or in the second."""
-    for step in solution.steps:
+def _in_turn(solution: Solution, waits: Held | None) -> Iterable[Move]:
+    """Yield a solution's moves, beginning in the first turn, or in the second if its first step has to wait."""
+    for number, step in enumerate(solution.steps):
         for move in step:
-            yield move if now else msgspec.structs.replace(move, turn=move.turn + 1)
+            if waits is None:
+                yield move
+            else:
+                yield msgspec.structs.replace(move, turn=move.turn + 1, waits=waits if number == 0 else None)

@@ -180,19 +180,12 @@ class Finder:
         assessment = assess(board, choice.step, Effort(_MOST_COURSES))
         if policy is None or assessment is None:
             return None
-        replacements = [board.pieces[spot.piece].replacement for spot in choice.step]
-        closed = 0
-        for replacement in replacements:
-            closed |= replacement.settled & ~replacement.admitted(spread=False)
-        return FirstStep(
-            policy=policy.name,
-            members=tuple(
-                Member(pod, replacement, assessment.nodes(spot.piece))
-                for pod, replacement, spot in zip(choice.victims, replacements, choice.step, strict=True)
-            ),
-            left=node_set([spot.slot for spot in choice.step]),
-            closed=closed,
-        )
+        members = []
+        for pod, spot in zip(choice.victims, choice.step, strict=True):
+            replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
+            closed = replacement.settled & ~replacement.admitted(spread=False) & ~nodes
+            members.append(Member(pod, replacement, nodes, closed))
+        return FirstStep(policy.name, tuple(members))
 
 
 def _steps(board: Board, way: Way, number: int, selection: Selection) -> tuple[tuple[Move, ...], ...]:

@@ -50,6 +50,23 @@ class Task(msgspec.Struct, frozen=True, eq=False):
         """The namespace that all of it is in."""
         return self.groups[0].key.namespace
 
+    def missing(self, coming: Mapping[tuple[str, Labels], Pod]) -> Held | None:
+        """Return what says that pods of the task are missing, for their replacements are yet to be created.
+
+        Args:
+            coming: the pods that are replaced, by namespace and labels.
+        """
+        if not coming:
+            return None
+        for group in self.groups:
+            for labels in (*group.matched, *(template.labels for template in group.carriers)):
+                if (pod := coming.get((group.key.namespace, labels))) is not None:
+                    return Held(
+                        Reason.IN_MOTION,
+                        f"the replacement of {pod.name} is yet to be created: it is left alone until it is placed",
+                    )
+        return None
+
     def is_like(self, other: Task) -> bool:
         """Whether there is no difference to another task."""
         return (

@@ -1,20 +1,30 @@
-"""Which moves may be made at the same time.
+"""Which moves may be made at the same time, and beside what is under way.
 
 A plan places each replacement on one node; the scheduler may pick another. So moves go together only if each has a node
-that it fits whatever nodes the others' replacements take, with every evicted pod still holding what it holds.
+that it fits whatever nodes the others' replacements take, with every evicted pod still holding what it holds. The
+others are all who look for a node: the replacements of moves under way, and pods that somebody else made. And whoever
+of these has a node to go to now keeps one, whatever nodes the wave's replacements take: no move leaves a pod Pending.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
+from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.planning.budgets import BudgetLedger
-from respread.planning.placement import Placement
+from respread.planning.contention import Conflict, Contention
+from respread.planning.held import Held
+from respread.planning.placement import Placement, is_replaced_when_gone
+from respread.planning.preemption import Preemptor
+from respread.planning.seekers import Leaving, Seeker, held_by, wanted_by
 from respread.scheduling.node_sets import NodeSet, slots_of
 from respread.scheduling.prepared_pod import PreparedPod
+
+_NODES_NAMED: Final = 3
+_NO_MORE: Final = Held(Reason.IN_MOTION, "it waits until the limits of its policy have room for it")
 
 
 class Member(NamedTuple):
@@ -24,6 +34,8 @@ class Member(NamedTuple):
     replacement: PreparedPod
     nodes: NodeSet
     """All nodes that its replacement may land on."""
+    closed: NodeSet
+    """The nodes that would take it if there were room, and that its step has not reckoned with."""
 
 
 class FirstStep(NamedTuple):
@@ -31,79 +43,139 @@ class FirstStep(NamedTuple):
 
     policy: str
     members: tuple[Member, ...]
-    left: NodeSet
-    """The nodes that its pods leave."""
-    closed: NodeSet
-    """The nodes that would take one of its replacements if there were room."""
 
 
 class Wave:
     """Moves that are safe together, whichever of their nodes the scheduler picks for each."""
 
-    __slots__ = ("_budgets", "_closed", "_left", "_members", "_most", "_of_policy", "_placement")
+    __slots__ = (
+        "_budgets",
+        "_closed",
+        "_contention",
+        "_least",
+        "_leaving",
+        "_left",
+        "_most",
+        "_of_policy",
+        "_placement",
+        "_preemptors",
+    )
 
-    def __init__(self, placement: Placement, budgets: BudgetLedger, most: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        placement: Placement,
+        budgets: BudgetLedger,
+        most: Mapping[str, int],
+        contention: Contention,
+        leaving: Leaving,
+        preemptors: Iterable[Preemptor] = (),
+    ) -> None:
         """Start an empty wave.
 
         Args:
             placement: the cluster as it is.
             budgets: what they still allow; what the wave takes of it is taken here.
             most: by policy, how many moves it has room for: more than its limits allow at once would be in vain.
+            contention: who looks for a node already; the wave's members join them.
+            leaving: what pods leave that are being deleted; `contention` adds those of the wave.
+            preemptors: for whom the scheduler may delete pods, whose replacements then look for nodes too.
         """
         self._placement = placement
         self._budgets = budgets
         self._most = most
+        self._contention = contention
+        self._leaving = leaving
+        self._preemptors = tuple(preemptors)
         self._of_policy: Counter[str] = Counter()
-        self._members: list[Member] = []
         self._left: NodeSet = 0
         self._closed: NodeSet = 0
+        self._least: Mapping[str, int] | None = None
 
-    def join(self, step: FirstStep) -> bool:
-        """Add a step if it is safe beside those in the wave, and return whether it is."""
+    def join(self, step: FirstStep) -> Held | None:
+        """Add a step if it is safe beside all that is under way; return None, or else what it waits for."""
         joining = step.members
-        pods = [member.pod for member in joining]
         if self._of_policy[step.policy] + len(joining) > self._most.get(step.policy, 0):
-            return False
-        if self._members and any(member.replacement.depends_on_pods for member in (*joining, self._members[0])):
-            return False
-        if self._members and ((step.closed & self._left) | (self._closed & step.left)):
-            return False  # a node that one of them leaves would open to another, who has not reckoned with it
+            return _NO_MORE
+        pods = [member.pod for member in joining]
         if not self._budgets.may_all_go(pods):
-            return False
-        self._members.extend(joining)
-        if not self._all_have_places():
-            del self._members[-len(joining) :]
-            return False
+            return Held(Reason.IN_MOTION, "it waits until its budgets have room for it beside other moves")
+        for preemptor in self._preemptors:
+            if any(preemptor.nodes & member.nodes for member in joining):
+                return Held(
+                    Reason.IN_MOTION,
+                    f"it waits for pod {preemptor.seeker.pod.key}, for which the kube-scheduler may delete pods of "
+                    "lower priority that need room elsewhere then",
+                )
+        left = self._slots_left(pods)
+        if self._opens_another(joining, left):
+            return Held(
+                Reason.IN_MOTION,
+                "it waits until pods are gone that are being deleted: on the nodes that they leave, replacements may "
+                "land that have not been reckoned with there",
+            )
+        if (conflict := self._contention.join([self._seeker(member) for member in joining], left)) is not None:
+            return self._waits_for(conflict)
         for pod in pods:
             self._budgets.take(pod)
         self._of_policy[step.policy] += len(joining)
-        self._left |= step.left
-        self._closed |= step.closed
-        return True
+        for slot in left:
+            self._left |= 1 << slot
+        for member in joining:
+            self._closed |= member.closed
+            wanted = wanted_by(member.pod)
+            least = wanted if self._least is None else self._least
+            self._least = {name: min(amount, wanted[name]) for name, amount in least.items() if name in wanted}
+        return None
 
-    def _all_have_places(self) -> bool:
-        """Whether every member has a node that it fits whatever nodes the others take."""
-        return all(
-            member.nodes.bit_count() >= len(self._members)  # the others are too few to take them all
-            or self._has_place(member)
-            for member in self._members
-        )
+    def _slots_left(self, pods: Iterable[Pod]) -> dict[int, list[Pod]]:
+        left: dict[int, list[Pod]] = {}
+        for pod in pods:
+            left.setdefault(self._placement.table.slot_of[pod.node_name], []).append(pod)
+        return left
 
-    def _has_place(self, member: Member) -> bool:
-        """Whether a member fits some node even if all others land there who may; the least contested come first."""
-        others = [each for each in self._members if each is not member and each.nodes & member.nodes]
-        contenders = {slot: [each.pod for each in others if each.nodes >> slot & 1] for slot in slots_of(member.nodes)}
-        return any(
-            self._fits_beside(member, slot, contenders[slot])
-            for slot in sorted(contenders, key=lambda slot: (len(contenders[slot]), slot))
-        )
-
-    def _fits_beside(self, member: Member, slot: int, others: Sequence[Pod]) -> bool:
-        view = self._placement.view
+    def _seeker(self, member: Member) -> Seeker:
+        view, when_gone = self._placement.view, is_replaced_when_gone(member.pod)
         mark = view.mark()
-        name = self._placement.table.names[slot]
-        for pod in others:
-            view.place(pod, name)
-        fits = member.replacement.admitted(spread=False) >> slot & 1
+        if when_gone:
+            view.remove(member.pod)
+        open_now = member.replacement.admitted(spread=False)
         view.revert(mark)
-        return bool(fits)
+        return Seeker(
+            pod=member.pod,
+            prepared=member.replacement,
+            nodes=member.nodes,
+            sure=member.nodes & open_now,
+            own=member.pod if when_gone else None,
+            is_replacement=True,
+        )
+
+    def _opens_another(self, joining: Iterable[Member], left: Mapping[int, Iterable[Pod]]) -> bool:
+        """Tell whether a node that is left would open to a replacement whose step has not reckoned with that."""
+        for slot, pods in left.items():
+            if self._closed >> slot & 1 and self._has_room_for(slot, pods, self._least or {}):
+                return True
+        for member in joining:
+            others = self._left | self._leaving.slots
+            for slot in slots_of(member.closed & others):
+                if self._has_room_for(slot, left.get(slot, ()), wanted_by(member.pod)):
+                    return True
+        return False
+
+    def _has_room_for(self, slot: int, more: Iterable[Pod], wanted: Mapping[str, int]) -> bool:
+        """Tell whether a node has room once pods are gone, as far as amounts of resources go."""
+        free, leaving = self._placement.view.free, self._leaving.of(slot)
+        gone: Counter[str] = Counter(leaving)
+        for pod in more:
+            gone.update(held_by(pod))
+        return all(free.of(name).free[slot] + gone[name] >= amount for name, amount in wanted.items())
+
+    def _waits_for(self, conflict: Conflict) -> Held:
+        who = conflict.who
+        shown = self._placement.names(conflict.nodes)
+        where = ", ".join(shown[:_NODES_NAMED]) + (" …" if len(shown) > _NODES_NAMED else "")
+        name = f"the replacement of pod {who.pod.key}" if who.is_replacement else f"pod {who.pod.key}"
+        more = f" and {who.number - 1} more like it" if who.number > 1 else ""
+        return Held(
+            Reason.IN_MOTION,
+            f"it waits until {name}{more} has a node: there may not be room for all of them on {where}",
+        )

@@ -23,7 +23,7 @@ _NO_LABELS: Labels = Map()
 class InterPodAffinity:
     """The filter. Terminating pods attract and repel like all others."""
 
-    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table")
+    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table", "own_terms")
     plugin: ClassVar[Plugin] = "InterPodAffinity"
 
     def __init__(
@@ -47,15 +47,12 @@ class InterPodAffinity:
         """
         self._table = table
         self._repelling = repelling
+        self.own_terms = (*affinity, *anti_affinity)
+        """The pod's own terms of either kind."""
         self._affinity = _Affinity(table, pods, pod, affinity) if affinity else None
         self._anti_affinity = [
             (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in anti_affinity
         ]
-
-    @property
-    def depends_on_pods(self) -> bool:
-        """Whether there are any terms, of this pod or against it."""
-        return bool(self._affinity or self._anti_affinity or self._repelling.terms())
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return those of the nodes that no term of either side excludes."""

@@ -15,16 +15,17 @@ from respread.scheduling.verdict import Plugin, Rejection
 class NodeResourcesFit:
     """The filter, for a pod's requests."""
 
-    __slots__ = ("_needs", "_table")
+    __slots__ = ("_table", "needs")
     plugin: ClassVar[Plugin] = "NodeResourcesFit"
 
     def __init__(self, table: NodeTable, needs: Iterable[tuple[str, FreeAmounts, int]]) -> None:
         self._table = table
-        self._needs = tuple(needs)
+        self.needs = tuple(needs)
+        """Each resource that the pod needs: its name, what is free of it, and how much."""
 
     def admit(self, nodes: NodeSet) -> NodeSet:
         """Return those of the nodes that have enough of everything free."""
-        for _, amounts, amount in self._needs:
+        for _, amounts, amount in self.needs:
             nodes &= amounts.at_least(amount)
         return nodes
 
@@ -32,7 +33,7 @@ class NodeResourcesFit:
         """Name what is short, how much is needed and how much there is."""
         short = [
             self._shortage(slot, name, amount, amounts.free[slot])
-            for name, amounts, amount in self._needs
+            for name, amounts, amount in self.needs
             if amounts.free[slot] < amount
         ]
         return Rejection(self.plugin, "; ".join(short)) if short else None

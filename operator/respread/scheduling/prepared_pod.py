@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.filters import Filter
+from respread.scheduling.free_resources import FreeAmounts
 from respread.scheduling.inter_pod_affinity import InterPodAffinity
+from respread.scheduling.node_resources_fit import NodeResourcesFit
 from respread.scheduling.node_sets import NodeSet, members, slots_of
 from respread.scheduling.node_volume_limits import NodeVolumeLimits
 from respread.scheduling.pod_topology_spread import HardConstraint, PodTopologySpread
@@ -170,15 +173,37 @@ class PreparedPod:
         return next((each.constraints for each in self._filters if isinstance(each, PodTopologySpread)), ())
 
     @property
-    def depends_on_pods(self) -> bool:
-        """Whether other pods' comings and goings matter in other ways than by what they take of a node.
+    def needs(self) -> Sequence[tuple[str, FreeAmounts, int]]:
+        """What must be free on a node: its name, what is free on all nodes, how much; a place for the pod first."""
+        return next((each.needs for each in self._filters if isinstance(each, NodeResourcesFit)), ())
 
-        They do through pod affinity, theirs or the pod's own, and claims that one pod at a time may use.
-        """
+    @property
+    def has_pod_terms(self) -> bool:
+        """Whether the pod itself asks for other pods in its domain, or against them."""
+        return bool(self.pod.spec.pod_affinity or self.pod.spec.pod_anti_affinity)
+
+    def speaks_of(self, namespace: str, labels: Labels) -> bool:
+        """Tell whether the pod's own affinity or anti-affinity speaks of pods with these labels."""
         return any(
-            each.plugin == "VolumeRestrictions" or (isinstance(each, InterPodAffinity) and each.depends_on_pods)
+            term.matches(namespace, labels)
             for each in self._filters
+            if isinstance(each, InterPodAffinity)
+            for term in each.own_terms
         )
+
+    @property
+    def wants_volume_alone(self) -> bool:
+        """Whether some volume of the pod can't be shared with every other pod."""
+        return any(each.plugin == "VolumeRestrictions" for each in self._filters)
+
+    @property
+    def needs_only_amounts(self) -> bool:
+        """Whether what other pods take of a node matters to the pod only by its amount: not ports, nor volumes."""
+        return not any(each.plugin in {"NodePorts", *_COSTLY} for each in self._filters)
+
+    def lets_on(self, slot: int) -> bool:
+        """Tell whether a node lets the pod on as the view stands, spread and nominated pods aside."""
+        return bool(self._settled >> slot & 1) and self._passes(slot, spread=False)
 
     # Which of them is wanted most
 

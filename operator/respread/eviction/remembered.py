@@ -1,0 +1,150 @@
+"""Moves under way as policies' statuses tell of them: what became of each is seen in a snapshot, by whoever looks.
+
+For the next leader, who follows them to their outcome, and for commands, which plan beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from respread.api.status import MoveInFlight, PolicyStatus
+from respread.cluster.meta import ObjectKey, OwnerReference
+from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName
+from respread.eviction.in_flight import Flight, InFlight, Patience, Stage
+from respread.eviction.outcomes import Outcome
+from respread.planning.controllers import siblings_of
+from respread.planning.plan import Move
+from respread.spread.group import GroupKey
+
+GroupsNamed: TypeAlias = Callable[[str], Mapping[str, GroupKey]]
+"""Given a namespace, its spread groups by the names that statuses have for them."""
+
+_API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
+"""Of the controllers that replace evicted pods."""
+
+
+class Moment(NamedTuple):
+    """One moment on two clocks."""
+
+    now: float
+    """Seconds on a clock that never goes back."""
+    time: float
+    """Seconds since the epoch."""
+
+
+def remembered_flights(
+    statuses: Mapping[str, PolicyStatus],
+    snapshot: ClusterSnapshot,
+    groups_named: GroupsNamed,
+    moment: Moment,
+    patience: Patience,
+) -> Iterator[Flight]:
+    """Yield the moves that statuses tell of, as they were when they were written down.
+
+    A RebalancePolicy's status tells only of its own namespace: whoever wrote it is to reach no further than that.
+
+    Args:
+        statuses: by the policies' names.
+        snapshot: the cluster as the watch shows it.
+        groups_named: the spread groups by name.
+        moment: now.
+        patience: how long a move may take.
+    """
+    number = 0
+    for policy, status in statuses.items():
+        namespace = policy.rpartition("/")[0]
+        for each in status.moves_in_flight:
+            if namespace and each.namespace != namespace:
+                continue
+            # Which were of one step is not remembered, and no plan has components below 0.
+            number -= 1
+            move = _move(policy, each, snapshot, groups_named(each.namespace), component=number)
+            yield _flight(move, each, snapshot, moment, patience)
+
+
+def moves_under_way(statuses: Mapping[str, PolicyStatus], snapshot: ClusterSnapshot, time: datetime) -> InFlight:
+    """Return the moves that statuses tell of and that are still under way in a snapshot, for planning beside them.
+
+    Args:
+        statuses: by the policies' names.
+        snapshot: the cluster.
+        time: when it was like this, with a time zone.
+    """
+    now, in_flight = time.timestamp(), InFlight()
+    flights = remembered_flights(statuses, snapshot, lambda _: {}, Moment(now, now), in_flight.patience)
+    return in_flight.resumed(flights).updated(snapshot, now, lambda *_: Outcome.UNKNOWN)[0]
+
+
+def _move(
+    policy: str, remembered: MoveInFlight, snapshot: ClusterSnapshot, names: Mapping[str, GroupKey], *, component: int
+) -> Move:
+    kind, _, name = remembered.workload.partition("/")
+    groups = [(names[each.group], each.domain) for each in remembered.groups if each.group in names]
+    return Move(
+        pod=_pod(remembered, snapshot),
+        policy=policy,
+        workload=WorkloadName(kind, remembered.namespace, name),
+        turn=0,
+        component=component,
+        groups=tuple(key for key, _ in groups),
+        from_domains=tuple(domain for _, domain in groups),
+        to_domains=tuple(() for _ in groups),
+        nodes=0,
+        certain=False,
+    )
+
+
+def _flight(
+    move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, moment: Moment, patience: Patience
+) -> Flight:
+    sent_time = remembered.sent.timestamp()
+    sent_at = moment.now - max(0.0, moment.time - sent_time)
+    # If its pod is gone by now and has no replacement, none is waited for.
+    is_long_ago = moment.now - sent_at > patience.longest_seconds
+    older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, remembered))
+    return Flight(
+        move=move,
+        sent_at=sent_at,
+        stage=Stage.LEAVING if is_long_ago and _there(remembered, snapshot) is None else Stage.SENT,
+        stage_since=sent_at,
+        known=frozenset(older) | {move.pod.uid},
+        sent_time=sent_time,
+        newest=remembered.newest,
+    )
+
+
+def _is_older(sibling: Pod, remembered: MoveInFlight) -> bool:
+    created = sibling.creation_timestamp
+    return created is None or created < remembered.newest or sibling.name in remembered.newest_pods
+
+
+def _there(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod | None:
+    there = snapshot.pods.get(ObjectKey(remembered.namespace, remembered.pod))
+    return there if there is not None and there.uid == remembered.uid else None
+
+
+def _pod(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod:
+    """Return the evicted pod: as it is if it is still there, else as its controller's other pods are."""
+    if (there := _there(remembered, snapshot)) is not None:
+        return there
+    bare = Pod(
+        namespace=remembered.namespace,
+        name=remembered.pod,
+        uid=remembered.uid,
+        spec=PodSpec(),
+        controller=OwnerReference(
+            _API_VERSIONS.get(remembered.controller_kind, ""),
+            remembered.controller_kind,
+            remembered.controller_name,
+            remembered.controller_uid,
+        ),
+        node_name=remembered.node,
+    )
+    sibling = next(siblings_of(snapshot, bare), bare)
+    return msgspec.structs.replace(sibling, name=bare.name, uid=bare.uid, node_name=bare.node_name)
