@@ -197,7 +197,7 @@ def test_a_moment_without_microseconds_is_taken(api_sandbox: Sandbox, namespace:
 
     record(api_sandbox.kubeconfig, use, now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     (event,) = read(api_sandbox, namespace)
-    assert event["eventTime"] == "2026-01-01T00:00:00.000001Z"
+    assert event["eventTime"] == "2026-01-01T00:00:00.000000Z"
     assert event["series"] == {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
 
 
