@@ -47,8 +47,9 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
 )
 @option(
     "--leader-election/--no-leader-election",
-    default=None,
-    help="Evict only while holding a Lease, so that several replicas can run.  [default: in a cluster]",
+    default=True,
+    show_default=True,
+    help="Act only while holding a Lease, so that of all operators of a cluster, here and there, one acts.",
 )
 @option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The Lease.")
 @option(
@@ -58,7 +59,11 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
     show_default=True,
     help="How long the others wait for a leader that is gone without a word.",
 )
-@option("--lease-namespace", metavar="NAME", help="Its namespace.  [default: the operator's own, or the context's]")
+@option(
+    "--lease-namespace",
+    metavar="NAME",
+    help="Its namespace.  [default: the operator's own in a cluster, else the installed operator's, else default]",
+)
 @scheduler_option
 @option(
     "--namespaced-policies",
@@ -84,7 +89,7 @@ def run(
     kubeconfig: str | None,
     context: str | None,
     listen_address: ListenAddress,
-    leader_election: bool | None,
+    leader_election: bool,
     lease_name: str,
     lease_namespace: str | None,
     lease_seconds: int,

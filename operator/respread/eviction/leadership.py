@@ -128,6 +128,12 @@ class Elector:
         self._seen_seconds = 0.0
         self._holder = ""
         self._trouble = ""
+        self._forbidden = ""
+
+    @property
+    def forbidden(self) -> str:
+        """Which rights to the Lease are missing and what to do, by the last answer; empty if none are."""
+        return self._forbidden
 
     @property
     def holder(self) -> str:
@@ -191,7 +197,7 @@ class Elector:
         if not response.succeeded:
             self._refused("read or create", response)
             return
-        self._trouble = ""
+        self._trouble = self._forbidden = ""
         found = msgspec.json.decode(response.body, type=dict[str, Any])
         self._see(found)
         if self._holder not in {"", self.identity}:
@@ -325,12 +331,15 @@ class Elector:
 
     def _refused(self, what: str, response: Response) -> None:
         words = status_of(response.body).message or "no reason given"
-        hint = (
-            "; the operator needs the rights to get, create and update leases in its namespace"
-            if response.status_code == HTTPStatus.FORBIDDEN
-            else ""
-        )
-        self._troubled(f"the API server would not {what} it: {response.status_code}, {words}{hint}")
+        trouble = f"the API server would not {what} it: {response.status_code}, {words}"
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            trouble += (
+                f"; the operator needs the rights to get, create and update leases in namespace {self.lease.namespace} "
+                "(as manifests/base/role.yaml gives them): grant them, name another namespace by --lease-namespace, or "
+                "give --no-leader-election if certainly no other operator acts on this cluster"
+            )
+            self._forbidden = f"no leader can be elected by the Lease {self.lease}: {trouble}"
+        self._troubled(trouble)
 
     def _troubled(self, trouble: str) -> None:
         if trouble != self._trouble:

@@ -36,13 +36,15 @@ class ClusterAccess:
     nothing.
     """
 
-    __slots__ = ("_asking", "_configuration", "namespace", "ssl_context")
+    __slots__ = ("_asking", "_configuration", "in_cluster", "namespace", "ssl_context")
 
-    def __init__(self, configuration: client.Configuration, namespace: str) -> None:
+    def __init__(self, configuration: client.Configuration, namespace: str, *, in_cluster: bool = False) -> None:
         self._configuration = configuration
         self._asking: asyncio.Task[str | None] | None = None
         self.namespace = namespace
         """The operator's own namespace in a cluster, the context's elsewhere."""
+        self.in_cluster = in_cluster
+        """Whether it is the cluster that this process runs in, by its pod's ServiceAccount."""
         self.ssl_context: ssl.SSLContext = _connection_info(configuration).as_ssl_context()
 
     @property
@@ -135,7 +137,7 @@ def _has_plugin(files: str, user: str) -> bool:
 def _in_cluster(configuration: client.Configuration) -> ClusterAccess:
     try:
         _load_in_cluster(client_configuration=configuration)
-        return ClusterAccess(configuration, _NAMESPACE_FILE.read_text(encoding="utf-8").strip())
+        return ClusterAccess(configuration, _NAMESPACE_FILE.read_text(encoding="utf-8").strip(), in_cluster=True)
     except (config.ConfigException, OSError, ssl.SSLError) as error:
         raise AccessError(
             f"no access to the cluster through the pod's ServiceAccount: {error}. Does the pod have a "

@@ -19,10 +19,10 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None = None
     listen_address: ListenAddress = DEFAULT_LISTEN_ADDRESS
     """Of `/metrics`, `/livez` and `/readyz`."""
-    leader_election: bool | None = None
-    """None: in a cluster, and not outside."""
+    leader_election: bool = True
+    """Whether to act only while holding the Lease."""
     lease_namespace: str | None = None
-    """None: the operator's own namespace in a cluster, the context's outside."""
+    """None: the operator's own namespace in a cluster; outside that of the installed operator (see `lease_place`)."""
     lease_name: str = "respread"
     lease_times: LeaseTimes = LeaseTimes()
     scheduler_configuration: SchedulerConfiguration = SchedulerConfiguration()

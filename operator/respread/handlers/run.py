@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import socket
 import sys
@@ -26,12 +25,14 @@ from respread.eviction.leadership import Elector, seconds_since_boot
 from respread.eviction.owners import Owners
 from respread.eviction.refusals import Refusals
 from respread.eviction.requests import Requests
-from respread.handlers.access import ClusterAccess, load_access
+from respread.handlers.access import AccessError, ClusterAccess, load_access
 from respread.handlers.announcements import Announcements
 from respread.handlers.control_loop import BEAT_SECONDS, LONGEST_PAUSE_SECONDS, ControlLoop, Leading
 from respread.handlers.deletion_costs import DeletionCosts
+from respread.handlers.election import Election
 from respread.handlers.health import WatchHealth
 from respread.handlers.intake import Intake
+from respread.handlers.lease_place import LeasePlace
 from respread.handlers.operator import run_operator
 from respread.handlers.options import OperatorOptions
 from respread.handlers.owner_selectors import OwnerSelectors
@@ -69,7 +70,7 @@ async def run(options: OperatorOptions) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
     Raises:
-        AccessError: no cluster is configured, or its credentials can't be had.
+        AccessError: no cluster is configured, its credentials can't be had, or the rights to the Lease are missing.
         OSError: the listen address is taken.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -205,9 +206,13 @@ async def _leadership(
     flights: Flights,
 ) -> AsyncIterator[_Leadership]:
     """Take part in the election, where there is one; at the end the Lease is given up."""
-    wanted = _in_cluster() if options.leader_election is None else options.leader_election
     identity = _identity()
-    if not wanted:
+    if not options.leader_election:
+        _log.warning(
+            "No leader is elected: beside another operator of this cluster, installed in it or run elsewhere, both "
+            "evict at once, against limits and for the same skew; leave --no-leader-election out unless there is "
+            "certainly none"
+        )
         metrics.show_leadership(identity, leading=True)
         yield _Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
         return
@@ -216,23 +221,30 @@ async def _leadership(
         metrics.show_leadership(identity, leading=leading)
         intake.changes.notify("leases")
 
-    lease = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
-    elector = Elector(
-        requests,
-        lease,
-        identity,
-        times=options.lease_times,
-        on_change=on_change,
-        may_give_up=lambda: not flights.now.uncertain,
-        is_first=partial(_nobody_has_led, intake),
+    def candidate(lease: ObjectKey) -> Elector:
+        return Elector(
+            requests,
+            lease,
+            identity,
+            times=options.lease_times,
+            on_change=on_change,
+            may_give_up=lambda: not flights.now.uncertain,
+            is_first=partial(_nobody_has_led, intake),
+        )
+
+    election = Election(
+        candidate,
+        _place_of_lease(options, access, intake),
+        may_wait=access.in_cluster or options.lease_namespace is not None,
+        settle_seconds=options.lease_times.lease_seconds,
     )
     metrics.show_leadership(identity, leading=False)
-    running = asyncio.create_task(elector.run(), name="leader-election")
+    running = asyncio.create_task(election.run(), name="election")
     try:
-        yield _Leadership(Leading(elector.holds, lambda: elector.term), elector.exclusive_seconds, (running,))
+        yield _Leadership(Leading(election.holds, election.term), election.exclusive_seconds, (running,))
     finally:
         running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError, AccessError):
             await running
 
 
@@ -240,6 +252,21 @@ def _victim_rules(intake: Intake, move: Move) -> VictimRules:
     """Return `spec.victims` of a move's policy; without the policy the move is not made anyway."""
     policy = intake.policies.current(move.policy)
     return VictimRules() if policy is None else policy.spec.victims
+
+
+def _place_of_lease(options: OperatorOptions, access: ClusterAccess, intake: Intake) -> Callable[[], ObjectKey | None]:
+    """Return what tells which Lease it is."""
+    if options.lease_namespace is not None or access.in_cluster:
+        given = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
+        return lambda: given
+    place = LeasePlace()
+
+    def find() -> ObjectKey | None:
+        if not intake.health.synced:
+            return None
+        return ObjectKey(place.in_snapshot(intake.state.snapshot), options.lease_name)
+
+    return find
 
 
 def _nobody_has_led(intake: Intake) -> bool:
@@ -278,10 +305,6 @@ def live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
 
 def _ready(health: WatchHealth) -> HealthReport:
     return HealthReport("readyz", health.sync_checks())
-
-
-def _in_cluster() -> bool:
-    return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _identity() -> str:

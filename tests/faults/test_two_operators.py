@@ -1,0 +1,114 @@
+"""Operators outside a cluster and the one installed in it: of all that act on one cluster, one acts at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, install
+from tests.processes import wait_until
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/respread"
+HURRIED = ("--lease-seconds", "3")
+
+
+class Laptop:
+    """`respread run` as somebody types it who has a kubeconfig."""
+
+    def __init__(self, kubeconfig: Path, directory: Path, name: str, *options: str) -> None:
+        self.log = directory / f"{name}.log"
+        command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
+        self.listening = ["--listen-address", "127.0.0.1:0", "--log-format", "json"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen([*command, *self.listening, *options], stdout=log, stderr=log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def says(self, event: str) -> bool:
+        return any(event in line["event"] for line in self.lines())
+
+    def stop(self) -> int:
+        self.process.terminate()
+        return self.process.wait(20)
+
+
+def holder(sandbox: Sandbox, namespace: str) -> str:
+    path = LEASES.format(namespace)
+    return str(sandbox.api.get(path)["spec"].get("holderIdentity") or "") if sandbox.api.exists(path) else ""
+
+
+def terms(lines: list[dict[str, Any]]) -> list[tuple[datetime, datetime]]:
+    """Return from when to when a process led, as its log has it."""
+    found: list[tuple[datetime, datetime]] = []
+    since: datetime | None = None
+    for line in lines:
+        at = datetime.fromisoformat(line["timestamp"])
+        if line["event"] == "This replica leads":
+            since = at
+        elif since is not None and line["event"] in {"This replica does not lead any more", "Stopping"}:
+            found.append((since, at))
+            since = None
+    return [*found, *([(since, datetime.fromisoformat(lines[-1]["timestamp"]))] if since is not None else [])]
+
+
+def test_they_meet_and_go_over_to_the_place_of_the_one_that_is_installed(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    sandbox = start_sandbox(SandboxOptions(nodes=1))
+    sandbox.apply(REPOSITORY / "crds")
+    with (
+        Laptop(sandbox.kubeconfig, tmp_path, "one", *HURRIED) as one,
+        Laptop(sandbox.kubeconfig, tmp_path, "two", *HURRIED) as two,
+    ):
+        wait_until(lambda: bool(holder(sandbox, "default")), "one of them to lead")
+        wait_until(lambda: all(each.says("Taking part") for each in (one, two)), "both to take part")
+        install(sandbox)
+        wait_until(lambda: bool(holder(sandbox, "respread-system")), "the Lease of the installed operator to be held")
+        wait_until(lambda: not holder(sandbox, "default"), "the other Lease to be given up")
+        with OperatorProcess(sandbox, tmp_path, *HURRIED) as installed:
+            installed.wait_until_ready()
+            first, second = (one, two) if terms(one.lines()) else (two, one)
+            assert first.stop() == 0
+            assert second.stop() == 0
+            wait_until(lambda: bool(terms(installed.lines())), "the installed one to lead")
+            assert installed.stop() == 0
+        led = sorted(term for each in (one, two, installed) for term in terms(each.lines()))
+    assert len(led) >= 3
+    assert all(before[1] <= after[0] for before, after in pairwise(led)), led
+
+
+def test_who_has_no_right_to_the_lease_is_told_what_to_do(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    sandbox = start_sandbox(SandboxOptions(nodes=1))
+    install(sandbox)
+    sandbox.kubectl("delete", "-n", "respread-system", "role", "respread-leader-election")
+    kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
+    with Laptop(kubeconfig, tmp_path, "one") as laptop:
+        assert laptop.process.wait(60) == 2
+        said = " ".join(laptop.log.read_text().split())
+    assert "no leader can be elected by the Lease respread-system/respread" in said
+    assert "get, create and update leases in namespace respread-system" in said
+    assert "--lease-namespace" in said
+    assert "--no-leader-election" in said
+    with Laptop(kubeconfig, tmp_path, "two", "--no-leader-election") as laptop:
+        wait_until(lambda: laptop.says("No leader is elected"), "the warning")
+        (line,) = [each for each in laptop.lines() if each["event"].startswith("No leader is elected")]
+        assert line["level"] == "warning"
+        assert "both evict at once" in line["event"]
