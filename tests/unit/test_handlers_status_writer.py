@@ -13,7 +13,7 @@ from aiohttp import web
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.status import PolicyStatus, Summary
 from respread.eviction.requests import Requests
-from respread.handlers.status_writer import LEAST_INTERVAL_SECONDS, StatusWriter, Wanted
+from respread.handlers.status_writer import LEAST_INTERVAL_SECONDS, MOST_AT_ONCE, StatusWriter, Wanted
 from respread.handlers.takeover import FoundStatus
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
 
@@ -71,6 +71,29 @@ def test_a_status_goes_to_the_very_object_it_is_of() -> None:
     ]
     uids: list[Any] = [body["metadata"] for body in stub.bodies]
     assert {each["uid"] for each in uids} == {"uid-all", "uid-own"}
+
+
+def test_a_tenants_thousand_policies_hold_up_neither_the_loop_nor_the_statuses_of_others() -> None:
+    many = [
+        (msgspec.structs.replace(OWN, namespace="greedy", object_name=f"own-{number}", uid=f"uid-{number}"), evicted(1))
+        for number in range(1_000)
+    ]
+    turns = 0
+
+    async def scenario(writing: Writing) -> None:
+        nonlocal turns
+        again_at: float | None = writing.seconds
+        while again_at is not None:
+            assert again_at <= writing.seconds  # what is left is due already
+            before = len(writing.stub.requests)
+            again_at = await writing.write(*many, (OWN, evicted(2)), (ALL, evicted(3)))
+            assert len(writing.stub.requests) - before <= MOST_AT_ONCE
+            turns += 1
+            assert {2, 3} <= set(writing.written)  # with the first ones
+
+    stub = run(scenario)
+    assert len(stub.requests) == 1_002
+    assert turns > 2
 
 
 def test_only_what_differs_from_what_is_there_is_written() -> None:

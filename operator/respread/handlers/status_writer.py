@@ -15,11 +15,14 @@ from respread.eviction.answers import status_of
 from respread.eviction.requests import NoResponseError, Requests
 from respread.handlers.resources import POLICY_KINDS
 from respread.handlers.takeover import FoundStatus, read_statuses
+from respread.planning.turns import in_turns
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
 LEAST_INTERVAL_SECONDS: Final = 5.0
+MOST_AT_ONCE: Final = 200
+"""How many are written before the control loop goes on: a second's worth."""
 _TIMEOUT_SECONDS: Final = 10.0
 _AT_ONCE: Final = 8
 
@@ -93,16 +96,20 @@ class StatusWriter:
         return self._written.get(policy.uid, seen)
 
     async def write(self, wanted: Iterable[Wanted]) -> float | None:
-        """Write the statuses of all policies that differ and are due; return when the next one is, on the clock."""
+        """Write statuses that differ and are due; return when the next one is, on the clock.
+
+        Of thousands only so many are written at once that what else is to be done need not wait; the others are due
+        already. Namespaces take turns, and in each the one that was written longest ago is first.
+        """
         now = self._clock()
         statuses = tuple(wanted)
         uids = {each.policy.uid for each in statuses}
         self._written = {uid: status for uid, status in self._written.items() if uid in uids}
         self._written_at = {uid: at for uid, at in self._written_at.items() if uid in uids}
         different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
-        due = [each for each in different if self._due_at(each.policy) <= now]
+        due = self._first_of([each for each in different if self._due_at(each.policy) <= now])
         self._written_at.update((each.policy.uid, now) for each in due)
-        self._hurried.clear()
+        self._hurried &= {each.policy.name for each in different} - {each.policy.name for each in due}
         await asyncio.gather(*(self._write(each) for each in due))
         left = (each for each in different if each.status != self.known(each.policy, each.seen))
         return min((self._due_at(each.policy) for each in left), default=None)
@@ -122,6 +129,10 @@ class StatusWriter:
     def hurry(self, policies: Iterable[str]) -> None:
         """Let the statuses of some policies, by name, be written the next time even if they are not due."""
         self._hurried.update(policies)
+
+    def _first_of(self, due: Iterable[Wanted]) -> list[Wanted]:
+        by_age = sorted(due, key=lambda each: self._due_at(each.policy))
+        return in_turns(by_age, lambda each: each.policy.namespace)[:MOST_AT_ONCE]
 
     def _due_at(self, policy: Policy) -> float:
         if policy.name in self._hurried:
