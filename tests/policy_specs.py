@@ -62,7 +62,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
         CLUSTER,
         {
             "mode": None,
-            "eviction": {"gracePeriodSeconds": None},
+            "eviction": {"gracePeriodSeconds": None, "readyTimeout": None},
             "podSelector": None,
             **_victims(priorityThreshold={"name": None, "value": 0}),
         },
@@ -97,6 +97,8 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                 "inFlightPerNode": 20,
                 "inFlightPerWorkload": "25%",
                 "perHour": 1000,
+                "perHourPerGroup": 0,
+                "failuresInARow": 0,
             },
             "victims": {
                 "minAge": "1.5h",
@@ -109,7 +111,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                     {"group": "", "kind": "Pod"},
                 ],
             },
-            "eviction": {"gracePeriodSeconds": 5},
+            "eviction": {"gracePeriodSeconds": 5, "readyTimeout": "1s"},
             "windows": [
                 {"schedule": "0 2 * * *", "duration": "2h", "timeZone": "Europe/Berlin"},
                 {"schedule": "*/30 22-23,0-4 1 JAN-DEC MON,6#1", "duration": "168h"},
@@ -140,13 +142,16 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                 inFlightPerNode=10_000,
                 inFlightPerWorkload=10_000,
                 perHour=1_000_000,
+                perHourPerGroup=1_000_000,
+                failuresInARow=20,
             ),
             **_victims(minAge="8760h", minReplicas=1_000_000, priorityThreshold={"value": 2**31 - 1}),
-            "eviction": {"gracePeriodSeconds": 86_400},
+            "eviction": {"gracePeriodSeconds": 86_400, "readyTimeout": "24h"},
             **_windows(duration="168h"),
         },
     ),
     "all of a workload": (NAMESPACED, _limits(inFlightPerWorkload="100%")),
+    "a tenth of a group": (NAMESPACED, _limits(perHourPerGroup="10%")),
 }
 """By what they show."""
 
@@ -155,6 +160,7 @@ _ONE_OF = "Unsupported value"
 _LABEL_KEY_EXCESS = "k" * 64
 _OPERATORS_AND_VALUES = "values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
 _WORKLOAD_LIMIT = "must be a number from 1 to 10000, or a percentage from 1% to 100%"
+_GROUP_LIMIT = "must be a number from 0 to 1000000, or a percentage from 1% to 100%"
 _DURATION = "must be a duration such as 30s or 1h30m, from"
 _SET_ONE = "set exactly one of name and value"
 _ZONE = {"topologyKey": "zone", "values": ["a"]}
@@ -287,6 +293,10 @@ BAD_SPECS: tuple[BadSpec, ...] = (
     BadSpec(_limits(inFlightPerWorkload="5%\n"), "spec.limits.inFlightPerWorkload", _WORKLOAD_LIMIT),
     BadSpec(_limits(inFlightPerWorkload="1.5%"), "spec.limits.inFlightPerWorkload", _WORKLOAD_LIMIT),
     BadSpec(_limits(inFlightPerWorkload=[]), "spec.limits.inFlightPerWorkload", "must be of type integer,string"),
+    BadSpec(_limits(perHourPerGroup=-1), "spec.limits.perHourPerGroup", _GROUP_LIMIT),
+    BadSpec(_limits(perHourPerGroup="0%"), "spec.limits.perHourPerGroup", _GROUP_LIMIT),
+    BadSpec(_limits(failuresInARow=-1), "spec.limits.failuresInARow", "greater than or equal to 0"),
+    BadSpec(_limits(failuresInARow=21), "spec.limits.failuresInARow", "less than or equal to 20"),
     BadSpec(_limits(perHour=-1), "spec.limits.perHour", "greater than or equal to 0"),
     BadSpec({"victims": "all"}, "spec.victims", "must be of type object"),
     BadSpec(_victims(minAge="-1s"), "spec.victims.minAge", _DURATION),
@@ -304,6 +314,7 @@ BAD_SPECS: tuple[BadSpec, ...] = (
     BadSpec({"eviction": 30}, "spec.eviction", "must be of type object"),
     BadSpec({"eviction": {"gracePeriodSeconds": -1}}, "spec.eviction.gracePeriodSeconds", "greater than or equal to 1"),
     BadSpec({"eviction": {"gracePeriodSeconds": 0}}, "spec.eviction.gracePeriodSeconds", "greater than or equal to 1"),
+    BadSpec({"eviction": {"readyTimeout": "500ms"}}, "spec.eviction.readyTimeout", "1s"),
     BadSpec({"eviction": {"gracePeriodSeconds": "30s"}}, "spec.eviction.gracePeriodSeconds", _WHOLE_NUMBER),
     BadSpec({"windows": {}}, "spec.windows", "must be of type array"),
     BadSpec({"windows": [{"duration": "1h"}]}, "spec.windows[0].schedule", "Required value"),

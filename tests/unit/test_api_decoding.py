@@ -80,7 +80,13 @@ def test_reads_every_field() -> None:
     )
     assert spec.quiet_period == timedelta(seconds=90)
     assert spec.limits == Limits(
-        in_flight=100, in_flight_per_namespace=50, in_flight_per_node=20, in_flight_per_workload="25%", per_hour=1000
+        in_flight=100,
+        in_flight_per_namespace=50,
+        in_flight_per_node=20,
+        in_flight_per_workload="25%",
+        per_hour=1000,
+        per_hour_per_group=0,
+        failures_in_a_row=0,
     )
     assert spec.victims.min_age == timedelta(minutes=90)
     assert spec.victims.min_replicas == 3

@@ -35,16 +35,37 @@ def test_a_group_is_held_until_its_delay_is_over_and_fails_longer_next_time() ->
     assert held is not None
     assert held.reason == Reason.BACKING_OFF
     assert held.message == (
-        "2 moves in a row did not improve it; it is left alone for another 120 s, or until its situation changes"
+        "2 moves in a row did not improve it; it is left alone for another 120 s, or for 15 s if its situation changes"
     )
 
 
-def test_a_changed_situation_is_a_new_chance_but_failures_still_add_up() -> None:
+def test_a_changed_situation_is_a_new_chance_sooner_but_failures_still_add_up() -> None:
     once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
-    assert once.held("web", "3,1,1,0", now=1001) is None
-    again = once.failed("web", "3,1,1,0", now=1001)
-    assert again.held("web", "3,1,1,0", now=1120) is not None
-    assert again.held("web", "3,1,1", now=1120) is None
+    assert once.held("web", "3,1,1,0", now=1007.4) is not None
+    assert once.held("web", "3,1,1,0", now=1007.5) is None
+    again = once.failed("web", "3,1,1,0", now=1008)
+    assert again.held("web", "3,1,1,0", now=1127) is not None
+    assert again.held("web", "3,1,1", now=1022) is not None
+    assert again.held("web", "3,1,1", now=1023) is None
+
+
+def test_whatever_changes_there_is_a_floor_that_grows_with_the_failures() -> None:
+    backing_off, now, floors = BackOffs(PLAIN), 1000.0, []
+    for failures in range(1, 8):
+        backing_off = backing_off.failed("web", f"at failure {failures}", now)
+        released = backing_off.release("web", "changed")
+        assert released is not None
+        assert backing_off.held("web", "changed", now=released - 0.1) is not None
+        assert backing_off.held("web", "changed", now=released) is None
+        floors.append(released - now)
+        now = released
+    assert floors == [7.5, 15, 30, 60, 75, 75, 75]  # the longest delay is 600 s
+    held = backing_off.held("web", "changed", now=now - 10)
+    assert held is not None
+    assert held.message == (
+        "7 moves in a row did not improve it; it is left alone for another 10 s at least, although its situation has "
+        "changed"
+    )
 
 
 def test_an_improvement_forgets() -> None:
@@ -59,11 +80,12 @@ def test_a_clock_set_back_does_not_hold_for_years() -> None:
     assert once.held("web", "s", now=1_700_000_000) is None
 
 
-def test_the_next_release_is_the_first_that_is_still_to_come() -> None:
+def test_the_release_of_a_group_is_when_it_is_held_no_longer() -> None:
     both = BackOffs(PLAIN).failed("web", "3,1", now=1000).failed("web", "3,1", now=1100).failed("api", "2,0", now=1200)
-    assert both.next_release(1000) == 1220
-    assert both.next_release(1220) == 1260
-    assert both.next_release(1260) is None
+    assert both.release("web", "3,1") == 1220
+    assert both.release("api", "2,0") == 1260
+    assert both.release("api", "another") == 1207.5
+    assert both.release("db", "3,1") is None
 
 
 def test_groups_that_are_gone_are_forgotten() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffRules
+from respread.eviction.breaker import PauseRules
 from respread.eviction.in_flight import Patience
 from respread.eviction.leadership import LeaseTimes
 from respread.eviction.outcomes import Outcome
+from respread.eviction.probation import STEADY_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "eviction.md").read_text(encoding="utf-8")
 ANSWERS = [
@@ -45,4 +47,7 @@ def test_numbers() -> None:
     assert f"wait for\n{times.lease_seconds} s" in PAGE
     assert f"within {times.retry_seconds * 1.2:g} s" in PAGE
     assert "a minute, doubling up to four hours, with up to a fifth" in PAGE
+    assert (rules.first_seconds * rules.floor, rules.first_seconds * 2**6 * rules.floor) == (7.5, 8 * 60)
+    assert (rules.floor, PauseRules().first_seconds, PauseRules().longest_seconds) == (1 / 8, 60, 4 * 3600)
+    assert f"watched for another {STEADY_SECONDS:.0f} s" in PAGE
     assert (rules.first_seconds, rules.factor, rules.longest_seconds, rules.jitter) == (60, 2, 4 * 3600, 0.2)

@@ -179,6 +179,7 @@ class TestGivingUp:
         assert over == []
         _, (end,) = ended(in_flight, world(B, C), 305)
         assert (end.outcome, end.message) == (Outcome.UNKNOWN, "it was not replaced within 300 s")
+        assert end.failed
 
     def test_no_node(self) -> None:
         pending = world(B, C, web("d", ""))
@@ -190,8 +191,35 @@ class TestGivingUp:
         placed = world(B, C, web("d", "node-2", ready=False))
         in_flight, _ = ended(evicted(A), placed, 10)
         _, (end,) = ended(in_flight, placed, 310)
-        assert end.outcome is Outcome.IMPROVED
+        assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
         assert end.message == "its replacement d on node-2 was not Ready after 300 s"
+
+    def test_not_ready_for_as_long_as_the_policy_says(self) -> None:
+        placed = world(B, C, web("d", "node-2", ready=False))
+        quick = Patience(ready_seconds=Map(default=20.0))
+        in_flight, _ = ended(evicted(A).patient(quick), placed, 10)
+        assert in_flight.next_deadline() == 30
+        in_flight, over = ended(in_flight, placed, 29.9)
+        assert over == []
+        _, (end,) = ended(in_flight, placed, 30)
+        assert end.outcome is Outcome.NOT_READY
+        _, over = ended(in_flight.patient(Patience(ready_seconds=Map(default=60.0))), placed, 30)
+        assert over == []  # the policy was changed meanwhile
+
+    def test_one_replacement_that_fails_after_the_other(self) -> None:
+        in_flight = evicted(A)
+        for second in range(10, 300, 20):
+            placed = world(B, C, web(f"d-{second}", "node-2", ready=False))
+            in_flight, over = ended(in_flight, placed, second)
+            assert over == []
+            in_flight, over = ended(in_flight, world(B, C), second + 10)
+            assert over == []
+        assert in_flight.next_deadline() == 310
+        _, (end,) = ended(in_flight, world(B, C), 310)
+        assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
+        assert end.message == "its replacement failed, and no other was Ready after 300 s"
+        _, (end,) = ended(in_flight, world(B, C, web("e", "")), 310)
+        assert end.message == "its replacement e, which has no node, was not Ready after 300 s"
 
     def test_the_pod_does_not_go(self) -> None:
         _, (end,) = ended(evicted(A), BEFORE, 300)
@@ -219,6 +247,7 @@ class TestNotWanted:
         in_flight, (end,) = ended(in_flight, world(B, C), 2)
         assert (len(in_flight), end.outcome) == (0, Outcome.UNKNOWN)
         assert end.message == "its controller wants no replacement any more"
+        assert not end.failed
 
     def test_a_replacement_that_is_there_counts_all_the_same(self) -> None:
         _, (end,) = ended(evicted(A).not_wanted(move(A)), world(B, C, web("d", "node-2")), 1)

@@ -18,8 +18,9 @@ from respread.api.reasons import Reason
 from respread.api.status import MAX_COUNT, MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory, Limiter, Pace, Paced
+from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory, GroupPace, Limiter, Pace, Paced
 from respread.eviction.standing import Standings
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -218,6 +219,54 @@ class TestPerHour:
         assert len(pace([victim(1)], cluster_policy(limits(per_hour=0)), history=history).now) == 1
 
 
+class TestPerHourPerGroup:
+    """For one group no more are made within any hour, whatever came of them."""
+
+    shared = group("web")
+
+    def paced(self, of: Limits, moves: Sequence[Move], pods: int, made: int) -> Paced:
+        return pace(moves, cluster_policy(of), groups=lambda key: GroupPace(pods, made) if key == self.shared else None)
+
+    @pytest.mark.parametrize(
+        ("limit", "pods", "made", "now"),
+        [(3, 100, 0, [1, 2, 3]), (3, 100, 2, [1]), (3, 2, 3, []), ("100%", 12, 10, [1, 2]), ("50%", 12, 8, [1, 2])],
+    )
+    def test_the_wave_itself_counts(self, limit: int | str, pods: int, made: int, now: list[int]) -> None:
+        moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
+        paced = self.paced(limits(per_hour_per_group=limit), moves, pods, made)
+        assert numbers(paced.now) == now
+        assert {each.held.reason for each in paced.held} == {Reason.LIMIT_REACHED}
+
+    def test_it_says_so_and_holds_no_other_group(self) -> None:
+        moves = [victim(1, groups=(self.shared,)), victim(2)]
+        paced = self.paced(limits(per_hour_per_group=7), moves, 3, 7)
+        assert numbers(paced.now) == [2]
+        assert paced.held[0].held.message == (
+            "limits.perHourPerGroup of policy default is 7 for this spread group, and 7 evictions were made for it "
+            "within the last hour"
+        )
+
+    def test_zero_is_no_limit(self) -> None:
+        moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
+        assert numbers(self.paced(limits(per_hour_per_group=0), moves, 3, 1000).now) == [1, 2, 3, 4]
+
+    def test_those_of_a_cluster_policy_hold_in_total(self) -> None:
+        of = limits(per_hour_per_group=2)
+        moves = [victim(1, policy="default/own", groups=(self.shared,))]
+        everything = cluster_policy(of, namespace_selector=LabelSelector())
+        snapshot = cluster([], [each.pod for each in moves], namespaces=[Namespace(name="default")])
+        paced = pace(moves, everything, snapshot=snapshot, groups=lambda _: GroupPace(3, 2))
+        assert numbers(paced.now) == []
+
+
+def test_a_policy_that_is_tried_makes_a_single_step() -> None:
+    tried = Held(Reason.PAUSED, "one pod is tried")
+    moves = [victim(1), victim(2), victim(3, policy="shop/own")]
+    paced = pace(moves, cluster_policy(WIDE), single={"default": tried})
+    assert numbers(paced.now) == [1, 3]
+    assert [each.held for each in paced.held] == [tried]
+
+
 def test_closed_policies_do_nothing_and_say_why() -> None:
     closed = Held(Reason.WINDOW_CLOSED, "until Monday")
     paced = pace([victim(1), victim(2, policy="shop/own")], cluster_policy(WIDE), closed={"shop/own": closed})
@@ -232,6 +281,58 @@ def test_later_turns_and_groups_in_flight_wait() -> None:
     paced = pace(moves, cluster_policy(WIDE), in_flight=(victim(5, groups=(group("web"), group("api"))),))
     assert numbers(paced.now) == [4]
     assert {each.held.reason for each in paced.held} == {Reason.IN_MOTION}
+
+
+class TestPodsThatAreNotReady:
+    """They count for a workload's limit as evictions in flight do, each of them once."""
+
+    @staticmethod
+    def paced(of: Limits, moves: Sequence[Move], *others: Pod, **fields: Any) -> Paced:
+        in_flight = fields.get("in_flight", ())
+        snapshot = cluster([], [*(each.pod for each in (*moves, *in_flight)), *others])
+        return pace(moves, cluster_policy(of), snapshot=snapshot, **fields)
+
+    @staticmethod
+    def broken(number: int, app: str = "web") -> Pod:
+        return msgspec.structs.replace(victim(number, app=app).pod, ready=False)
+
+    def test_a_workload_with_one_is_left_alone_and_says_so(self) -> None:
+        moves = [victim(1, app="web"), victim(2, app="api")]
+        paced = self.paced(limits(in_flight_per_workload=1), moves, self.broken(7))
+        assert numbers(paced.now) == [2]
+        assert [each.held for each in paced.held] == [
+            Held(
+                Reason.PODS_NOT_READY,
+                "limits.inFlightPerWorkload (ReplicaSet/web) of policy default is 1, and 1 of its pods is not Ready, "
+                "web-7: a pod that is not Ready counts like an eviction in flight",
+            )
+        ]
+
+    def test_of_a_higher_limit_the_rest_is_left(self) -> None:
+        moves = [victim(number, app="web") for number in range(4)]
+        paced = self.paced(limits(in_flight_per_workload=4), moves, self.broken(7), self.broken(8))
+        assert numbers(paced.now) == [0, 1]
+        assert "4, and 2 of its pods are not Ready, web-7 for one" in paced.held[0].held.message
+
+    def test_one_that_is_to_be_evicted_does_not_stand_in_its_own_way(self) -> None:
+        first, second = (msgspec.structs.replace(victim(each, app="web"), pod=self.broken(each)) for each in (1, 2))
+        assert numbers(self.paced(limits(in_flight_per_workload=1), [first]).now) == [1]
+        assert numbers(self.paced(limits(in_flight_per_workload=1), [first, second]).now) == []
+        assert numbers(self.paced(limits(in_flight_per_workload=2), [first, second]).now) == [1, 2]
+
+    def test_a_move_under_way_and_its_replacement_count_once(self) -> None:
+        going = victim(5, app="web")
+        replacement = self.broken(7)
+        fields: dict[str, Any] = {"in_flight": (going,), "replacements": frozenset({replacement.uid})}
+        of = limits(in_flight_per_workload=2)
+        assert numbers(self.paced(of, [victim(1, app="web")], replacement, **fields).now) == [1]
+        assert numbers(self.paced(of, [victim(1, app="web")], replacement, self.broken(8), **fields).now) == []
+
+    def test_those_that_are_terminating_or_finished_do_not_count(self) -> None:
+        gone = msgspec.structs.replace(self.broken(7), deletion_timestamp=NOW)
+        failed = msgspec.structs.replace(self.broken(8), phase="Failed")
+        of = limits(in_flight_per_workload=1)
+        assert numbers(self.paced(of, [victim(1, app="web")], gone, failed).now) == [1]
 
 
 class TestSteps:

@@ -13,15 +13,29 @@ from immutables import Map
 
 from respread.api.decoding import decode_status
 from respread.api.fields import LATEST
-from respread.api.status import PolicyStatus, RecentEvictions, RememberedBackOff, encode_status
+from respread.api.status import (
+    FailuresInARow,
+    GroupEvictionCount,
+    PolicyStatus,
+    RecentEvictions,
+    RememberedBackOff,
+    encode_status,
+)
 from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
+from respread.eviction.breaker import Breakers, PauseRules
+from respread.eviction.group_history import GroupHistory
 from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory
 from respread.handlers.memory import (
     back_offs_to_remember,
     evictions_to_remember,
+    failures_to_remember,
+    group_evictions_to_remember,
     group_name,
     recalled,
+    recalled_failures,
+    recalled_group_history,
     situation_of,
     without_settled,
 )
@@ -95,7 +109,11 @@ def test_a_back_off_outlives_the_process() -> None:
     until = before.groups[group_name(key)].until
     assert until <= after.groups[group_name(key)].until <= until + 1
     assert after.held(group_name(key), situation, NOW + 1) is not None
-    assert after.held(group_name(key), situation_of(group(2, 1)[1]), NOW + 1) is None
+    changed = situation_of(group(2, 1)[1])
+    floor = before.release(group_name(key), changed)
+    assert floor is not None
+    assert after.held(group_name(key), changed, floor - 0.1) is not None
+    assert after.held(group_name(key), changed, floor + 1) is None
     assert after.held(group_name(key), situation, until + 1) is None
 
 
@@ -159,3 +177,55 @@ def test_what_is_settled_is_forgotten_once_its_time_is_over() -> None:
     assert without_settled(failed, {key: balanced}, {key}, later) is failed
     assert not without_settled(failed, {key: balanced}, (), later).groups
     assert not without_settled(failed, {}, (), later).groups
+
+
+def test_evictions_for_a_group_outlive_the_process_and_its_being_balanced() -> None:
+    key, _ = group(3, 1)
+    name = group_name(key)
+    history = GroupHistory().with_evictions("default", [name], NOW).with_evictions("default", [name], NOW + 100)
+    status = through_the_api(PolicyStatus(group_evictions=group_evictions_to_remember(history, "default", NOW + 200)))
+    after = recalled_group_history({"default": status}, {}, NOW + 200)  # the group is balanced, or not even there
+    assert after.in_last_hour(name, NOW + 200) == 2
+    assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS - 1) == 2  # rather too few evictions than too many
+    assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS + 60) == 0
+    assert group_evictions_to_remember(after, "other", NOW + 200) == ()
+
+
+def test_of_too_many_groups_those_with_the_most_evictions_are_remembered() -> None:
+    history = GroupHistory()
+    for number in range(1, 301):
+        history = history.with_evictions("default", [f"group-{number}"], NOW, number)
+    remembered = group_evictions_to_remember(history, "default", NOW)
+    assert [each.evictions for each in remembered] == list(range(300, 100, -1))
+
+
+def test_of_a_namespace_s_policy_only_evictions_in_its_own_namespace_count() -> None:
+    key, found = group(3, 1)
+    said = PolicyStatus(group_evictions=(GroupEvictionCount(group=group_name(key), evictions=9, last=LATEST),))
+    groups = {key.namespace: {key: found}, "other": {}}
+    for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
+        after = recalled_group_history({policy: said}, groups, NOW)
+        assert after.in_last_hour(group_name(key), NOW) == (9 if counts else 0), policy
+        assert after.in_last_hour(group_name(key), NOW + HOUR_SECONDS + 60) == 0, "the future counts as now"
+
+
+def test_failures_in_a_row_outlive_the_process() -> None:
+    before = Breakers()
+    for name in "abc":
+        before = before.failed("default", WorkloadName("Deployment", "shop", name), 3, NOW)
+    status = through_the_api(PolicyStatus(failures_in_a_row=failures_to_remember(before, "default")))
+    after = recalled_failures({"default": status, "other": PolicyStatus()}, before.rules, NOW)
+    assert set(after.policies) == {"default"}
+    assert after.policies["default"].workloads == before.policies["default"].workloads
+    end, later = before.next_end(NOW), after.next_end(NOW)
+    assert end is not None
+    assert later is not None
+    assert end <= later <= end + 1
+    assert failures_to_remember(before, "other") == FailuresInARow()
+
+
+def test_no_status_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
+    said = FailuresInARow(workloads=("a", "b", "c"), pauses=1000, paused_until=LATEST)
+    after = recalled_failures({"default": PolicyStatus(failures_in_a_row=said)}, PauseRules(), NOW)
+    assert after.paused("default", 3, NOW) is not None
+    assert after.paused("default", 3, NOW + PauseRules().longest_seconds) is None

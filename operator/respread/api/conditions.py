@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,8 @@ from respread.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,
+    FailuresInARow,
+    GroupEvictionCount,
     MoveInFlight,
     PolicyStatus,
     RecentEvictions,
@@ -40,6 +42,8 @@ PASSING_REASONS = frozenset(
         Reason.LIMIT_REACHED,
         Reason.NAMESPACE_TERMINATING,
         Reason.NOT_LEADING,
+        Reason.PAUSED,
+        Reason.PODS_NOT_READY,
         Reason.QUIET_PERIOD,
         Reason.SEARCH_LIMIT,
         Reason.TOO_YOUNG,
@@ -58,7 +62,13 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     blocked: tuple[BlockedCount, ...] = ()
     back_offs: tuple[RememberedBackOff, ...] = ()
     recent_evictions: tuple[RecentEvictions, ...] = ()
+    group_evictions: tuple[GroupEvictionCount, ...] = ()
+    failures_in_a_row: FailuresInARow = FailuresInARow()
     moves_in_flight: tuple[MoveInFlight, ...] = ()
+    paused: str = ""
+    """Why nothing, or only a single pod, is evicted since moves failed in a row; empty if that is not so."""
+    oscillating: tuple[str, ...] = ()
+    """Violated groups that have had as many evictions as an hour may have, each in a clause."""
     overridden_by: tuple[str, ...] = ()
     """Names of the policies that govern pods which this one selects too."""
     plan_time: datetime
@@ -72,6 +82,13 @@ class _Verdict(NamedTuple):
     message: str
 
 
+_UNUSUAL: Final[frozenset[ConditionType]] = frozenset({"Paused", "Oscillating"})
+"""Conditions that a policy has only once they were True."""
+_WAITED_FOR: Final = {
+    Reason.WINDOW_CLOSED: "a window of spec.windows",
+    Reason.PAUSED: "the end of a pause: see the condition Paused",
+}
+"""What planned evictions wait for, by why they are not made."""
 _NOT_PLANNED = _Verdict("Unknown", "NotPlannedYet", "No plan has been made for this policy yet.")
 
 
@@ -95,10 +112,13 @@ def next_status(
         "Balanced": None if outcome is None else _balanced(outcome),
         "Progressing": None if outcome is None else _progressing(policy, outcome),
         "Blocked": None if outcome is None else _blocked(outcome),
+        "Paused": None if outcome is None else _paused(outcome),
+        "Oscillating": None if outcome is None else _oscillating(outcome),
     }
     ours = tuple(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
         for name, verdict in verdicts.items()
+        if name not in _UNUSUAL or previous.condition(name) is not None or _holds(verdict)
     )
     others = tuple(each for each in previous.conditions if each.type not in verdicts)[: MAX_CONDITIONS - len(ours)]
     if outcome is None:
@@ -110,6 +130,8 @@ def next_status(
         violations=tuple(_shortened(each) for each in _worst(outcome.violations)),
         blocked=tuple(sorted(outcome.blocked, key=lambda each: (-each.groups, -each.pods, each.reason))),
         back_offs=outcome.back_offs,
+        group_evictions=outcome.group_evictions,
+        failures_in_a_row=outcome.failures_in_a_row,
         recent_evictions=outcome.recent_evictions,
         moves_in_flight=outcome.moves_in_flight,
         last_plan_time=previous.last_plan_time,
@@ -155,10 +177,10 @@ def _progressing(policy: Policy, outcome: PolicyOutcome) -> _Verdict:
         return _Verdict(
             "False", Reason.DRY_RUN, f"Evictions planned: {planned}. Set spec.mode to Enforce to make them."
         )
-    if any(each.reason == Reason.WINDOW_CLOSED for each in outcome.blocked):
-        return _Verdict(
-            "False", Reason.WINDOW_CLOSED, f"Evictions planned: {planned}. They wait for a window of spec.windows."
-        )
+    waiting = {each.reason for each in outcome.blocked}
+    for reason, wait_for in _WAITED_FOR.items():
+        if reason in waiting:
+            return _Verdict("False", reason, f"Evictions planned: {planned}. They wait for {wait_for}.")
     return _Verdict("True", "EvictionsPlanned", f"Evictions planned: {planned}.")
 
 
@@ -170,6 +192,27 @@ def _blocked(outcome: PolicyOutcome) -> _Verdict:
     counts = ", ".join(f"{each.reason} ({each.groups})" for each in holding)
     reason = holding[0].reason if len(holding) == 1 else "SeveralReasons"
     return _Verdict("True", reason, f"Spread groups that nothing can be done about for now: {counts}.")
+
+
+def _paused(outcome: PolicyOutcome) -> _Verdict:
+    if not outcome.paused:
+        return _Verdict("False", "NotPaused", "Evictions have not failed in a row.")
+    return _Verdict("True", "EvictionsFail", f"{outcome.paused[0].upper()}{outcome.paused[1:]}.")
+
+
+def _oscillating(outcome: PolicyOutcome) -> _Verdict:
+    if not outcome.oscillating:
+        return _Verdict("False", "NotOscillating", "No group is violated after as many evictions as an hour may have.")
+    return _Verdict(
+        "True",
+        "EvictionsDoNotLast",
+        f"Violated again after as many evictions as limits.perHourPerGroup allows: {_listed(outcome.oscillating)}. "
+        "Something may work against them: another descheduler, consolidation of nodes, an autoscaler that swings.",
+    )
+
+
+def _holds(verdict: _Verdict | None) -> bool:
+    return verdict is not None and verdict.status == "True"
 
 
 def _condition(

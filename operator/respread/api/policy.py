@@ -40,6 +40,10 @@ UNTOUCHED_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
 """The namespaces that a ClusterRebalancePolicy leaves alone unless it selects namespaces itself."""
 
 
+LEAST_PER_HOUR_OF_GROUP: Final = 10
+"""Small groups may need several evictions for each of their pods where nodes come and go."""
+
+
 class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The topology domains of one key that are wanted, whether or not they have a node now."""
 
@@ -120,6 +124,29 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     per_hour: Annotated[
         int, Meta(ge=0, le=1_000_000, description="How many evictions may be made within any hour. 0: no limit.")
     ] = 0
+    per_hour_per_group: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000)] | Percentage,
+        Meta(
+            description=(
+                "How many evictions may be made within any hour to restore one constraint of one set of pods (a spread "
+                "group), so that whoever works against it costs no more than that: a number, 0 for no limit, or a "
+                "percentage of the pods that the constraint counts, but never less than 10."
+            ),
+            extra=expects("a number from 0 to 1000000, or a percentage from 1% to 100%"),
+        ),
+    ] = "100%"
+    failures_in_a_row: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=20,
+            description=(
+                "After evictions of pods of how many different workloads have failed in a row, none improving anything "
+                "in between, the policy is paused: for a minute first, longer each time, and then one eviction is "
+                "tried. 0: never."
+            ),
+        ),
+    ] = 3
 
     def in_flight_of_workload(self, replicas: int) -> int:
         """Return how many pods of a workload that wants `replicas` may be in flight at once, at least 1."""
@@ -127,6 +154,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if isinstance(limit, int):
             return limit
         return max(1, replicas * int(limit.removesuffix("%")) // 100)
+
+    def per_hour_of_group(self, pods: int) -> int | None:
+        """Return how many evictions may be made in an hour for a group that counts so many pods; None: no limit."""
+        limit = self.per_hour_per_group
+        if isinstance(limit, int):
+            return limit or None
+        return max(LEAST_PER_HOUR_OF_GROUP, pods * int(limit.removesuffix("%")) // 100)
 
 
 class PriorityThreshold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -229,7 +263,7 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a pod is evicted."""
+    """How a pod is evicted, and how long its replacement is waited for."""
 
     grace_period_seconds: Annotated[
         Annotated[
@@ -249,6 +283,15 @@ class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             "would delete the pod before it has stopped, and is refused."
         ),
     ] = None
+    ready_timeout: Annotated[
+        timedelta,
+        duration(
+            "How long the replacement of an evicted pod may take to become Ready, from when it has a node. After that "
+            "the eviction counts as failed. A Go duration such as 5m.",
+            least="1s",
+            greatest="24h",
+        ),
+    ] = timedelta(minutes=5)
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

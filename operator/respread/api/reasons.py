@@ -41,6 +41,8 @@ class Reason(StrEnum):
     BACKING_OFF = "BackingOff"
     IN_MOTION = "InMotion"
     LIMIT_REACHED = "LimitReached"
+    PAUSED = "Paused"
+    PODS_NOT_READY = "PodsNotReady"
     QUIET_PERIOD = "QuietPeriod"
     WINDOW_CLOSED = "WindowClosed"
     # The API server

@@ -25,6 +25,10 @@ MAX_RECENT_EVICTIONS: Final = 64
 MAX_MOVES_IN_FLIGHT: Final = 500
 """How many moves under way a status remembers. No policy has more under way, however high its limits are."""
 MAX_GROUPS_OF_MOVE: Final = 64
+MAX_GROUP_EVICTIONS: Final = 200
+"""Of how many spread groups a status remembers the evictions of the last hour, those with the most first."""
+MAX_FAILED_WORKLOADS: Final = 20
+"""How many workloads that failed in a row a status remembers."""
 MAX_NEWEST_PODS: Final = 32
 """How many pods that are no replacement a move under way remembers by name."""
 
@@ -35,7 +39,7 @@ MAX_COUNT: Final = 2**31 - 1
 MAX_GENERATION: Final = 2**53
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
-ConditionType: TypeAlias = Literal["Ready", "Balanced", "Progressing", "Blocked"]
+ConditionType: TypeAlias = Literal["Ready", "Balanced", "Progressing", "Blocked", "Paused", "Oscillating"]
 
 _Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 _Generation = Annotated[int, Meta(ge=0, le=MAX_GENERATION)]
@@ -54,7 +58,9 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
             description=(
                 "Ready: the policy is valid and in force. Balanced: every constraint it restores holds. Progressing: "
-                "evictions are under way. Blocked: a constraint is violated and nothing can be done about it for now."
+                "evictions are under way. Blocked: a constraint is violated and nothing can be done about it for now. "
+                "Paused: evictions have failed in a row, and none is made for a while. Oscillating: a constraint is "
+                "violated again after as many evictions as limits.perHourPerGroup allows."
             ),
         ),
     ]
@@ -157,6 +163,29 @@ class RecentEvictions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     evictions: Annotated[_Count, described("Evictions in it that count for limits.perHour.")]
 
 
+class GroupEvictionCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many evictions were made for a spread group within the last hour, for the next process to know."""
+
+    group: Annotated[str, Meta(max_length=64, description="A digest of the group, as in backOffs.")]
+    evictions: Annotated[_Count, described("Evictions within the last hour, whatever came of them.")]
+    last: Annotated[Moment, described("When the minute of the last one began.")]
+
+
+class FailuresInARow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What failed since an eviction last improved something, for the next process to know."""
+
+    workloads: Annotated[
+        tuple[Annotated[str, Meta(max_length=512)], ...],
+        Meta(
+            max_length=MAX_FAILED_WORKLOADS,
+            description="The workloads whose pods were evicted, each once, such as Deployment/web in shop.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
+    pauses: Annotated[int, Meta(ge=0, le=MAX_FAILURES, description="Pauses in a row.")] = 0
+    paused_until: Annotated[Moment | None, described("When the last of them ends.")] = None
+
+
 class LeftDomain(msgspec.Struct, frozen=True):
     """A spread group that a move is to help."""
 
@@ -205,7 +234,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[Condition, ...],
         Meta(
             max_length=MAX_CONDITIONS,
-            description="Ready, Balanced, Progressing and Blocked.",
+            description="Ready, Balanced, Progressing and Blocked; Paused and Oscillating once they were True.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()
@@ -242,6 +271,15 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["minute"]},
         ),
     ] = ()
+    group_evictions: Annotated[
+        tuple[GroupEvictionCount, ...],
+        Meta(
+            max_length=MAX_GROUP_EVICTIONS,
+            description="The evictions of the last hour by spread group, those with the most first.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group"]},
+        ),
+    ] = ()
+    failures_in_a_row: FailuresInARow = FailuresInARow()
     moves_in_flight: Annotated[
         tuple[MoveInFlight, ...],
         Meta(

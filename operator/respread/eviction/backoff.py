@@ -2,7 +2,8 @@
 
 What is remembered can survive a restart: it is plain data, in wall-clock seconds. A group is known by a string of the
 caller's, and its situation by another one; once that has changed (nodes came, the workload was scaled) the group gets a
-new chance, since what failed then may work now.
+new chance sooner, since what failed then may work now. But not before a floor, which grows with the failures: where
+things change all the time, a change says little.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
     longest_seconds: float = 4 * 3600.0
     jitter: float = 0.2
     """The largest part of a delay that is added to it, so that groups which failed together don't return together."""
+    floor: float = 1 / 8
+    """The part of a delay that a group is left alone even if its situation changes."""
     seed: str = ""
     """The same seed gives the same jitter."""
 
     def delay_seconds(self, group: str, failures: int) -> float:
         """Return how long a group is left alone after so many failures in a row."""
         # the exponent is bounded because floats overflow long before a group fails that often
-        plain = min(self.longest_seconds, self.first_seconds * self.factor ** min(failures - 1, 64))
+        plain = min(self.longest_seconds, self.first_seconds * self.factor ** max(0, min(failures - 1, 64)))
         digest = hashlib.blake2b(f"{self.seed}\0{group}\0{failures}".encode(), digest_size=8).digest()
         return plain * (1 + self.jitter * int.from_bytes(digest) / (1 << 64))
 
@@ -76,22 +79,34 @@ class BackOffs(msgspec.Struct, frozen=True):
         A moment further away than any delay can be is the mark of a clock that was set back: it is not waited for.
         """
         known = self.groups.get(group)
-        if known is None or known.situation != situation or not now < known.until <= now + self._longest_seconds:
+        if known is None or not now < known.until <= now + self._longest_seconds:
             return None
-        return Held(
-            Reason.BACKING_OFF,
-            f"{_moves(known.failures)} in a row did not improve it; it is left alone for another "
-            f"{known.until - now:.0f} s, or until its situation changes",
-        )
+        floor_seconds = self._floor(group, known) - now
+        left = f"{_moves(known.failures)} in a row did not improve it; it is left alone for another"
+        if known.situation != situation:
+            if floor_seconds <= 0:
+                return None
+            return Held(
+                Reason.BACKING_OFF, f"{left} {floor_seconds:.0f} s at least, although its situation has changed"
+            )
+        sooner = f"for {floor_seconds:.0f} s if" if floor_seconds > 0 else "until"
+        return Held(Reason.BACKING_OFF, f"{left} {known.until - now:.0f} s, or {sooner} its situation changes")
 
-    def next_release(self, now: float) -> float | None:
-        """Return when the next group is released: for whoever has to wake up then. None if none is waiting."""
-        return min((each.until for each in self.groups.values() if each.until > now), default=None)
+    def release(self, group: str, situation: str) -> float | None:
+        """Return when a group is released, in seconds since the epoch; None if it is not known."""
+        known = self.groups.get(group)
+        if known is None:
+            return None
+        return known.until if known.situation == situation else self._floor(group, known)
 
     def without_others(self, groups: Collection[str]) -> BackOffs:
         """Forget all groups but these: those that are no longer there or no longer violated."""
         kept = Map({group: known for group, known in self.groups.items() if group in groups})
         return self if len(kept) == len(self.groups) else self._with(kept)
+
+    def _floor(self, group: str, known: BackOff) -> float:
+        """Return until when a group is left alone whatever changes, which follows from until when it is otherwise."""
+        return known.until - self.rules.delay_seconds(group, known.failures) * (1 - self.rules.floor)
 
     @property
     def _longest_seconds(self) -> float:

@@ -14,6 +14,7 @@ from time import time
 from typing import Final
 
 import msgspec
+from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.state import ClusterSnapshot
@@ -78,6 +79,11 @@ class Flights:
     def owed(self, move: Move, snapshot: ClusterSnapshot) -> None:
         """Note that a move was refused although others of its step were made."""
         self.now = self.about_to_send((move,), snapshot).owed(move)
+
+    def be_patient(self, ready_seconds: Callable[[str], float]) -> None:
+        """Wait for replacements to become Ready for as long as the moves' policies, by name, say."""
+        by_policy = Map({move.policy: ready_seconds(move.policy) for move in self.now.moves})
+        self.now = self.now.patient(msgspec.structs.replace(self.now.patience, ready_seconds=by_policy))
 
     def not_wanted(self, move: Move) -> None:
         """Note that a move's controller wants no replacement."""

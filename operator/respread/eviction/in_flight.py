@@ -12,11 +12,12 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import msgspec
+from immutables import Map
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer
-from respread.eviction.outcomes import Compare, Outcome
+from respread.eviction.outcomes import FAILURES, Compare, Outcome
 from respread.planning.controllers import is_active, siblings_of
 from respread.planning.plan import Move
 
@@ -31,7 +32,10 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """From an eviction without an answer until its pod, still there, is taken never to have been evicted. An API server
     carries a request on for at most a minute (`--request-timeout`)."""
     step_seconds: float = 300.0
-    """From one step to the next: the pod is seen terminating, is replaced, the replacement has a node, is Ready."""
+    """From one step to the next: the pod is seen terminating, is replaced, the replacement has a node."""
+    ready_seconds: Map[str, float] = Map()
+    """From when a replacement has a node until one is Ready, by the name of the move's policy; `step_seconds` for a
+    policy that is not there."""
     termination_seconds: float = 3600.0
     """For a StatefulSet's pod to be gone, since only then is it replaced."""
 
@@ -79,6 +83,9 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     newest: datetime = _LEAVING_SINCE
     """When the newest of the pods that its controller had before was created, by the API server's clock."""
     replacement: Pod | None = None
+    placed_at: float | None = None
+    """When a replacement, this one or one before it, first had a node: those that fail one after another are not waited
+    for longer than one."""
     ours: bool = True
     """Whether it may be asked for again where it is not known to be made: not if another process began it, and by our
     rules it should not have."""
@@ -112,6 +119,13 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """From the eviction until it was over."""
     message: str
     """How it ended, in a sentence."""
+    unreplaced: bool = False
+    """Whether the pod is gone and its controller brought back none, though it wants one."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it left things no better, or worse, than they were; a scale-down in between is no failure."""
+        return self.unreplaced or self.outcome in FAILURES
 
 
 class InFlight(msgspec.Struct, frozen=True):
@@ -181,6 +195,10 @@ class InFlight(msgspec.Struct, frozen=True):
         """Return when a move under way was sent, on the caller's clock."""
         return next(each.sent_at for each in self.flights if each.uid == move.pod.uid)
 
+    def patient(self, patience: Patience) -> InFlight:
+        """Return the same, waited for as long as another patience says."""
+        return self if patience == self.patience else InFlight(patience, self.flights)
+
     def resumed(self, flights: Iterable[Flight]) -> InFlight:
         """Return these, which are all that are under way, with what is known here of those that were known before."""
         known = {each.uid: each for each in self.flights}
@@ -220,11 +238,11 @@ class InFlight(msgspec.Struct, frozen=True):
         Args:
             snapshot: the cluster as the watch shows it, not as `overlay` returns it.
             now: seconds on the caller's clock.
-            compare: asked about each replacement that has a node and is Ready or given up on.
+            compare: asked about each replacement that is Ready.
         """
         going_on: list[Flight] = []
         over: list[Ended] = []
-        taken = {each.replacement.uid for each in self.flights if each.replacement is not None}
+        taken = set(self.replacements)
         for before in self.flights:
             flight = _followed(before, snapshot, now, taken)
             if flight.replacement is not None:
@@ -272,6 +290,11 @@ class InFlight(msgspec.Struct, frozen=True):
         )
 
     @property
+    def replacements(self) -> frozenset[str]:
+        """The UIDs of the pods that replace those in flight, as far as they exist."""
+        return frozenset(each.replacement.uid for each in self.flights if each.replacement is not None)
+
+    @property
     def uncertain(self) -> bool:
         """Whether an eviction was sent of which it is not known whether it is still on its way."""
         return any(flight.stage is Stage.SENT for flight in self.flights)
@@ -291,7 +314,7 @@ class InFlight(msgspec.Struct, frozen=True):
 
     def next_deadline(self) -> float | None:
         """Return when `updated` may end a move by time alone; None where no move is under way."""
-        return min((each.stage_since + _patience(each, self.patience) for each in self.flights), default=None)
+        return min((sum(_waiting(each, self.patience)) for each in self.flights), default=None)
 
     def _of(self, controller_uid: str) -> Iterator[Flight]:
         for flight in self.flights:
@@ -311,7 +334,8 @@ def _followed(flight: Flight, snapshot: ClusterSnapshot, now: float, taken: Coll
         flight = _at(flight, Stage.LEAVING, now)
     flight = _with_replacement(flight, snapshot, now, taken)
     if flight.replacement is not None and flight.replacement.node_name and flight.stage < Stage.PLACED:
-        flight = _at(flight, Stage.PLACED, now)
+        placed_at = now if flight.placed_at is None else flight.placed_at
+        flight = msgspec.structs.replace(_at(flight, Stage.PLACED, now), placed_at=placed_at)
     return flight
 
 
@@ -341,20 +365,30 @@ def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, tak
 def _end(flight: Flight, now: float, patience: Patience, compare: Compare) -> Ended | None:
     """Return how a move has ended, or None if it goes on."""
     replacement = flight.replacement
-    given_up = now - flight.stage_since >= _patience(flight, patience)
-    waited = f"{now - flight.stage_since:.0f} s"
-    if replacement is not None and flight.stage is Stage.PLACED and (replacement.ready or given_up):
-        ready = "is Ready" if replacement.ready else f"was not Ready after {waited}"
-        where = f"its replacement {replacement.name} on {replacement.node_name} {ready}"
+    if replacement is not None and flight.stage is Stage.PLACED and replacement.ready:
+        where = f"its replacement {replacement.name} on {replacement.node_name} is Ready"
         return _ended(flight, compare(flight.move, replacement), now, where)
     if flight.stage is Stage.LEAVING and not flight.wanted:
         return _ended(flight, Outcome.UNKNOWN, now, "its controller wants no replacement any more")
-    if not given_up:
-        return None
+    since, seconds = _waiting(flight, patience)
+    return _given_up(flight, now, f"{now - since:.0f} s") if now - since >= seconds else None
+
+
+def _given_up(flight: Flight, now: float, waited: str) -> Ended:
+    """Return how a move has ended that is not waited for any longer."""
+    replacement = flight.replacement
+    if flight.placed_at is not None:
+        if replacement is None:
+            how = "its replacement failed, and no other was Ready"
+        else:
+            on = f" on {replacement.node_name}" if replacement.node_name else ", which has no node,"
+            how = f"its replacement {replacement.name}{on} was not Ready"
+        return _ended(flight, Outcome.NOT_READY, now, f"{how} after {waited}")
     if replacement is not None:
         return _ended(flight, Outcome.UNPLACED, now, f"its replacement {replacement.name} has no node after {waited}")
     if flight.stage is Stage.LEAVING:
-        return _ended(flight, Outcome.UNKNOWN, now, f"it was not replaced within {waited}")
+        ended = _ended(flight, Outcome.UNKNOWN, now, f"it was not replaced within {waited}")
+        return msgspec.structs.replace(ended, unreplaced=True)
     return _ended(flight, Outcome.UNKNOWN, now, f"{_STILL_THERE[flight.stage]}, and it is still there after {waited}")
 
 
@@ -368,12 +402,15 @@ def _ended(flight: Flight, outcome: Outcome, now: float, message: str) -> Ended:
     )
 
 
-def _patience(flight: Flight, patience: Patience) -> float:
+def _waiting(flight: Flight, patience: Patience) -> tuple[float, float]:
+    """Return since when a move waits for what it waits for, on the clock, and how many seconds it may."""
+    if flight.placed_at is not None:
+        return flight.placed_at, patience.ready_seconds.get(flight.move.policy, patience.step_seconds)
     if flight.stage <= Stage.SENT:
-        return patience.unconfirmed_seconds
+        return flight.stage_since, patience.unconfirmed_seconds
     if flight.stage is Stage.LEAVING and _is_stateful(flight):
-        return patience.termination_seconds
-    return patience.step_seconds
+        return flight.stage_since, patience.termination_seconds
+    return flight.stage_since, patience.step_seconds
 
 
 def _still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:

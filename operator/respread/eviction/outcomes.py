@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Final
 
 from respread.cluster.pod import Pod
 from respread.planning.plan import Move
@@ -18,9 +19,14 @@ class Outcome(StrEnum):
     WORSE = "Worse"
     UNPLACED = "Unplaced"
     """The replacement found no node."""
+    NOT_READY = "NotReady"
+    """The replacement has a node, and did not become Ready, or did not stay so."""
     UNKNOWN = "Unknown"
     """No replacement came, or the pod never went."""
 
+
+FAILURES: Final = frozenset({Outcome.UNCHANGED, Outcome.WORSE, Outcome.UNPLACED, Outcome.NOT_READY})
+"""Outcomes that leave things no better, or worse, than they were."""
 
 Compare = Callable[[Move, Pod], Outcome]
 """Compares where a move's replacement is with where the pod was. The replacement has a node."""

@@ -7,7 +7,7 @@ whose replacements are not known to get Ready don't get all of them (`standing`)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,9 +21,10 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.fair_order import FairOrder
 from respread.eviction.standing import Standing, Standings, unproven_share
 from respread.eviction.steps import Step, steps_of
-from respread.planning.controllers import is_active, siblings_of
+from respread.eviction.unready import ControllerPods
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.spread.group import GroupKey
 
 HOUR_SECONDS: Final = 3600.0
 MINUTE_SECONDS: Final = 60
@@ -151,6 +152,27 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class GroupPace(NamedTuple):
+    """How a spread group stands to `limits.perHourPerGroup`."""
+
+    pods: int
+    """That the group counts."""
+    in_last_hour: int
+    """Evictions for it."""
+
+    def beyond(self, limiter: str, limits: Limits, more: int = 1) -> Held | None:
+        """Return that so many evictions more would be beyond the limit of a policy, or None if they would not."""
+        limit = limits.per_hour_of_group(self.pods)
+        if limit is None or self.in_last_hour + more <= limit:
+            return None
+        made = "1 eviction was" if self.in_last_hour == 1 else f"{self.in_last_hour} evictions were"
+        return Held(
+            Reason.LIMIT_REACHED,
+            f"limits.perHourPerGroup of policy {limiter} is {limit} for this spread group, and {made} made for it "
+            "within the last hour",
+        )
+
+
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides which moves are made now, but the moves."""
 
@@ -158,7 +180,13 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     limiters: tuple[Limiter, ...]
     """One for every policy."""
     in_flight: tuple[Move, ...] = ()
+    replacements: frozenset[str] = frozenset()
+    """UIDs of the pods that replace those in flight."""
     history: EvictionHistory = EvictionHistory()
+    groups: Callable[[GroupKey], GroupPace | None] = lambda _: None
+    """What decides how many evictions more a spread group may have; None where none is known."""
+    single: Mapping[str, Held] = {}
+    """Policies in whose name a single step is tried, by name, and what holds all others. None of it is under way."""
     closed: Mapping[str, Held] = {}
     """Policies in whose name nothing is done now, by name, and why: DryRun, or all windows closed."""
     standings: Standings | None = None
@@ -173,20 +201,24 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         holds no other, but for later ones of its component.
         """
         steps = list(steps_of(moves))
-        tallies = _Tallies(self, [step for step in steps if step[0].policy not in self.closed])
+        controllers = ControllerPods(self.snapshot, {move.pod.uid for move in self.in_flight} | self.replacements)
+        tallies = _Tallies(self, [step for step in steps if step[0].policy not in self.closed], controllers)
         busy = {group for move in self.in_flight for group in move.groups}
+        closed = dict(self.closed)
         waiting: dict[int, Held] = {}
         now: list[tuple[int, Step]] = []
         held: list[tuple[int, Step, Held]] = []
         order = FairOrder(steps, self.in_flight, {} if self.standings is None else self.standings.served)
         for position, step in order:
-            why = waiting.get(step[0].component) or self._why_not(step, busy, tallies)
+            why = waiting.get(step[0].component) or _why_not(step, closed, busy, tallies)
             if why is not None:
                 waiting[step[0].component] = why
                 held.append((position, step, why))
                 continue
             now.append((position, step))
             order.made(step)
+            closed.update((move.policy, self.single[move.policy]) for move in step if move.policy in self.single)
+            controllers.go(step)
             for tally in tallies.of(step):
                 tally.add(step)
         return Paced(
@@ -194,12 +226,13 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
             tuple(HeldMove(move, why) for _, step, why in sorted(held, key=_position) for move in step),
         )
 
-    def _why_not(self, step: Step, busy: Collection[object], tallies: _Tallies) -> Held | None:
-        """Return why a step is not made now, or None if it is."""
-        for move in step:
-            if (held := self.closed.get(move.policy) or _wait(move, busy)) is not None:
-                return held
-        return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)
+
+def _why_not(step: Step, closed: Mapping[str, Held], busy: Collection[object], tallies: _Tallies) -> Held | None:
+    """Return why a step is not made now, or None if it is."""
+    for move in step:
+        if (held := closed.get(move.policy) or _wait(move, busy)) is not None:
+            return held
+    return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)
 
 
 def _position(placed: tuple[int, *tuple[object, ...]]) -> int:
@@ -221,7 +254,7 @@ class _Tallies:
 
     __slots__ = ("_everywhere", "_own")
 
-    def __init__(self, pace: Pace, steps: Iterable[Step]) -> None:
+    def __init__(self, pace: Pace, steps: Iterable[Step], controllers: ControllerPods) -> None:
         concerned = {step[0].pod.namespace for step in steps} | {move.pod.namespace for move in pace.in_flight}
         of_policy: dict[str, list[Move]] = {}
         for move in pace.in_flight:
@@ -231,10 +264,12 @@ class _Tallies:
         self._own: dict[str, _Tally] = {}
         for limiter in pace.limiters:
             if limiter.shared:
-                self._everywhere.append(_Tally(limiter, pace, pace.in_flight, has_rivals=len(concerned) > 1))
+                self._everywhere.append(
+                    _Tally(limiter, pace, pace.in_flight, controllers, has_rivals=len(concerned) > 1)
+                )
             elif limiter.policy in policies:
                 under_way = of_policy.get(limiter.policy, ())
-                self._own[limiter.policy] = _Tally(limiter, pace, under_way, has_rivals=False)
+                self._own[limiter.policy] = _Tally(limiter, pace, under_way, controllers, has_rivals=False)
 
     def of(self, step: Step) -> Iterator[_Tally]:
         """Yield those that may count a step: there may be thousands of policies that have no say in it."""
@@ -247,19 +282,43 @@ class _Tallies:
 class _Tally:
     """What counts for one policy's limits so far."""
 
-    __slots__ = ("_counts", "_has_rivals", "_in_last_hour", "_snapshot", "_standings", "_total", "_unproven", "limiter")
+    __slots__ = (
+        "_controllers",
+        "_counts",
+        "_groups",
+        "_groups_now",
+        "_has_rivals",
+        "_in_last_hour",
+        "_snapshot",
+        "_standings",
+        "_total",
+        "_unproven",
+        "limiter",
+    )
 
-    def __init__(self, limiter: Limiter, pace: Pace, in_flight: Iterable[Move], *, has_rivals: bool) -> None:
+    def __init__(
+        self,
+        limiter: Limiter,
+        pace: Pace,
+        in_flight: Iterable[Move],
+        controllers: ControllerPods,
+        *,
+        has_rivals: bool,
+    ) -> None:
         """Count what is in flight.
 
         Args:
             limiter: the limits.
             pace: all that decides.
             in_flight: those that may count for them.
+            controllers: the pods of the moves' controllers.
             has_rivals: whether more than one namespace has moves that are made or are to be.
         """
         self.limiter = limiter
         self._snapshot = pace.snapshot
+        self._controllers = controllers
+        self._groups = pace.groups
+        self._groups_now: Counter[GroupKey] = Counter()
         self._standings = pace.standings if limiter.shared else None
         self._has_rivals = has_rivals
         self._in_last_hour = pace.history.count_in_last_hour(limiter.policy, pace.now)
@@ -274,6 +333,7 @@ class _Tally:
         """Count the moves of a step that is made now, as far as they count for these limits."""
         for move in self._bounded(step):
             self._in_last_hour += 1
+            self._groups_now.update(move.groups)
             self._count(move)
 
     def full(self, step: Step) -> Held | None:
@@ -281,18 +341,23 @@ class _Tally:
         bounded = self._bounded(step)
         if not bounded:
             return None
-        limits = self.limiter.limits
-        more: Counter[object] = Counter(place for move in bounded for place in _places(move))
-        in_all, most = "inFlight", limits.in_flight
+        in_all, most = "inFlight", self.limiter.limits.in_flight
         if most > MAX_MOVES_IN_FLIGHT:
             in_all, most = f"inFlight ({most}, of which {MAX_MOVES_IN_FLIGHT} count)", MAX_MOVES_IN_FLIGHT
-        if (held := self._beyond(in_all, self._total, len(bounded), most)) is not None:
-            return held
-        if (held := self._beyond_share(bounded, most)) is not None:
-            return held
+        return (
+            self._beyond(in_all, self._total, len(bounded), most)
+            or self._beyond_share(bounded, most)
+            or self._of_places(bounded)
+            or self._of_hour(bounded)
+            or self._of_groups(bounded)
+        )
+
+    def _of_places(self, bounded: Step) -> Held | None:
+        limits = self.limiter.limits
+        more: Counter[object] = Counter(place for move in bounded for place in _places(move))
         for move in bounded:
             namespace, node, workload = _places(move)
-            of_workload = limits.in_flight_of_workload(_replicas(move, self._snapshot))
+            of_workload = limits.in_flight_of_workload(self._controllers.replicas(move))
             for what, place, limit in (
                 (f"inFlightPerNamespace ({namespace[1]})", namespace, limits.in_flight_per_namespace),
                 (f"inFlightPerNode ({node[1]})", node, limits.in_flight_per_node),
@@ -300,8 +365,23 @@ class _Tally:
             ):
                 if (held := self._beyond(what, self._counts[place], more[place], limit)) is not None:
                     return held
-        if limits.per_hour:
-            return self._beyond("perHour", self._in_last_hour, len(bounded), limits.per_hour)
+            not_ready = self._controllers.not_ready(move, bounded)
+            if self._counts[workload] + more[workload] + len(not_ready) > of_workload:
+                return self._beside_not_ready(move, not_ready, of_workload)
+        return None
+
+    def _of_hour(self, bounded: Step) -> Held | None:
+        limit = self.limiter.limits.per_hour
+        return self._beyond("perHour", self._in_last_hour, len(bounded), limit) if limit else None
+
+    def _of_groups(self, bounded: Step) -> Held | None:
+        more = Counter(key for move in bounded for key in move.groups)
+        for key, count in more.items():
+            group = self._groups(key)
+            if group is not None:
+                made = group._replace(in_last_hour=group.in_last_hour + self._groups_now[key])
+                if (held := made.beyond(self.limiter.policy, self.limiter.limits, count)) is not None:
+                    return held
         return None
 
     def _bounded(self, step: Step) -> Step:
@@ -354,12 +434,17 @@ class _Tally:
         beside = f"; {more} more have to be made together" if more > 1 else ""
         return Held(Reason.LIMIT_REACHED, f"{named}, and {number} {which}{beside}")
 
+    def _beside_not_ready(self, move: Move, not_ready: Sequence[str], limit: int) -> Held:
+        pods, example = "1 of its pods is", min(not_ready)
+        if len(not_ready) > 1:
+            pods, example = f"{len(not_ready)} of its pods are", f"{example} for one"
+        return Held(
+            Reason.PODS_NOT_READY,
+            f"limits.inFlightPerWorkload ({move.workload}) of policy {self.limiter.policy} is {limit}, and {pods} not "
+            f"Ready, {example}: a pod that is not Ready counts like an eviction in flight",
+        )
+
 
 def _places(move: Move) -> tuple[tuple[str, str], tuple[str, str], tuple[str, object]]:
     """Return what a move counts for besides the whole: its pod's namespace, node and workload."""
     return ("namespace", move.pod.namespace), ("node", move.pod.node_name), ("workload", move.workload)
-
-
-def _replicas(move: Move, snapshot: ClusterSnapshot) -> int:
-    """Return how many pods a move's controller has; it wants no fewer, or the move would be held at its last look."""
-    return sum(map(is_active, siblings_of(snapshot, move.pod)))

@@ -62,18 +62,25 @@ class Announcements:
         note = f"Replacing pod {ended.move.pod.name} did not improve the spread ({ended.outcome}): {ended.message}"
         self._tell(ended.move, "SpreadNotImproved", note, EventType.WARNING)
 
+    def paused(self, policy: Policy, held: Held) -> None:
+        """Tell that nothing is evicted in the name of a policy for a while."""
+        _log.warning("Paused", policy=policy.name, message=held.message)
+        self._tell_of(policy, "EvictionsPaused", f"{held.message[0].upper()}{held.message[1:]}", EventType.WARNING)
+
+    def resumed(self, policy: Policy) -> None:
+        """Tell that a policy is not paused any more."""
+        _log.info("Not paused any more", policy=policy.name)
+        self._tell_of(policy, "EvictionsResumed", "An eviction has improved the spread: others follow")
+
+    def _tell_of(self, policy: Policy, reason: str, note: str, kind: EventType = EventType.NORMAL) -> None:
+        self._record(Event(regarding=_policy(policy), reason=reason, action=_EVICT, note=note, type=kind))
+
     def _tell(self, move: Move, reason: str, note: str, kind: EventType = EventType.NORMAL) -> None:
         pod = _pod(move.pod)
         policy = self._current_policy(move.policy)
         if policy is not None:
-            regarding = EventObject(
-                api_version=API_VERSION,
-                kind=policy.kind,
-                namespace=policy.namespace,
-                name=policy.object_name,
-                uid=policy.uid,
-            )
-            self._record(Event(regarding=regarding, reason=reason, action=_EVICT, note=note, type=kind, related=pod))
+            about = _policy(policy)
+            self._record(Event(regarding=about, reason=reason, action=_EVICT, note=note, type=kind, related=pod))
         controller = move.pod.controller
         if controller is not None:
             owner = EventObject(
@@ -94,6 +101,16 @@ def describe(move: Move) -> str:
         for key, before, after in zip(move.groups, move.from_domains, move.to_domains, strict=True)
     ]
     return "; ".join(parts)
+
+
+def _policy(policy: Policy) -> EventObject:
+    return EventObject(
+        api_version=API_VERSION,
+        kind=policy.kind,
+        namespace=policy.namespace,
+        name=policy.object_name,
+        uid=policy.uid,
+    )
 
 
 def _pod(pod: Pod) -> EventObject:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -19,12 +19,14 @@ from time import monotonic, time
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from respread.api.conditions import PolicyOutcome, next_status
-from respread.api.policy import Policy
+from respread.api.policy import EvictionOptions, Policy
 from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.carry_out import Carrier
-from respread.eviction.pacing import Limiter, Pace
+from respread.eviction.in_flight import Ended
+from respread.eviction.pacing import GroupPace, Limiter, Pace
+from respread.eviction.probation import Probation
 from respread.handlers.announcements import Announcements
 from respread.handlers.comparison import Comparison
 from respread.handlers.due import next_look
@@ -43,7 +45,7 @@ from respread.handlers.status_writer import StatusWriter, Wanted
 from respread.handlers.violation_times import ViolationTimes
 from respread.handlers.waves import Waves
 from respread.planning.held import Held
-from respread.planning.plan import BlockedGroup, Plan
+from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.planner import OnHold, PolicySetting
 from respread.planning.policies import PolicyIndex, reach
 from respread.spread.group import GroupKey
@@ -133,6 +135,7 @@ class ControlLoop:
         self._settling = Settling()
         self._limiters = Limiters()
         self._record = Record(wall_clock)
+        self._probation = Probation()
         self._waves = Waves(
             carrier,
             permission,
@@ -216,12 +219,12 @@ class ControlLoop:
                 await self._waves.ask_again(snapshot, spread, policies, planned_at=self._clock())
             await self._carrier.look_after(snapshot)
             now = self._clock()
-            self._follow(snapshot, spread, now, leads=leads)
+            self._follow(snapshot, spread, policies, now, leads=leads)
         with measured("plan"):
             planned = await self._compute(self._plan, snapshot, spread, policies, now)
         self._forget(snapshot, spread, planned, policies, now, leads=leads)
         limiters = self._limiters.of(policies)
-        paced = self._pace(snapshot, policies, planned, limiters).of(planned.moves)
+        paced = self._pace(snapshot, spread, policies, planned, limiters).of(planned.moves)
         self._intake.changes.decided()
         held_back = False
         with measured("evict"):
@@ -251,8 +254,10 @@ class ControlLoop:
                 self._carrier.next_ask(),
                 self._carrier.refusals.next_end(),
                 self._clock() if self._waves.cut else None,
+                self._probation.next_end(),
+                self._on_the_clock(self._record.breakers.next_end(self._wall_clock())),
             ),
-            release=self._release(policies),
+            release=self._release(spread, policies),
         )
 
     # The steps of a turn
@@ -275,6 +280,7 @@ class ControlLoop:
         self._statuses.begin(statuses)
         remembered = {name: found.status for name, found in statuses.items()}
         self._record.recall(remembered, spread.by_namespace)
+        self._probation = Probation()
         rules = AskingRules(self._setting(policies), self._limiters.of(policies), self._now())
         resume(self._carrier.flights, remembered, snapshot, spread, rules)
         self._term = term
@@ -285,15 +291,35 @@ class ControlLoop:
         leaving = frozenset(move.pod.uid for move in self._carrier.flights.now.moves)
         self._prevention.observe(snapshot, spread, policies, leaving, self._term if leads else None)
 
-    def _follow(self, snapshot: ClusterSnapshot, spread: Spread, now: float, *, leads: bool) -> None:
+    def _follow(
+        self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, now: float, *, leads: bool
+    ) -> None:
         """Take over what became of the moves under way; of those of an earlier term the leader of this one tells."""
+        self._carrier.flights.be_patient(lambda name: _ready_seconds(policies.get(name)))
         moving = {move.workload for move in self._carrier.flights.now.moves}
         ended = self._carrier.flights.update(snapshot, Comparison(spread))
-        for each in ended if leads else ():
+        probation, judged = self._probation.judged(snapshot, now)
+        self._probation = probation.begun(ended, now)
+        if leads:
+            self._learn((*ended, *judged.relapsed), judged.lasting, spread, policies)
+        self._settling.observe(spread.groups, moving, now)
+
+    def _learn(self, ended: Sequence[Ended], lasting: Sequence[Move], spread: Spread, policies: Policies) -> None:
+        """Tell what became of moves, and draw the conclusions."""
+        if not ended and not lasting:
+            return
+        single = {name: self._record.single(policy) for name, policy in policies.items()}
+        for move in lasting:
+            self._record.learn_lasting(move)
+        for each in ended:
             self._metrics.count_outcome(policy=each.move.policy, outcome=each.outcome)
             self._announcements.end(each)
-            self._record.learn(each, spread.groups)
-        self._settling.observe(spread.groups, moving, now)
+            self._record.learn(each, spread.groups, policies.get(each.move.policy))
+        for name, policy in policies.items():
+            if (paused := self._record.paused(policy)) is not None and single[name] is None:
+                self._announcements.paused(policy, paused)
+            elif single[name] is not None and self._record.single(policy) is None:
+                self._announcements.resumed(policy)
 
     def _plan(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, now: float) -> Plan:
         started = monotonic()
@@ -322,8 +348,12 @@ class ControlLoop:
         """Return what tells whether a group is to be left alone: not quiet for long enough, or backing off."""
 
         def on_hold(key: GroupKey, policy: str) -> Held | None:
-            quiet_period = policies[policy].spec.quiet_period
-            return self._settling.held(key, quiet_period, now) or self._record.why_left_alone(spread.groups[key])
+            spec, group = policies[policy].spec, spread.groups[key]
+            return (
+                self._settling.held(key, spec.quiet_period, now)
+                or self._record.why_left_alone(group)
+                or self._record.pace_of(group).beyond(policy, spec.limits)
+            )
 
         return on_hold
 
@@ -352,21 +382,45 @@ class ControlLoop:
         self._shown = (frozenset(policies), namespaces)
 
     def _pace(
-        self, snapshot: ClusterSnapshot, policies: Policies, planned: Plan, limiters: tuple[Limiter, ...]
+        self,
+        snapshot: ClusterSnapshot,
+        spread: Spread,
+        policies: Policies,
+        planned: Plan,
+        limiters: tuple[Limiter, ...],
     ) -> Pace:
+        flights = self._carrier.flights.now
+        undecided = {move.policy for move in (*flights.moves, *self._probation.moves)}
+        closed: dict[str, Held] = {}
+        single: dict[str, Held] = {}
+        for name in {move.policy for move in planned.moves}:
+            policy = policies.get(name)
+            if (held := self._why_closed(policy, name)) is not None:
+                closed[name] = held
+            elif policy is not None and (tried := self._record.single(policy)) is not None:
+                (closed if name in undecided else single)[name] = tried
+
+        def group_pace(key: GroupKey) -> GroupPace | None:
+            group = spread.groups.get(key)
+            return None if group is None else self._record.pace_of(group)
+
         return Pace(
             snapshot=snapshot,
             limiters=limiters,
-            in_flight=self._carrier.flights.now.moves,
+            in_flight=flights.moves,
+            replacements=flights.replacements,
             history=self._record.history,
             standings=self._record.standings,
-            closed={
-                name: held
-                for name in {move.policy for move in planned.moves}
-                if (held := self._permission.of_policy(policies.get(name), name)) is not None
-            },
+            groups=group_pace,
+            single=single,
+            closed=closed,
             now=self._wall_clock(),
         )
+
+    def _why_closed(self, policy: Policy | None, name: str) -> Held | None:
+        """Return why nothing is evicted in the name of a policy now, or None if something may be."""
+        held = self._permission.of_policy(policy, name)
+        return held if held is not None or policy is None else self._record.paused(policy)
 
     # Telling
 
@@ -374,7 +428,7 @@ class ControlLoop:
         """Work out what metrics and statuses are to say."""
         seen, now = self._intake.policies.statuses, self._now()
         outcomes = outcomes_of(policies.values(), turn, self._record)
-        return figures_of(policies.values(), turn), [
+        return figures_of(policies.values(), turn, outcomes), [
             self._wanted(policy, seen.get(name, PolicyStatus()), outcomes[name], now)
             for name, policy in policies.items()
         ]
@@ -398,14 +452,14 @@ class ControlLoop:
         finally:
             self._computed_seconds += self._clock() - started
 
-    def _release(self, policies: Policies) -> Callable[[BlockedGroup], float | None]:
+    def _release(self, spread: Spread, policies: Policies) -> Callable[[BlockedGroup], float | None]:
         """Return what tells when a group that is left alone is released, on the clock; None where no time says it."""
 
         def release(blocked: BlockedGroup) -> float | None:
             if blocked.reason is Reason.QUIET_PERIOD:
                 return self._settling.release(blocked.group, policies[blocked.policy].spec.quiet_period)
             if blocked.reason is Reason.BACKING_OFF:
-                return self._on_the_clock(self._record.back_offs.next_release(self._wall_clock()))
+                return self._on_the_clock(self._record.release(spread.groups[blocked.group]))
             return None
 
         return release
@@ -433,3 +487,9 @@ class ControlLoop:
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._wall_clock(), UTC)
+
+
+def _ready_seconds(policy: Policy | None) -> float:
+    """Return how long replacements may take to become Ready; what a policy says by default if it is gone."""
+    options = EvictionOptions() if policy is None else policy.spec.eviction
+    return options.ready_timeout.total_seconds()

@@ -1,13 +1,14 @@
 """What a leader has to know of what was done before it came: kept in the policies' statuses.
 
-Which groups are left alone because moves did not improve them, and how many evictions count for `limits.perHour`.
+Which groups are left alone because moves did not improve them, how many evictions count for `limits.perHour` and
+`limits.perHourPerGroup`, and which failed in a row.
 Groups and situations are kept as digests: names that are the same in every process, and short.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -15,8 +16,20 @@ import msgspec
 from immutables import Map
 
 from respread.api.fields import LATEST
-from respread.api.status import MAX_BACK_OFFS, MAX_FAILURES, PolicyStatus, RecentEvictions, RememberedBackOff
+from respread.api.status import (
+    MAX_BACK_OFFS,
+    MAX_COUNT,
+    MAX_FAILURES,
+    MAX_GROUP_EVICTIONS,
+    FailuresInARow,
+    GroupEvictionCount,
+    PolicyStatus,
+    RecentEvictions,
+    RememberedBackOff,
+)
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
+from respread.eviction.breaker import Breakers, Failures, PauseRules
+from respread.eviction.group_history import GroupHistory
 from respread.eviction.pacing import MINUTE_SECONDS, EvictionHistory
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -26,6 +39,27 @@ GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
 def group_name(key: GroupKey) -> str:
     """Return a name for a group that is the same in every process."""
     return _digest(key)
+
+
+class GroupNames:
+    """The names of groups, each worked out once."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._names: dict[GroupKey, str] = {}
+
+    def of(self, key: GroupKey) -> str:
+        """Return a group's `group_name`."""
+        if (name := self._names.get(key)) is None:
+            name = self._names[key] = group_name(key)
+        return name
+
+    def keep(self, groups: Mapping[GroupKey, object]) -> None:
+        """Forget the names of groups that are gone, once these are the most."""
+        if len(self._names) > 2 * len(groups):
+            self._names = {key: name for key, name in self._names.items() if key in groups}
 
 
 def situation_of(group: SpreadGroup) -> str:
@@ -56,7 +90,8 @@ def recalled(
         for each in status.back_offs:
             known = back_offs.get(each.group)
             if (known is None or known.failures < each.failures) and names.has(each.group, namespace):
-                back_offs[each.group] = BackOff(each.failures, each.until.timestamp(), each.situation)
+                until = min(each.until.timestamp(), now + rules.delay_seconds(each.group, each.failures))
+                back_offs[each.group] = BackOff(each.failures, until, each.situation)
         for minute in sorted(status.recent_evictions, key=lambda each: each.minute):
             # as if all had been made at the end of their minute: rather too few evictions than too many
             last = min(minute.minute.timestamp(), now) + MINUTE_SECONDS
@@ -83,9 +118,11 @@ class _Names:
         return found
 
 
-def back_offs_to_remember(back_offs: BackOffs, groups: Iterable[GroupKey]) -> tuple[RememberedBackOff, ...]:
+def back_offs_to_remember(
+    back_offs: BackOffs, groups: Iterable[GroupKey], name_of: Callable[[GroupKey], str] = group_name
+) -> tuple[RememberedBackOff, ...]:
     """Return what a policy's status is to say of its groups, those that failed most often first."""
-    names = (group_name(key) for key in groups) if back_offs.groups else ()
+    names = map(name_of, groups) if back_offs.groups else ()
     found = [(name, known) for name in names if (known := back_offs.groups.get(name)) is not None]
     found.sort(key=lambda each: (-each[1].failures, -each[1].until, each[0]))
     return tuple(
@@ -111,6 +148,76 @@ def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> 
         RecentEvictions(minute=_whole_seconds(each.minute * MINUTE_SECONDS), evictions=each.evictions)
         for each in history.in_last_hour(policy, now)
     )
+
+
+def recalled_failures(statuses: Mapping[str, PolicyStatus], rules: PauseRules, now: float) -> Breakers:
+    """Return what the policies' statuses remember of evictions that failed in a row.
+
+    Args:
+        statuses: by the policies' names.
+        rules: how long policies are paused; whatever a status says, no pause is longer.
+        now: seconds since the epoch.
+    """
+    found = {
+        policy: Failures(
+            tuple(dict.fromkeys(failed.workloads)),
+            failed.pauses,
+            0.0 if failed.paused_until is None else min(failed.paused_until.timestamp(), now + rules.longest_seconds),
+        )
+        for policy, status in statuses.items()
+        if (failed := status.failures_in_a_row).workloads
+    }
+    return Breakers(rules, Map(found))
+
+
+def failures_to_remember(breakers: Breakers, policy: str) -> FailuresInARow:
+    """Return what a policy's status is to say of evictions that failed in a row."""
+    known = breakers.policies.get(policy)
+    if known is None:
+        return FailuresInARow()
+    return FailuresInARow(
+        workloads=known.workloads,
+        pauses=min(known.pauses, MAX_FAILURES),
+        paused_until=_whole_seconds(known.until + 1) if known.until else None,  # never earlier than it is
+    )
+
+
+def recalled_group_history(statuses: Mapping[str, PolicyStatus], groups: GroupsByNamespace, now: float) -> GroupHistory:
+    """Return the evictions that the policies' statuses remember by group, as if all had been made with the last one.
+
+    Args:
+        statuses: by the policies' names; of a RebalancePolicy only what it says of its own namespace counts.
+        groups: the spread groups there are, by namespace.
+        now: seconds since the epoch.
+    """
+    names = _Names(groups)
+    found: dict[str, tuple[str, GroupEvictionCount]] = {}
+    for policy, status in statuses.items():
+        namespace = policy.rpartition("/")[0]
+        for each in status.group_evictions:
+            known = found.get(each.group)
+            more = known is None or known[1].evictions < each.evictions
+            if more and (not namespace or names.has(each.group, namespace)):
+                found[each.group] = policy, each
+    history = GroupHistory()
+    for policy, each in found.values():
+        last = min(each.last.timestamp(), now) + MINUTE_SECONDS  # the end of its minute
+        history = history.with_evictions(policy, [each.group], last, each.evictions)
+    return history
+
+
+def group_evictions_to_remember(history: GroupHistory, policy: str, now: float) -> tuple[GroupEvictionCount, ...]:
+    """Return what a policy's status is to say of the last hour's evictions for groups, those with the most first."""
+    found = [
+        GroupEvictionCount(
+            group=name,
+            evictions=min(sum(each.evictions for each in minutes), MAX_COUNT),
+            last=_whole_seconds(max(each.minute for each in minutes) * MINUTE_SECONDS),
+        )
+        for name, minutes in history.of_policy(policy, now)
+    ]
+    found.sort(key=lambda each: (-each.evictions, each.group))
+    return tuple(found[:MAX_GROUP_EVICTIONS])
 
 
 def without_settled(

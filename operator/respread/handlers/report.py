@@ -91,6 +91,14 @@ def _outcome(
         ),
         blocked=_blocked_counts(blocked.values(), share.held),
         overridden_by=turn.reach.overridden_by.get(policy.name, ()),
+        group_evictions=record.group_evictions(policy.name),
+        failures_in_a_row=record.failures_in_a_row(policy.name),
+        paused="" if (held := record.paused(policy) or record.single(policy)) is None else held.message,
+        oscillating=tuple(
+            f"{', '.join(map(str, group.workloads))} in {group.key.namespace} ({pace.in_last_hour} evictions)"
+            for group in violated
+            if (pace := record.pace_of(group)).beyond(policy.name, policy.spec.limits) is not None
+        ),
         back_offs=record.remembered_back_offs(group.key for group in groups),
         recent_evictions=record.recent_evictions(policy),
         moves_in_flight=turn.remembered.get(policy.name, ()),
@@ -99,13 +107,15 @@ def _outcome(
     )
 
 
-def figures_of(policies: Iterable[Policy], turn: Turn) -> PlanFigures:
-    """Return what the metrics show of a turn."""
+def figures_of(policies: Iterable[Policy], turn: Turn, outcomes: Mapping[str, PolicyOutcome]) -> PlanFigures:
+    """Return what the metrics show of a turn and of what it came to for each policy, by name."""
     shares = _shares(turn)
     nothing = _Share()
     return PlanFigures(
         skews=tuple(figure for group in turn.spread.groups.values() for figure in _skews(group)),
-        policies=tuple(_policy_figures(policy.name, shares.get(policy.name, nothing)) for policy in policies),
+        policies=tuple(
+            _policy_figures(policy.name, shares.get(policy.name, nothing), outcomes[policy.name]) for policy in policies
+        ),
     )
 
 
@@ -156,13 +166,15 @@ def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
         )
 
 
-def _policy_figures(policy: str, share: _Share) -> PolicyFigures:
+def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome) -> PolicyFigures:
     return PolicyFigures(
         policy=policy,
         groups=_by_kind(share.groups),
         violated=_by_kind(group for group in share.groups if group.violated),
         blocked=Counter(each.reason for each in share.blocked.values()),
         planned_evictions=len(share.moves),
+        paused=bool(outcome.paused),
+        oscillating=len(outcome.oscillating),
     )
 
 

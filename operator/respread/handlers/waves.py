@@ -24,6 +24,7 @@ from respread.handlers.resuming import moves_to_remember
 from respread.handlers.status_writer import StatusWriter, Wanted
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
@@ -137,7 +138,7 @@ class Waves:
                     lambda ready: self._write_down(ready, bounded, hourly, snapshot, policies),
                 )
                 portions.took(len(portion), clock() - since)
-                made += sum(self._account_for(each, bounded[each.move.pod.uid]) for each in carried)
+                made += sum(self._account_for(each, bounded[each.move.pod.uid], each.move.groups) for each in carried)
             self.cut = bool(portions)
         return made == len(moves)
 
@@ -168,7 +169,7 @@ class Waves:
         async with self._confirmed(policies, flights.now.unanswered(flights.clock(), 0), planned_at):
             carried = await self._carrier.ask_again(snapshot, still_wanted, self._grace_period_seconds)
         for each in carried:
-            self._account_for(each, ())  # for limits.perHour it was counted when it was first sent
+            self._account_for(each, (), ())  # for the limits of an hour it was counted when it was first sent
 
     async def aclose(self) -> None:
         """End what goes on after a wave."""
@@ -200,11 +201,11 @@ class Waves:
         """Write down evictions before they are made, and return the UIDs of the pods for which that failed.
 
         Whoever leads after a crash right afterwards follows them to their outcome, and counts them for
-        `limits.perHour`.
+        `limits.perHour` and `limits.perHourPerGroup`.
         """
-        history = self._record.history
+        before = self._record.history, self._record.group_history
         for move in moves:
-            self._record.count(move.policy, bounded[move.pod.uid], certain=False)
+            self._record.count(move.policy, bounded[move.pod.uid], move.groups, certain=False)
         remembered = moves_to_remember(self._carrier.flights.about_to_send(moves, snapshot), snapshot)
         counting = {name for names in bounded.values() for name in names if name in hourly}
         wanted = []
@@ -214,11 +215,13 @@ class Waves:
             ahead = msgspec.structs.replace(
                 self._statuses.known(policy, seen),
                 recent_evictions=self._record.recent_evictions(policy),
+                group_evictions=self._record.group_evictions(name),
+                failures_in_a_row=self._record.failures_in_a_row(name),
                 moves_in_flight=remembered.get(name, ()),
             )
             wanted.append(Wanted(policy, ahead, seen))
         written = await self._statuses.ensure(wanted)
-        self._record.history = history  # each is counted as it is made
+        self._record.history, self._record.group_history = before  # each is counted as it is made
         return {
             move.pod.uid
             for move in moves
@@ -232,8 +235,8 @@ class Waves:
             return None
         return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for {age:.0f} s")
 
-    def _account_for(self, carried: Carried, bounded: Sequence[str]) -> bool:
-        """Tell what came of a move, count it, and return whether it was made."""
+    def _account_for(self, carried: Carried, bounded: Sequence[str], groups: Iterable[GroupKey]) -> bool:
+        """Tell what came of a move, count it for the limits of policies and groups, and return whether it was made."""
         move, answer = carried.move, carried.result
         if isinstance(answer, Held):
             self._announcements.held_back(move, answer)
@@ -242,7 +245,7 @@ class Waves:
         self._announcements.eviction(move, answer)
         if answer.may_have_evicted:
             self._record.serve(move.pod.namespace)
-            self._record.count(move.policy, bounded, certain=answer.evicted)
+            self._record.count(move.policy, bounded, groups, certain=answer.evicted)
         else:
             self._statuses.hurry(bounded)  # what was written down was not done
         return answer.may_have_evicted

@@ -38,6 +38,10 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
     violated: Mapping[WhenUnsatisfiable, int] = Map()
     blocked: Mapping[Reason, int] = Map()
     planned_evictions: int = 0
+    paused: bool = False
+    """Whether evictions have failed in a row, so that none, or a single one, is made for now."""
+    oscillating: int = 0
+    """Violated groups that have had as many evictions as an hour may have."""
 
 
 class PlanFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,15 @@ _PLAN_GAUGES: Final = (
         "Spread groups that the last plan leaves violated, or short of an expected domain, by why.",
         ("policy", "reason"),
     ),
+    GaugeDefinition(
+        "respread_spread_groups_oscillating",
+        "Violated spread groups for which as many evictions were made within the last hour as may be.",
+        ("policy",),
+    ),
     GaugeDefinition("respread_planned_evictions", "Evictions that the last plan holds.", ("policy",)),
+    GaugeDefinition(
+        "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", ("policy",)
+    ),
 )
 
 # From what a person notices to what somebody ought to look at.
@@ -250,7 +258,9 @@ class Metrics:
                 "respread_spread_groups_blocked": {
                     (p.policy, reason): n for p in policies for reason, n in p.blocked.items()
                 },
+                "respread_spread_groups_oscillating": {(p.policy,): p.oscillating for p in policies},
                 "respread_planned_evictions": {(p.policy,): p.planned_evictions for p in policies},
+                "respread_policy_paused": {(p.policy,): float(p.paused) for p in policies},
             }
         )
 

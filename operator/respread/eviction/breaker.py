@@ -1,0 +1,133 @@
+"""Pausing a policy whose moves fail one after another, whichever groups they are for.
+
+A group that a move did not help backs off by itself (`backoff`). Where moves of several workloads fail in a row, the
+cause lies elsewhere: in the nodes, the registry, an admission webhook. Then the policy evicts nothing for a while, and
+after that makes a single move. If that succeeds all is as before; if it fails the next pause is longer. Workloads are
+counted, not moves, so that one of them that always fails does not pause the others.
+
+What is remembered can survive a restart: it is plain data, in wall-clock seconds.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.api.status import MAX_FAILED_WORKLOADS
+from respread.cluster.workload import WorkloadName
+from respread.planning.held import Held
+
+_NAMED: Final = 3
+"""How many of the workloads a message names."""
+
+
+class PauseRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a policy is paused."""
+
+    first_seconds: float = 60.0
+    factor: float = 2.0
+    longest_seconds: float = 4 * 3600.0
+
+    def pause_seconds(self, pauses: int) -> float:
+        """Return how long the last of so many pauses in a row is."""
+        # the exponent is bounded because floats overflow long before a policy pauses that often
+        return min(self.longest_seconds, self.first_seconds * self.factor ** max(0, min(pauses - 1, 64)))
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """What failed in the name of a policy since a move last succeeded."""
+
+    workloads: tuple[str, ...] = ()
+    """Each once, in the order they failed first."""
+    pauses: int = 0
+    """In a row."""
+    until: float = 0.0
+    """The end of the last pause, in seconds since the epoch."""
+
+
+_NONE: Final = Failures()
+
+
+class Breakers(msgspec.Struct, frozen=True):
+    """What is remembered of all policies. A value: every change returns another one.
+
+    `most` is how many different workloads may fail in a row before the policy is paused; 0 if it never is.
+    """
+
+    rules: PauseRules = PauseRules()
+    policies: Map[str, Failures] = Map()
+
+    def failed(self, policy: str, workload: WorkloadName, most: int, now: float) -> Breakers:
+        """Note a move that failed.
+
+        Args:
+            policy: in whose name it was made.
+            workload: whose pod was moved.
+            most: how many workloads may fail.
+            now: seconds since the epoch.
+        """
+        known = self.policies.get(policy, _NONE)
+        name, names = f"{workload} in {workload.namespace}", known.workloads
+        if name not in names and len(names) < MAX_FAILED_WORKLOADS:
+            names = (*names, name)
+        after = msgspec.structs.replace(known, workloads=names)
+        if self._tripped(after, most) and not self._lasts(known, now):
+            after = self._paused(after, known.pauses + 1, now)
+        return self._with(self.policies.set(policy, after))
+
+    def succeeded(self, policy: str) -> Breakers:
+        """Note a move that succeeded: what failed before is forgotten."""
+        return self._with(self.policies.delete(policy)) if policy in self.policies else self
+
+    def undecided(self, policy: str, most: int, now: float) -> Breakers:
+        """Note a move that came to nothing, as after a scale-down: if it was the one that was tried, wait as before."""
+        known = self.policies.get(policy, _NONE)
+        if not self._tripped(known, most) or self._lasts(known, now):
+            return self
+        return self._with(self.policies.set(policy, self._paused(known, known.pauses, now)))
+
+    def paused(self, policy: str, most: int, now: float) -> Held | None:
+        """Return why nothing is evicted in the name of a policy for now, or None if it is not paused."""
+        known = self.policies.get(policy, _NONE)
+        if not self._tripped(known, most) or not self._lasts(known, now):
+            return None
+        until = datetime.fromtimestamp(int(known.until), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Held(
+            Reason.PAUSED,
+            f"{_what_failed(policy, known)}; nothing is evicted in its name until {until}, and then one pod is tried",
+        )
+
+    def single(self, policy: str, most: int) -> Held | None:
+        """Return what holds all moves but one of a policy whose pause is over; None if it is not being tried out."""
+        known = self.policies.get(policy, _NONE)
+        if not self._tripped(known, most):
+            return None
+        return Held(Reason.PAUSED, f"{_what_failed(policy, known)}; one pod is tried before others are evicted")
+
+    def next_end(self, now: float) -> float | None:
+        """Return when the next pause ends, for whoever has to wake up then; None if there is none."""
+        return min((each.until for each in self.policies.values() if self._lasts(each, now)), default=None)
+
+    def _tripped(self, known: Failures, most: int) -> bool:
+        return 0 < most <= len(known.workloads)
+
+    def _lasts(self, known: Failures, now: float) -> bool:
+        """Tell whether a pause lasts; one longer than any is the mark of a clock that was set back."""
+        return now < known.until <= now + self.rules.longest_seconds
+
+    def _paused(self, known: Failures, pauses: int, now: float) -> Failures:
+        return msgspec.structs.replace(known, pauses=pauses, until=now + self.rules.pause_seconds(pauses))
+
+    def _with(self, policies: Map[str, Failures]) -> Breakers:
+        return Breakers(self.rules, policies)
+
+
+def _what_failed(policy: str, known: Failures) -> str:
+    count = len(known.workloads)
+    names = ", ".join(known.workloads[-_NAMED:])
+    others = f" and {count - _NAMED} more" if count > _NAMED else ""
+    return f"evictions in the name of policy {policy} failed in a row, of pods of {names}{others}"

@@ -1,0 +1,219 @@
+"""Moves that fail, or that somebody undoes: they cost a few pods, it is told, and it goes on once the cause is gone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import ApiError, Sandbox, SandboxOptions
+from tests.faults.rounds import close_zones, enforce, wait_for
+from tests.integration.operator_process import OperatorProcess, evictions, install
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    is_ready,
+    pods,
+    pods_per_domain,
+    scale,
+)
+
+NAMESPACE = "shop"
+READY_AFTER = "sandbox.respread.dev/ready-after-seconds"
+STATUS = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
+REPLICAS = 4
+IN_FLIGHT = 2
+FAILURES = 3
+QUIET_SECONDS = 4.0
+"""How long nothing may be evicted for it to be believed that nothing will be."""
+
+
+@pytest.fixture
+def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3), audit=True))
+    install(sandbox)
+    sandbox.create_namespace(NAMESPACE)
+    return sandbox
+
+
+def skewed(cluster: Sandbox, *names: str, broken: bool) -> None:
+    """Make Deployments with all their pods in one of three zones; replacements never become Ready where it is broken.
+
+    The pods of a broken one are made by hand what those of its template no longer become.
+    """
+    close_zones(cluster, closed=True)
+    for name in names:
+        zone = constraint(ZONE, name, nodeTaintsPolicy="Honor")
+        annotations = {READY_AFTER: "never"} if broken else {}
+        manifest = deployment(name, replicas=REPLICAS, constraints=[zone], annotations=annotations)
+        create_deployment(cluster, NAMESPACE, manifest)
+
+    def all_ready() -> bool:
+        heal(cluster)
+        return all(sum(map(is_ready, pods(cluster, NAMESPACE, name))) == REPLICAS for name in names)
+
+    wait_for(all_ready, "all pods to be Ready")
+    close_zones(cluster, closed=False)
+
+
+def heal(cluster: Sandbox) -> None:
+    """Let every pod there is become Ready."""
+    for pod in pods(cluster, NAMESPACE):
+        if pod["metadata"].get("annotations", {}).get(READY_AFTER) == "never":
+            body = {"metadata": {"annotations": {READY_AFTER: "0"}}}
+            patch(cluster, f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", body)
+
+
+def patch(cluster: Sandbox, path: str, body: dict[str, Any]) -> None:
+    """Patch what may be gone by now."""
+    try:
+        cluster.api.request("PATCH", path, body)
+    except ApiError as error:
+        assert error.status == 404  # noqa: PT017 - anything else is raised again by pytest
+
+
+def status(cluster: Sandbox) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.api.get(STATUS).get("status", {})
+    return found
+
+
+def condition(cluster: Sandbox, name: str) -> dict[str, Any]:
+    found = [each for each in status(cluster).get("conditions", ()) if each["type"] == name]
+    return found[0] if found else {}
+
+
+def holds(cluster: Sandbox, name: str) -> bool:
+    return condition(cluster, name).get("status") == "True"
+
+
+def events(cluster: Sandbox) -> set[str]:
+    return {each["reason"] for each in cluster.api.get("/apis/events.k8s.io/v1/events")["items"]}
+
+
+def balanced(cluster: Sandbox, *names: str) -> bool:
+    counts = [pods_per_domain(cluster, NAMESPACE, name).values() for name in names]
+    return all(sum(each) == REPLICAS and max(each) - min(each) <= 1 for each in counts)
+
+
+def assert_nothing_more_is_evicted(cluster: Sandbox, so_far: int) -> None:
+    time.sleep(QUIET_SECONDS)
+    assert len(evictions(cluster)) == so_far
+
+
+def test_replacements_that_never_get_ready_cost_a_few_pods_and_then_it_goes_on(
+    cluster: Sandbox, tmp_path: Path
+) -> None:
+    names = [f"web-{number}" for number in range(7)]
+    skewed(cluster, *names, broken=True)
+    enforce(cluster, limits={"inFlight": IN_FLIGHT, "failuresInARow": FAILURES}, eviction={"readyTimeout": "1s"})
+    with OperatorProcess(cluster, tmp_path) as operator:
+        wait_for(lambda: holds(cluster, "Paused"), "the policy to be paused")
+        failed = len(evictions(cluster))
+        # As many as were in flight, and one for each that had failed before the third did.
+        assert FAILURES <= failed <= IN_FLIGHT + FAILURES - 1
+        said = condition(cluster, "Paused")
+        assert said["reason"] == "EvictionsFail"
+        assert said["message"].count("Deployment/web-") >= FAILURES
+        assert operator.metric('respread_policy_paused{policy="faults"}') == 1
+        assert operator.metric('respread_eviction_outcomes_total{outcome="NotReady",policy="faults"}') >= FAILURES
+        wait_for(lambda: {"EvictionsPaused", "SpreadNotImproved"} <= events(cluster), "the Events")
+        assert_nothing_more_is_evicted(cluster, failed)
+        assert operator.stop() == 0
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        wait_for(lambda: operator.metric('respread_policy_paused{policy="faults"}') == 1, "the next to know of it")
+        assert_nothing_more_is_evicted(cluster, failed)
+
+        def restored() -> bool:
+            heal(cluster)
+            return balanced(cluster, *names) and not holds(cluster, "Paused")
+
+        wait_for(restored, "the spread to be restored once replacements become Ready", 240)
+        assert condition(cluster, "Paused")["reason"] == "NotPaused"
+        wait_for(lambda: "EvictionsResumed" in events(cluster), "the Event")
+        # From [4, 0, 0] to [2, 1, 1] it takes two each, whatever became of the first ones.
+        assert len(evictions(cluster)) == 2 * len(names)
+
+
+def test_a_workload_with_pods_that_are_not_ready_loses_no_other(cluster: Sandbox, tmp_path: Path) -> None:
+    skewed(cluster, "web", broken=True)
+    enforce(cluster, eviction={"readyTimeout": "1s"})
+
+    def reasons() -> set[str]:
+        return {each["reason"] for each in status(cluster).get("violations", ())}
+
+    with OperatorProcess(cluster, tmp_path):
+        wait_for(lambda: reasons() == {"BackingOff"}, "the move to fail")
+        assert len(evictions(cluster)) == 1
+        # A change of its situation ends the back-off after its floor; the pods that are not Ready still hold it.
+        scale(cluster, NAMESPACE, "web", REPLICAS + 1)
+        wait_for(lambda: reasons() == {"PodsNotReady"}, "the reason to be told")
+        assert "not Ready" in status(cluster)["violations"][0]["message"]
+        assert_nothing_more_is_evicted(cluster, 1)
+        scale(cluster, NAMESPACE, "web", REPLICAS)
+
+        def restored() -> bool:
+            heal(cluster)
+            return balanced(cluster, "web")
+
+        wait_for(restored, "the spread to be restored", 120)
+
+
+@contextmanager
+def consolidation(cluster: Sandbox) -> Iterator[None]:
+    """Empty two zones of three again and again, once the spread is restored, by tainting their nodes and deleting."""
+    stopping = threading.Event()
+
+    def undo() -> None:
+        while not stopping.wait(0.2):
+            found = pods(cluster, NAMESPACE, "web")
+            counts = pods_per_domain(cluster, NAMESPACE, "web")
+            if len(found) != REPLICAS or not all(map(is_ready, found)) or min(counts.values()) == 0:
+                continue
+            close_zones(cluster, closed=True)
+            nodes = cluster.api.get("/api/v1/nodes")["items"]
+            zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
+            for pod in found:
+                if zones[pod["spec"]["nodeName"]] != "zone-a":
+                    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+                    cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+            wait_for(lambda: pods_per_domain(cluster, NAMESPACE, "web")["zone-a"] == REPLICAS, "the zones to be empty")
+            close_zones(cluster, closed=False)
+
+    thread = threading.Thread(target=undo, name="consolidation")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_whoever_works_against_it_costs_a_bounded_number_of_evictions(cluster: Sandbox, tmp_path: Path) -> None:
+    skewed(cluster, "web", broken=False)
+    limit = 5
+    enforce(cluster, limits={"perHourPerGroup": limit})
+    with consolidation(cluster):
+        with OperatorProcess(cluster, tmp_path) as operator:
+            wait_for(lambda: holds(cluster, "Oscillating"), "the oscillation to be named")
+            assert len(evictions(cluster)) == limit
+            assert f"Deployment/web in {NAMESPACE} ({limit} evictions)" in condition(cluster, "Oscillating")["message"]
+            assert {each["reason"] for each in status(cluster)["violations"]} == {"LimitReached"}
+            assert operator.metric('respread_spread_groups_oscillating{policy="faults"}') == 1
+            assert_nothing_more_is_evicted(cluster, limit)
+            assert operator.stop() == 0
+        with OperatorProcess(cluster, tmp_path) as operator:
+            operator.wait_until_ready()
+            assert_nothing_more_is_evicted(cluster, limit)
+    enforce_more = {"spec": {"limits": {"perHourPerGroup": 0}}}
+    with OperatorProcess(cluster, tmp_path):
+        patch(cluster, STATUS, enforce_more)
+        wait_for(lambda: balanced(cluster, "web"), "the spread to be restored")
+        wait_for(lambda: condition(cluster, "Oscillating").get("status") == "False", "the condition to change")

@@ -1,0 +1,108 @@
+"""A policy whose moves fail for one workload after another is paused, and tries a single move before it goes on."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respread.api.reasons import Reason
+from respread.api.status import MAX_FAILED_WORKLOADS
+from respread.cluster.workload import WorkloadName
+from respread.eviction.breaker import Breakers, PauseRules
+
+RULES = PauseRules(first_seconds=60, factor=2, longest_seconds=600)
+NOW = 1_800_000_000.0
+
+
+def workload(name: str) -> WorkloadName:
+    return WorkloadName("Deployment", "shop", name)
+
+
+def after(*names: str, most: int = 3, at: float = NOW) -> Breakers:
+    breakers = Breakers(RULES)
+    for name in names:
+        breakers = breakers.failed("default", workload(name), most, at)
+    return breakers
+
+
+def test_a_few_workloads_in_a_row_pause_a_policy_and_it_says_which() -> None:
+    assert after("a", "b").paused("default", 3, NOW) is None
+    held = after("a", "b", "c").paused("default", 3, NOW + 10)
+    assert held is not None
+    assert held.reason == Reason.PAUSED
+    assert held.message == (
+        "evictions in the name of policy default failed in a row, of pods of Deployment/a in shop, Deployment/b in "
+        "shop, Deployment/c in shop; nothing is evicted in its name until 2027-01-15T08:01:00Z, and then "
+        "one pod is tried"
+    )
+    assert after("a", "b", "c").paused("other", 3, NOW) is None
+
+
+def test_one_workload_that_always_fails_pauses_nothing() -> None:
+    assert after(*["a"] * 50, "b").paused("default", 3, NOW) is None
+
+
+def test_a_success_in_between_begins_a_new_row() -> None:
+    breakers = after("a", "b").succeeded("default")
+    assert breakers.failed("default", workload("c"), 3, NOW).paused("default", 3, NOW) is None
+    assert after("a").succeeded("other") == after("a")
+
+
+def test_0_never_pauses_and_what_a_policy_says_counts_at_once() -> None:
+    breakers = after("a", "b", "c", most=0)
+    assert breakers.paused("default", 0, NOW) is breakers.single("default", 0) is None
+    assert breakers.single("default", 3) is not None  # never paused, and still it tries one at first
+    assert after("a", "b", "c").paused("default", 4, NOW) is None
+
+
+def test_those_that_fail_together_make_one_pause() -> None:
+    breakers = after("a", "b", "c", "d", "e")
+    assert breakers.next_end(NOW) == NOW + 60
+
+
+def test_after_a_pause_one_move_is_tried_and_pauses_grow_until_it_succeeds() -> None:
+    breakers, now, pauses = after("a", "b", "c"), NOW, []
+    for _ in range(6):
+        end = breakers.next_end(now)
+        assert end is not None
+        pauses.append(end - now)
+        now = end
+        assert breakers.paused("default", 3, now) is None
+        single = breakers.single("default", 3)
+        assert single is not None
+        assert single.message.endswith("one pod is tried before others are evicted")
+        breakers = breakers.failed("default", workload("a"), 3, now)
+    assert pauses == [60, 120, 240, 480, 600, 600]
+    breakers = breakers.succeeded("default")
+    assert breakers.paused("default", 3, now) is breakers.single("default", 3) is breakers.next_end(now) is None
+    again = breakers
+    for name in "abc":
+        again = again.failed("default", workload(name), 3, now)
+    assert again.next_end(now) == now + 60
+
+
+def test_a_move_that_comes_to_nothing_when_one_is_tried_is_waited_for_as_long_as_before() -> None:
+    breakers = after("a", "b", "c")
+    assert breakers.undecided("default", 3, NOW + 30) is breakers  # it began before the pause
+    assert breakers.undecided("default", 3, NOW + 60).next_end(NOW + 60) == NOW + 120
+    assert after("a").undecided("default", 3, NOW) == after("a")
+
+
+def test_a_clock_set_back_does_not_pause_for_years() -> None:
+    assert after("a", "b", "c", at=NOW + 1e9).paused("default", 3, NOW) is None
+    assert after("a", "b", "c", at=NOW + 1e9).next_end(NOW) is None
+
+
+def test_no_more_is_remembered_than_a_status_holds() -> None:
+    (known,) = after(*map(str, range(100))).policies.values()
+    assert len(known.workloads) == MAX_FAILED_WORKLOADS
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_no_number_of_pauses_breaks_it(pauses: int) -> None:
+    assert 60 <= RULES.pause_seconds(pauses) <= 600
+    (known,) = after("a", "b", "c").policies.values()
+    breakers = after("a", "b", "c")
+    broken = Breakers(RULES, breakers.policies.set("default", msgspec.structs.replace(known, pauses=pauses, until=0.0)))
+    assert broken.failed("default", workload("d"), 3, NOW).paused("default", 3, NOW) is not None
