@@ -106,6 +106,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                 "priorityThreshold": {"value": 1_000_000},
                 "localStorage": "Evict",
                 "persistentVolumeClaims": "Protect",
+                "changedPods": "Evict",
                 "trustedControllers": [
                     {"group": "argoproj.io", "kind": "Rollout"},
                     {"group": "", "kind": "Pod"},
@@ -257,6 +258,7 @@ BAD_SPECS: tuple[BadSpec, ...] = (
         "should match",
     ),
     BadSpec(_expected(_ZONE, _ZONE), "spec.constraints.expectedDomains[1]", "Duplicate value"),
+    BadSpec(_victims(changedPods="Replan"), "spec.victims.changedPods", _ONE_OF),
     BadSpec(_trusted({"kind": "Rollout"}), "spec.victims.trustedControllers[0].group", "Required value"),
     BadSpec(_trusted({"group": "argoproj.io"}), "spec.victims.trustedControllers[0].kind", "Required value"),
     BadSpec(

@@ -64,10 +64,17 @@ def other_workloads(sandbox: Sandbox) -> None:
             manifest["kind"] = "StatefulSet"
             manifest["spec"]["serviceName"] = name
             manifest["spec"]["podManagementPolicy"] = "Parallel"
+            manifest["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 4}}
         else:
             manifest |= {"apiVersion": "v1", "kind": "ReplicationController"}
             manifest["spec"]["selector"] = {"app": name}
         sandbox.api.request("POST", path, manifest)
+
+
+def keep_an_earlier_revision(sandbox: Sandbox) -> None:
+    """Change the StatefulSet's template, of which its partition lets no pod see anything."""
+    path = "/apis/apps/v1/namespaces/rights/statefulsets/set"
+    sandbox.api.request("PATCH", path, {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}})
 
 
 @pytest.fixture
@@ -110,6 +117,7 @@ def test_every_right_is_used_and_no_other_is_asked_for(audited: Sandbox, tmp_pat
         audited.apply(json.dumps(namespaced_policy("rights")))
         for app in ("set", "controller"):
             wait_for(lambda app=app: watcher.ready("rights", app) == 4, f"{app} to be Ready")  # type: ignore[misc]  # no types for defaults
+        keep_an_earlier_revision(audited)
         close_zones(audited, closed=False)
         with Replica(audited, proxy, tmp_path, "one", "--leader-election", "--lease-seconds", "3") as replica:
             wait_for(lambda: watcher.evicted()["rights", "web"] == 4, "the Deployment to be spread")

@@ -1,4 +1,4 @@
-"""An operator some of whose evictions an admission policy of the cluster denies: others are made, and it says why."""
+"""An operator some of whose evictions are denied, by an admission policy or by its own last look: others are made."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.integration.workloads import (
     deployment,
     pods,
     pods_per_domain,
+    resize,
     wait_for_ready_pods,
     wait_until,
 )
@@ -130,4 +131,30 @@ def test_where_none_may_go_each_is_asked_for_once_and_the_reason_is_told(skewed:
         ours = [event for event in events if event.get("reportingController") == "respread.dev/respread"]
         assert {event["reason"] for event in ours} <= {"Forbidden", "Invalid"}
         assert any("the shop's admission policy keeps this pod" in event["note"] for event in ours)
+    assert evictions(skewed) == []
+
+
+def test_pods_that_were_resized_stay_and_others_go_in_their_place(skewed: Sandbox, tmp_path: Path) -> None:
+    kept = names_of(skewed)[:2]
+    for name in kept:
+        resize(skewed, NAMESPACE, name, "10m")
+    skewed.apply(json.dumps(policy()))
+    with OperatorProcess(skewed, tmp_path):
+        wait_until(lambda: set(pods_per_domain(skewed, NAMESPACE, "web").values()) == {2}, "web to be spread")
+    assert len(evictions(skewed)) == 4
+    assert set(kept) <= set(names_of(skewed))
+
+
+def test_where_all_were_resized_the_reason_is_told(skewed: Sandbox, tmp_path: Path) -> None:
+    for name in names_of(skewed):
+        resize(skewed, NAMESPACE, name, "10m")
+    skewed.apply(json.dumps(policy()))
+
+    def told() -> str:
+        violations = skewed.api.get(STATUS).get("status", {}).get("violations", ())
+        return " ".join(f"{each['reason']}: {each['message']}" for each in violations)
+
+    with OperatorProcess(skewed, tmp_path):
+        wait_until(lambda: told().startswith("TemplateDiffers: "), "the reason to be told")
+        assert "the request for cpu is 10m, in the template 100m" in told()
     assert evictions(skewed) == []

@@ -94,3 +94,14 @@ def wait_for_ready_pods(sandbox: Sandbox, namespace: str, app: str, count: int, 
         return len(found) == count and all(is_ready(pod) for pod in found)
 
     wait_until(settled, f"{count} Ready pods of {app}", seconds=seconds)
+
+
+def resize(sandbox: Sandbox, namespace: str, name: str, cpu: str) -> None:
+    """Ask for another amount of cpu for a pod of `deployment`, in place."""
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    found = sandbox.api.get(path)
+    resources = found["spec"]["containers"][0]["resources"]
+    told = [{**each, "resources": resources} for each in found["status"]["containerStatuses"]]
+    sandbox.api.request("PATCH", f"{path}/status", {"status": {"containerStatuses": told}})  # as kubelets tell it
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
+    sandbox.api.request("PATCH", f"{path}/resize", {"spec": {"containers": containers}}, patch_type="strategic-merge")

@@ -62,7 +62,11 @@ class Cluster:
         self.snapshot: ClusterSnapshot = cluster([node("node-1", "a")], [A, B])
         replica_set = {
             "metadata": {"name": "web", "uid": "uid-web", "generation": 1},
-            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": {}},
+            },
             "status": {"observedGeneration": 1, "replicas": 2},
         }
         owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
@@ -84,7 +88,9 @@ class Cluster:
         self.stub.on("GET", self.own_policies("default"), answering({"metadata": {}, "items": []}))
         self.stub.on("GET", "/replicasets/web", answering(replica_set))
         self.stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": listed}))
-        self.stub.on("GET", "/pods/a", answering({"metadata": {"uid": A.uid}}))
+        self.stub.on("GET", "/pods/a", answering(listed[0]))
+        for rules in ("limitranges", "resourcequotas"):
+            self.stub.on("GET", f"/namespaces/default/{rules}", answering({"metadata": {}, "items": []}))
         self.stub.on("PATCH", "/status", answering({}))
         self.stub.on("POST", EVICTION, answering({"kind": "Status", "status": "Success"}, status=201))
 

@@ -248,6 +248,14 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             "reached from where the replacement lands."
         ),
     ] = "Evict"
+    changed_pods: Annotated[
+        Protection,
+        described(
+            "Whether pods may be evicted that differ from their controller's template in what decides where they can "
+            "be placed: resized in place, changed by a webhook, or made of an older template. With Evict their "
+            "replacements are taken to be like them."
+        ),
+    ] = "Protect"
     trusted_controllers: Annotated[
         tuple[TrustedController, ...],
         Meta(

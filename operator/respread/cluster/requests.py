@@ -62,6 +62,11 @@ def requests_of_spec(pod: PodRequests) -> Resources:
     return _rounded(_total(pod, None))
 
 
+def total_requests(pod: PodRequests) -> NanoAmounts:
+    """Return the same exactly, of all resources: as quotas count it."""
+    return _total(pod, None)
+
+
 def requests_held(pod: PodRequests, resize: Resize) -> Resources:
     """Return what a pod takes of the node it is on: for each container the largest of what it asked for and was given.
 

@@ -88,6 +88,9 @@ class ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
     pod_management_policy: str = "OrderedReady"
     update_strategy: UpdateStrategy = UpdateStrategy()
     ordinals: Ordinals = Ordinals()
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    """As it was sent: most controllers are only counted."""
+    volume_claim_templates: tuple[dict[str, Any], ...] = ()
 
 
 class ControllerStatus(msgspec.Struct, frozen=True, rename="camel"):

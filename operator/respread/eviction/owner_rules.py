@@ -140,7 +140,7 @@ def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], p
     rolls_by_itself = stateful_set.spec.update_strategy.type == "RollingUpdate"
     for each in sorted(active, key=lambda each: each.metadata.uid != pod.uid):
         has = each.metadata.labels.get(_REVISION_LABEL)
-        would_have = _revision_ofordinal_of(stateful_set, ordinal_of(each.metadata.name))
+        would_have = revision_of_pod(stateful_set, each.metadata.name)
         if has == would_have:
             continue
         if each.metadata.uid == pod.uid and not rolls_by_itself:
@@ -157,9 +157,9 @@ def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], p
     return None
 
 
-def _revision_ofordinal_of(stateful_set: ControllerObject, ordinal: int) -> str:
-    """Mirrors `newVersionedStatefulSetPod`."""
-    spec, status = stateful_set.spec, stateful_set.status
+def revision_of_pod(stateful_set: ControllerObject, pod_name: str) -> str:
+    """Return the revision that a StatefulSet would make a pod anew from (`newVersionedStatefulSetPod`)."""
+    spec, status, ordinal = stateful_set.spec, stateful_set.status, ordinal_of(pod_name)
     rolling = spec.update_strategy.rolling_update
     if rolling is not None:
         stays = ordinal < spec.ordinals.start + rolling.partition

@@ -14,6 +14,7 @@ from respread.eviction.in_flight import InFlight
 from respread.eviction.other_controllers import OtherControllers
 from respread.eviction.owner_reading import OwnerReading, read_controller, read_owner
 from respread.eviction.owner_rules import wants_replacement, why_not_at_rest, why_too_small
+from respread.eviction.replacements import Replacements
 from respread.eviction.requests import Requests
 from respread.eviction.wave_readings import WaveReadings
 from respread.planning.controllers import is_active, siblings_of
@@ -33,7 +34,7 @@ def ordinary_rules(_: Move) -> VictimRules:
 class Owners:
     """Reads controllers and says whether they are at rest."""
 
-    __slots__ = ("_now", "_others", "_readings", "_requests", "_rules")
+    __slots__ = ("_now", "_others", "_readings", "_replacements", "_requests", "_rules")
 
     def __init__(
         self,
@@ -58,11 +59,13 @@ class Owners:
         self._rules = rules
         self._now = now
         self._readings: WaveReadings[OwnerReading] = WaveReadings(clock, fresh_seconds)
+        self._replacements = Replacements(requests, clock, fresh_seconds)
         self._others = OtherControllers(requests, clock)
 
     def forget(self) -> None:
         """Forget all readings: what follows is another wave, and whatever was read is from before the last one."""
         self._readings.forget()
+        self._replacements.forget()
         self._others.forget()
 
     async def why_not_at_rest(
@@ -70,8 +73,9 @@ class Owners:
     ) -> Held | None:
         """Return why a move must not be made for its controllers' sake, or None if nothing speaks against it.
 
-        The pod's own controller has to be at rest. The others whose pods its spread groups count need only have all
-        the pods they want: one that has not brings back a pod that may cure the group by itself.
+        The pod's own controller has to be at rest, and to make a replacement that is placed as the pod would be. The
+        others whose pods its spread groups count need only have all the pods they want: one that has not brings back
+        a pod that may cure the group by itself.
 
         Args:
             move: the move that is to be made.
@@ -108,7 +112,7 @@ class Owners:
         if isinstance(reading, Held):
             return reading
         owner, rules = reading.controller.metadata.controller, self._rules(move)
-        return (
+        held = (
             why_owner_unknown(controller, owner, rules.trusted_controllers)
             or why_too_small(reading, rules.min_replicas)
             or why_not_at_rest(
@@ -121,3 +125,4 @@ class Owners:
                 together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
             )
         )
+        return held or await self._replacements.why_not(move, reading, in_flight, rules)

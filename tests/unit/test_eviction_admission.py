@@ -1,0 +1,204 @@
+"""What quotas and limit ranges would refuse, and what counts for them. Real ones are in tests/integration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from respread.api.reasons import Reason
+from respread.eviction.admission_rules import why_limit_range_refuses, why_quota_refuses
+from respread.eviction.admitted_pod import admitted
+from respread.eviction.namespace_rules import LimitRange, ResourceQuota
+from respread.eviction.pod_usage import usage
+
+UNIT = 10**9
+RESOURCES = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1"}}
+SPEC: dict[str, Any] = {"containers": [{"name": "main", "resources": RESOURCES}]}
+
+
+def quota(hard: dict[str, Any], used: dict[str, Any] | None = None, **spec: Any) -> ResourceQuota:
+    given = {"metadata": {"name": "most"}, "spec": {"hard": hard, **spec}, "status": {"hard": hard, "used": used or {}}}
+    return msgspec.convert(given, type=ResourceQuota)
+
+
+def refused(spec: dict[str, Any], of: ResourceQuota, *others: dict[str, int], **freed: int) -> Reason | None:
+    held = why_quota_refuses(spec, [of], freed, others)
+    return None if held is None else held.reason
+
+
+class TestUsage:
+    """What a pod takes of quotas, by the names they have."""
+
+    def test_of_an_ordinary_pod(self) -> None:
+        assert usage(SPEC) == {
+            "pods": UNIT,
+            "count/pods": UNIT,
+            "cpu": UNIT // 4,
+            "requests.cpu": UNIT // 4,
+            "memory": UNIT << 30,
+            "requests.memory": UNIT << 30,
+            "limits.cpu": UNIT,
+        }
+
+    def test_overhead_counts_for_limits_that_there_are(self) -> None:
+        found = usage({**SPEC, "overhead": {"cpu": "750m", "memory": "1Gi"}})
+        assert (found["requests.cpu"], found["limits.cpu"]) == (UNIT, 7 * UNIT // 4)
+        assert "limits.memory" not in found
+
+    def test_extended_resources_and_claims_of_ephemeral_volumes(self) -> None:
+        claim = {"storageClassName": "fast", "resources": {"requests": {"storage": "5"}}}
+        requests = {"example.org/gpu": "2", "hugepages-2Mi": "2Mi"}
+        found = usage(
+            {
+                "containers": [
+                    {"name": "a", "resources": {"requests": {"example.org/gpu": "2", "hugepages-2Mi": "2Mi"}}}
+                ],
+                "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}],
+            }
+        )
+        assert found["requests.example.org/gpu"] == 2 * UNIT
+        assert found["hugepages-2Mi"] == found["requests.hugepages-2Mi"] == UNIT << 21
+        assert found["persistentvolumeclaims"] == found["count/persistentvolumeclaims"] == UNIT
+        assert found["requests.storage"] == found["fast.storageclass.storage.k8s.io/requests.storage"] == 5 * UNIT
+
+
+class TestQuota:
+    """A replacement has to fit beside the pod that it replaces."""
+
+    @pytest.mark.parametrize(
+        ("used", "reason"), [("2", None), ("3", Reason.REPLACEMENT_REFUSED), ("4", Reason.REPLACEMENT_REFUSED)]
+    )
+    def test_it_is_full_or_not(self, used: str, reason: Reason | None) -> None:
+        assert refused(SPEC, quota({"pods": "3"}, {"pods": used})) is reason
+
+    def test_what_is_freed_before(self) -> None:
+        assert refused(SPEC, quota({"pods": "3"}, {"pods": "3"}), pods=UNIT) is None
+        assert refused(SPEC, quota({"pods": "3"}, {"pods": "4"}), pods=UNIT) is Reason.REPLACEMENT_REFUSED
+
+    def test_others_that_are_not_counted_yet(self) -> None:
+        assert refused(SPEC, quota({"pods": "3"}, {"pods": "1"}), {"pods": UNIT}) is None
+        assert refused(SPEC, quota({"pods": "3"}, {"pods": "2"}), {"pods": UNIT}) is Reason.IN_MOTION
+
+    def test_what_containers_must_say(self) -> None:
+        assert refused(SPEC, quota({"limits.memory": "9"}, {"limits.memory": "0"})) is Reason.REPLACEMENT_REFUSED
+        assert refused(SPEC, quota({"limits.ephemeral-storage": "9"})) is None
+        whole = {**SPEC, "resources": {"limits": {"cpu": "1"}}}
+        assert refused(whole, quota({"limits.memory": "9"}, {"limits.memory": "0"})) is None
+
+    def test_a_status_that_is_behind(self) -> None:
+        assert refused(SPEC, quota({"pods": "3"})) is Reason.IN_MOTION
+        behind = msgspec.structs.replace(quota({"pods": "3"}, {"pods": "0"}), status=quota({"pods": "9"}).status)
+        assert refused(SPEC, behind) is Reason.IN_MOTION
+        same = msgspec.structs.replace(
+            quota({"memory": "1024Mi"}), status=quota({"memory": "1Gi"}, {"memory": "0"}).status
+        )
+        assert refused(SPEC, same) is None
+
+    @pytest.mark.parametrize(
+        ("scopes", "counts"),
+        [
+            ({"scopes": ["BestEffort"]}, False),
+            ({"scopes": ["NotBestEffort"]}, True),
+            ({"scopes": ["NotBestEffort", "Terminating"]}, False),
+            ({"scopes": ["NotTerminating"]}, True),
+            ({"scopes": ["PriorityClass"]}, True),
+            ({"scopes": ["CrossNamespacePodAffinity"]}, False),
+            ({"scopes": ["SomethingNew"]}, False),
+        ],
+        ids=str,
+    )
+    def test_scopes(self, scopes: dict[str, Any], *, counts: bool) -> None:
+        spec = {**SPEC, "priorityClassName": "high"}
+        assert (refused(spec, quota({"pods": "0"}, {"pods": "0"}, **scopes)) is not None) is counts
+
+    @pytest.mark.parametrize(
+        ("operator", "values", "counts"),
+        [
+            ("In", ["high"], True),
+            ("In", ["low"], False),
+            ("NotIn", ["high"], False),
+            ("NotIn", ["low"], True),
+            ("Exists", [], True),
+            ("DoesNotExist", [], False),
+        ],
+    )
+    def test_scopes_of_priority_classes(self, operator: str, values: list[str], *, counts: bool) -> None:
+        expression = {"scopeName": "PriorityClass", "operator": operator, "values": values}
+        of = quota({"pods": "0"}, {"pods": "0"}, scopeSelector={"matchExpressions": [expression]})
+        assert (refused({**SPEC, "priorityClassName": "high"}, of) is not None) is counts
+
+    def test_affinity_across_namespaces(self) -> None:
+        of = quota({"pods": "0"}, {"pods": "0"}, scopes=["CrossNamespacePodAffinity"])
+        term = {"topologyKey": "zone", "namespaceSelector": {}}
+        preferred = [{"weight": 1, "podAffinityTerm": term}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        for affinity in (
+            {"podAffinity": required},
+            {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
+        ):
+            assert refused({**SPEC, "affinity": affinity}, of) is Reason.REPLACEMENT_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("limit", "refuses"),
+    [
+        ({"type": "Container", "min": {"cpu": "250m"}}, False),
+        ({"type": "Container", "min": {"cpu": "251m"}}, True),
+        ({"type": "Container", "min": {"ephemeral-storage": "1"}}, True),
+        ({"type": "Container", "max": {"cpu": "1"}}, False),
+        ({"type": "Container", "max": {"cpu": "999m"}}, True),
+        ({"type": "Container", "max": {"memory": "2Gi"}}, True),
+        ({"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}}, False),
+        ({"type": "Container", "maxLimitRequestRatio": {"cpu": "3"}}, True),
+        ({"type": "Pod", "min": {"cpu": "250m"}}, False),
+        ({"type": "Pod", "max": {"cpu": "500m"}}, True),
+        ({"type": "PersistentVolumeClaim", "max": {"storage": "1"}}, False),
+    ],
+    ids=str,
+)
+def test_limit_ranges(limit: dict[str, Any], *, refuses: bool) -> None:
+    given = {"metadata": {"name": "most"}, "spec": {"limits": [limit]}}
+    held = why_limit_range_refuses(SPEC, [msgspec.convert(given, type=LimitRange)])
+    assert (held is not None) is refuses
+
+
+class TestAdmitted:
+    """What becomes of a template."""
+
+    POD: dict[str, Any] = {  # noqa: RUF012 - never changed
+        "metadata": {"name": "web-1", "namespace": "default", "uid": "uid", "labels": {"app": "web"}},
+        "spec": {
+            "containers": [
+                {"name": "main", "resources": {"requests": {"cpu": "1"}}},
+                {"name": "proxy", "resources": {"requests": {"cpu": "100m"}}},
+            ],
+        },
+    }
+
+    def requests(self, template: dict[str, Any], ranges: list[LimitRange] | None) -> list[dict[str, Any]]:
+        made = admitted({"spec": {"containers": [{"name": "main", **template}]}}, self.POD, ranges)
+        return [each["resources"]["requests"] for each in made["spec"]["containers"]]
+
+    def test_containers_of_others_come_again(self) -> None:
+        assert self.requests({}, []) == [{}, {"cpu": "100m"}]
+
+    def test_where_limit_ranges_are_not_known_the_pod_shows_them(self) -> None:
+        assert self.requests({}, None)[0] == {"cpu": "1"}
+        own = {"resources": {"requests": {"cpu": "2"}}}
+        assert self.requests(own, None)[0] == {"cpu": "2"}
+
+    def test_the_first_limit_range_that_says_something_counts(self) -> None:
+        ranges = [
+            msgspec.convert(
+                {
+                    "metadata": {"name": name},
+                    "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}}]},
+                },
+                type=LimitRange,
+            )
+            for name, cpu in (("a", "3"), ("b", "4"))
+        ]
+        assert self.requests({}, ranges)[0] == {"cpu": "3"}
+        assert self.requests({"resources": {"limits": {"cpu": "5"}}}, ranges)[0] == {"cpu": "5"}
