@@ -50,14 +50,9 @@ class TestUsage:
     def test_extended_resources_and_claims_of_ephemeral_volumes(self) -> None:
         claim = {"storageClassName": "fast", "resources": {"requests": {"storage": "5"}}}
         requests = {"example.org/gpu": "2", "hugepages-2Mi": "2Mi"}
-        found = usage(
-            {
-                "containers": [
-                    {"name": "a", "resources": {"requests": {"example.org/gpu": "2", "hugepages-2Mi": "2Mi"}}}
-                ],
-                "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}],
-            }
-        )
+        container = {"name": "a", "resources": {"requests": requests}}
+        volume = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+        found = usage({"containers": [container], "volumes": [volume]})
         assert found["requests.example.org/gpu"] == 2 * UNIT
         assert found["hugepages-2Mi"] == found["requests.hugepages-2Mi"] == UNIT << 21
         assert found["persistentvolumeclaims"] == found["count/persistentvolumeclaims"] == UNIT
