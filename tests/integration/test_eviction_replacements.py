@@ -107,7 +107,7 @@ LIMIT_RANGE = {
 }
 TEMPLATE: dict[str, Any] = {
     "constraints": [
-        constraint(ZONE, "web", matchLabelKeys=["app", "pod-template-hash", "controller-revision-hash"]),
+        constraint(ZONE, "web", matchLabelKeys=["pod-template-hash", "controller-revision-hash"]),
         constraint(HOSTNAME, "web", when_unsatisfiable="ScheduleAnyway"),
     ],
     "affinity": {
