@@ -543,7 +543,7 @@ class TestManyControllers:
 
         async def scenario(requests: Requests) -> Watched:
             watched = Watched(requests)
-            owners = Owners(watched, lambda: 0.0)
+            owners = Owners(watched, lambda: 0.0, rules=lambda _: VictimRules(min_replicas=1))
             for pod in (one, two, one):
                 assert await owners.why_not_at_rest(move(pod, groups=(everything,)), snapshot, InFlight()) is None
             return watched
