@@ -142,25 +142,32 @@ class TestBudget:
 
 
 def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_be_going() -> None:
-    victim = pod("a", "node-1", SPEC)
+    victim, other = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
     stub = StubApiServer()
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
-    listed = {
-        "metadata": {"name": "a", "uid": victim.uid, "ownerReferences": [owner]},
-        "spec": {"nodeName": "node-1"},
-        "status": {"phase": "Running"},
-    }
+    listed = [
+        {
+            "metadata": {"name": each.name, "uid": each.uid, "ownerReferences": [owner]},
+            "spec": {"nodeName": "node-1"},
+            "status": {"phase": "Running"},
+        }
+        for each in (victim, other)
+    ]
     stub.on(
-        "GET", "/replicasets/web", answering({"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"replicas": 1}})
+        "GET", "/replicasets/web", answering({"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"replicas": 2}})
     )
-    stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": [listed]}))
-    stub.on("GET", "/pods/a", answering(listed))
+    stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": listed}))
+    stub.on("GET", "/pods/a", answering(listed[0]))
+    for rules in ("limitranges", "resourcequotas"):
+        stub.on("GET", f"/namespaces/default/{rules}", answering({"metadata": {}, "items": []}))
     stub.on("POST", "/pods/a/eviction", hanging)
 
     async def scenario() -> None:
         async with stub.running() as requests:
             carrying = carrier(requests)
-            making = asyncio.create_task(carrying.carry_out([move(victim)], cluster([], [victim]), own_grace_period))
+            making = asyncio.create_task(
+                carrying.carry_out([move(victim)], cluster([], [victim, other]), own_grace_period)
+            )
             while ("POST", "/api/v1/namespaces/default/pods/a/eviction") not in stub.requests:
                 assert not making.done(), making.result()
                 await asyncio.sleep(0.01)
