@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,13 +13,14 @@ import pytest
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
+from respread.cluster.selectors import Selector, selector_of_labels
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction import other_controllers
 from respread.eviction.in_flight import InFlight
 from respread.eviction.other_controllers import AT_ONCE, OtherControllers
 from respread.eviction.requests import Requests, Response
 from respread.planning.held import Held
-from tests.unit.eviction_moves import SPEC, group, move
+from tests.unit.eviction_moves import SPEC, group, labels, move
 from tests.unit.worlds import cluster, node, pod
 
 
@@ -92,3 +94,37 @@ def test_more_than_can_be_read_in_a_wave_are_not_even_asked_for(monkeypatch: pyt
     assert "count the pods of 11 other controllers, and at most 10 are read" in held.message
     assert not requests.read
     assert look(requests, 10) == [None, None]
+
+
+def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how often a selector is tried on labels, where one pod of each workload is to move."""
+    owners = [OwnerReference("apps/v1", "ReplicaSet", f"web-{n}", f"uid-{n}") for n in range(workloads)]
+    victims = [
+        pod(f"pod-{n}", "node-1", SPEC, labels=labels(f"app-{n}"), controller=owners[n]) for n in range(workloads)
+    ]
+    groups = [
+        msgspec.structs.replace(group("default"), selector=selector_of_labels(victim.labels)) for victim in victims
+    ]
+    tried = [0]
+    matches = Selector.matches
+
+    def counted(selector: Selector, given: Mapping[str, str]) -> bool:
+        tried[0] += 1
+        return matches(selector, given)
+
+    async def run() -> None:
+        others = OtherControllers(Answering(), lambda: 0.0)
+        snapshot = cluster([node("node-1", "a")], victims)
+        with monkeypatch.context() as patch:
+            patch.setattr(Selector, "matches", counted)
+            for victim, own in zip(victims, groups, strict=True):
+                assert await others.why_incomplete(move(victim, groups=(own,)), snapshot, InFlight()) is None
+
+    asyncio.run(run())
+    return tried[0]
+
+
+def test_twice_as_many_workloads_are_at_most_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = [label_sets_tried(workloads, monkeypatch) for workloads in (50, 100, 200)]
+    assert 0 < work[1] <= 2 * work[0]
+    assert work[2] <= 2 * work[1]

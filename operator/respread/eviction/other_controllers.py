@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Final
 
+from immutables import Map
+
 from respread.api.reasons import Reason
+from respread.cluster.matching import Matching
+from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot
+from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.eviction.in_flight import InFlight
 from respread.eviction.owner_reading import ControllerObject, read_controller
 from respread.eviction.owner_rules import why_incomplete
@@ -32,7 +36,16 @@ READING_SECONDS: Final = 5.0
 class OtherControllers:
     """Reads, for the moves of one wave, the controllers that share their spread groups: each once."""
 
-    __slots__ = ("_at_once", "_by_group", "_reading_seconds", "_readings", "_requests", "_snapshot", "_until")
+    __slots__ = (
+        "_at_once",
+        "_by_group",
+        "_label_sets",
+        "_reading_seconds",
+        "_readings",
+        "_requests",
+        "_snapshot",
+        "_until",
+    )
 
     def __init__(
         self, requests: Requests, clock: Callable[[], float], reading_seconds: float = READING_SECONDS
@@ -50,12 +63,13 @@ class OtherControllers:
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._snapshot = ClusterSnapshot()
         self._by_group: dict[GroupKey, Mapping[str, Pod]] = {}
+        self._label_sets: dict[str, Matching] = {}
+        """By namespace: a wave has as many groups as moves, which are not to be tried on every label set each."""
         self._until: float | None = None
 
     def forget(self) -> None:
         """Forget all readings: what follows is another wave."""
         self._readings.forget()
-        self._by_group = {}
         self._until = None
 
     async def why_incomplete(self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight) -> Held | None:
@@ -91,14 +105,28 @@ class OtherControllers:
     def _samples(self, move: Move, snapshot: ClusterSnapshot) -> dict[str, Pod]:
         """Return one pod of each other controller that replaces its pods and has some in a spread group of a move."""
         if snapshot is not self._snapshot:
-            self._snapshot, self._by_group = snapshot, {}
+            self._snapshot, self._by_group, self._label_sets = snapshot, {}, {}
         samples: dict[str, Pod] = {}
         for group in move.groups:
             if group not in self._by_group:
-                self._by_group[group] = _samples_of(group, move.pod.namespace, snapshot)
+                self._by_group[group] = self._samples_of(group, move.pod.namespace)
             samples |= self._by_group[group]
         if move.pod.controller is not None:
             samples.pop(move.pod.controller.uid, None)
+        return samples
+
+    def _samples_of(self, group: GroupKey, namespace: str) -> dict[str, Pod]:
+        """Return one pod of each controller that replaces its pods and has some that a group counts."""
+        label_sets: Map[Labels, PodsByName] = self._snapshot.pods_by_labels.get(namespace, Map())
+        if (matching := self._label_sets.get(namespace)) is None:
+            matching = self._label_sets[namespace] = Matching()
+            for labels in label_sets:
+                matching.add_labels(labels)
+        samples: dict[str, Pod] = {}
+        for labels in matching.labels_of(group.selector):
+            for pod in label_sets[labels].values():
+                if pod.controller is not None and pod.controller.uid not in samples and why_not_replaced(pod) is None:
+                    samples[pod.controller.uid] = pod
         return samples
 
     async def _read(self, unread: list[Pod], of: int) -> Held | None:
@@ -140,16 +168,6 @@ class OtherControllers:
                 controller.uid, lambda: read_controller(self._requests, pod.namespace, controller)
             )
         return _of_other(found) if isinstance(found, Held) else None
-
-
-def _samples_of(group: GroupKey, namespace: str, snapshot: ClusterSnapshot) -> dict[str, Pod]:
-    samples: dict[str, Pod] = {}
-    for labels, pods in snapshot.pods_by_labels.get(namespace, {}).items():
-        if group.selector.matches(labels):
-            for pod in pods.values():
-                if pod.controller is not None and pod.controller.uid not in samples and why_not_replaced(pod) is None:
-                    samples[pod.controller.uid] = pod
-    return samples
 
 
 def _of_other(held: Held) -> Held:
