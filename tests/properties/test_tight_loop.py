@@ -12,8 +12,8 @@ from tests.properties.scheduler_model import SchedulerModel
 from tests.properties.tight_loop import run
 from tests.properties.tight_worlds import tight_world
 
-WORLDS: Final = 50
-"""Of each part; `make tight` takes ten times as many."""
+WORLDS: Final = 25
+"""Of each part; `make tight` takes twenty times as many."""
 PARTS: Final = 4
 MOST_PER_FEWEST: Final = 1.02
 
@@ -34,4 +34,4 @@ def test_no_pod_is_left_pending_for_a_move_and_few_more_are_evicted_than_need_be
             evicted += ended.evictions
             fewest += bound.evictions
     assert compared > 0.95 * worlds
-    assert evicted <= MOST_PER_FEWEST * fewest
+    assert evicted <= max(MOST_PER_FEWEST * fewest, fewest + 1)

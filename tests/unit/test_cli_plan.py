@@ -17,7 +17,15 @@ from rich.console import Console
 from respread.cli.main import respread
 from respread.cli.plan_report import PlanReport
 from respread.cli.plan_table import PlanView, summary
-from tests.unit.cli_snapshots import ENTRIES, deployment_pods, manifest_of_node, snapshot_of
+from respread.cli.snapshot_file import ABOUT
+from tests.unit.cli_snapshots import (
+    ENTRIES,
+    deployment_pods,
+    list_of,
+    manifest_of_node,
+    manifest_of_pod,
+    snapshot_of,
+)
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -263,3 +271,61 @@ def test_the_schedulers_configuration_can_be_given(tmp_path: Path) -> None:
     refused = run(tmp_path, items, "--scheduler-configuration", str(file))
     assert refused.exit_code == 2
     assert refused.stderr.startswith(f"Error: --scheduler-configuration {file}: ")
+
+
+def full_but_for_one() -> list[dict[str, Any]]:
+    """Return two Deployments of which either could put a pod on node-c, which has room for one."""
+    nodes = zones("a", "b", "c")
+    nodes[2]["status"]["allocatable"]["pods"] = "1"
+    return [*nodes, *web(2, 1), *web(2, 1, name="api")]
+
+
+def test_only_as_many_moves_go_at_once_as_there_is_room_for(tmp_path: Path) -> None:
+    moves = report(tmp_path, full_but_for_one()).moves
+    assert [(move.wave, move.waits_for) for move in moves] == [(1, None)]
+
+
+def test_a_move_waits_for_a_pending_pod_that_may_take_the_room(tmp_path: Path) -> None:
+    pending = manifest_of_pod("other", "", "other", {"nodeSelector": {ZONE: "zone-c"}})
+    pending["status"] = {"phase": "Pending"}
+    moves = report(tmp_path, [*full_but_for_one(), pending]).moves
+    assert {move.wave for move in moves} == {2}
+    assert "it waits until pod default/other has a node: " in (moves[0].waits_for or "")
+    assert "node-c" in (moves[0].waits_for or "")
+    shown = run(tmp_path, [*full_but_for_one(), pending]).stdout
+    assert "1 waits: it waits until pod default/other has a node" in shown.replace("\n", " ")
+
+
+def test_a_pending_pod_that_fits_nowhere_keeps_nothing(tmp_path: Path) -> None:
+    pending = manifest_of_pod("other", "", "other", {"nodeSelector": {ZONE: "zone-x"}})
+    pending["status"] = {"phase": "Pending"}
+    assert [move.wave for move in report(tmp_path, [*full_but_for_one(), pending]).moves] == [1]
+
+
+def test_a_move_under_way_keeps_its_room_until_its_replacement_has_a_node(tmp_path: Path) -> None:
+    """The pod is gone and its replacement yet to be created: only the policy's status knows of it."""
+    gone = web(1, name="api")[0]["metadata"]
+    in_flight = {
+        "uid": "uid-gone",
+        "namespace": "default",
+        "pod": "api-node-a-9",
+        "node": "node-a",
+        "workload": "Deployment/api",
+        "controllerKind": "ReplicaSet",
+        "controllerName": "api-1",
+        "controllerUid": gone["ownerReferences"][0]["uid"],
+        "sent": "2026-11-21T09:00:00Z",
+        "newest": "2020-01-01T00:00:00Z",
+        "newestPods": [each["metadata"]["name"] for each in web(1, 1, name="api")],
+    }
+    enforcing = {**json.loads(policy(mode="Enforce")), "status": {"movesInFlight": [in_flight]}}
+    nodes = full_but_for_one()[:3]
+    items = [*nodes, *web(2, 1), *web(1, 1, name="api")]
+    assert [move.wave for move in report(tmp_path, [*items, json.loads(policy())]).moves] == [1]
+    about = {"takenAt": "2026-11-21T09:00:05Z", "source": "a test"}
+    file = tmp_path / "in-flight.json"
+    file.write_text(json.dumps({**list_of([*items, enforcing]), ABOUT: about}), encoding="utf-8")
+    done = CliRunner().invoke(respread, ["plan", "--snapshot", str(file), "-o", "json"])
+    (move,) = msgspec.json.decode(done.stdout, type=PlanReport, strict=False).moves
+    assert move.wave == 2
+    assert "it waits until the replacement of pod default/api-node-a-9 has a node" in (move.waits_for or "")

@@ -59,6 +59,8 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many nodes the replacement may land on."""
     certain: bool
     """Whether it helps on whichever of these the scheduler picks, or only on those that its score makes likely."""
+    waits_for: str | None
+    """What keeps the first move of a constraint out of wave 1: pods that need room too, budgets, limits."""
 
 
 class PlannedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -193,6 +195,7 @@ def move_report(move: Move, spread: Spread) -> MoveReport:
         ),
         feasible_nodes=move.nodes,
         certain=move.certain,
+        waits_for=None if move.waits is None else move.waits.message,
     )
 
 

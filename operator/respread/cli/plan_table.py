@@ -54,6 +54,9 @@ class PlanView:
         if report.moves:
             yield _heading("Evictions, in this order")
             yield self._table([self._move(number, move) for number, move in enumerate(report.moves, start=1)])
+            for number, move in enumerate(report.moves, start=1):
+                if move.waits_for is not None and not any(each.wave == 1 for each in report.moves):
+                    yield Padding(Text(f"{number} waits: {move.waits_for}.", style=SOFT), (0, 0, 0, 2))
             yield Text()
             yield _heading("What they do")
             yield self._table([self._group(each) for each in report.groups if each.counts_after != each.group.counts])

@@ -165,7 +165,8 @@ class Explainer:
             counting: the groups that count it.
         """
         if (move := self._moves.get(pod.key)) is not None:
-            return PodVerdict(fate="Moves", message=move.why, move=move)
+            message = move.why if move.waits is None else f"{move.why}; {move.waits.message}"
+            return PodVerdict(fate="Moves", message=message, move=move)
         if not pod.node_name:
             waiting = "it has no node yet, and its workload is left alone until it has"
             return PodVerdict(fate="Held", reason=Reason.IN_MOTION, message=waiting)

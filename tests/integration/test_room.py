@@ -1,0 +1,142 @@
+"""Room that is promised is room that is gone: moves under way and Pending pods are reckoned with, whoever made them.
+
+Six applications have two pods in zone-a and one in zone-b, and zone-c has room for three. With default limits three
+can be restored, and the other three have to stay as they are: a fourth move would leave a pod Pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from respread.sandbox import Binaries, Sandbox, SandboxOptions
+from respread.sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from tests.integration.operator_process import OperatorProcess, install
+from tests.integration.pools import POOL, Pool
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    wait_for_ready_pods,
+    wait_until,
+)
+
+SCHEDULER = "kube-scheduler"
+APPLICATIONS = 6
+PODS = 3 * APPLICATIONS
+ROOM = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
+        install(sandbox)
+        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
+            operator.wait_until_ready()
+            yield sandbox
+            assert operator.stop() == 0
+
+
+@pytest.fixture
+def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
+    return Pool(cluster, request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-"))
+
+
+def deploy_all(pool: Pool, **fields: Any) -> None:
+    """Deploy the applications into two zones, two pods of each in zone-a; the third zone comes after them."""
+    pool.add_zone("zone-a")
+    for number in range(APPLICATIONS):
+        name = f"web-{number}"
+        pool.deploy(name, 2, constraints=[constraint(ZONE, name)], **fields)
+    pool.add_zone("zone-b")
+    for number in range(APPLICATIONS):
+        path = f"/apis/apps/v1/namespaces/{pool.name}/deployments/web-{number}/scale"
+        pool.sandbox.api.request("PATCH", path, {"spec": {"replicas": 3}})
+    pool.wait_for(PODS)
+    assert pool.counts() == {"zone-a": 2 * APPLICATIONS, "zone-b": APPLICATIONS}
+
+
+def assert_restored_as_far_as_there_is_room(pool: Pool) -> None:
+    assert pool.wait_until_blocked(PODS)["reason"] == "NoFeasibleNode"
+    assert len(pool.evicted()) == ROOM
+    assert pool.counts()["zone-c"] == ROOM
+
+
+def test_six_applications_and_room_for_three(pool: Pool) -> None:
+    deploy_all(pool)
+    pool.add_zone("zone-c", pods=ROOM)
+    pool.rebalance()
+    assert_restored_as_far_as_there_is_room(pool)
+
+
+def test_pods_that_take_long_to_be_gone(pool: Pool) -> None:
+    deploy_all(pool, annotations={TERMINATE_AFTER_ANNOTATION: "4"})
+    pool.add_zone("zone-c", pods=ROOM)
+    pool.rebalance()
+    assert_restored_as_far_as_there_is_room(pool)
+
+
+def test_stateful_sets_whose_replacements_come_late(pool: Pool) -> None:
+    pool.add_zone("zone-a", pods=2 * APPLICATIONS)
+    zone_b = pool.add_zone("zone-b", pods=APPLICATIONS)
+    pool.sandbox.nodes.cordon(*zone_b)
+    names = [f"db-{number}" for number in range(APPLICATIONS)]
+    for name in names:
+        create_stateful_set(pool, name, 2)
+        wait_for_ready_pods(pool.sandbox, pool.name, name, 2)
+    pool.sandbox.nodes.uncordon(*zone_b)
+    for name in names:
+        path = f"/apis/apps/v1/namespaces/{pool.name}/statefulsets/{name}/scale"
+        pool.sandbox.api.request("PATCH", path, {"spec": {"replicas": 3}})
+    pool.wait_for(PODS)
+    pool.add_zone("zone-c", pods=ROOM)
+    pool.rebalance()
+    assert_restored_as_far_as_there_is_room(pool)
+
+
+def create_stateful_set(pool: Pool, name: str, replicas: int) -> None:
+    """Create one whose pods take three seconds to be gone, and are replaced then."""
+    rules = [constraint(ZONE, name, nodeTaintsPolicy="Honor")]
+    manifest = deployment(
+        name,
+        replicas=replicas,
+        constraints=rules,
+        nodeSelector={POOL: pool.name},
+        annotations={TERMINATE_AFTER_ANNOTATION: "3"},
+    )
+    manifest["kind"] = "StatefulSet"
+    manifest["spec"].update(serviceName=name, podManagementPolicy="Parallel")
+    pool.sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{pool.name}/statefulsets", manifest)
+
+
+def test_pending_pods_of_others(pool: Pool) -> None:
+    deploy_all(pool)
+    pool.add_zone("zone-c", pods=ROOM)
+    pool.sandbox.freeze_component(SCHEDULER)
+    try:
+        in_zone_c = {POOL: pool.name, ZONE: "zone-c"}
+        create_deployment(pool.sandbox, pool.name, deployment("other", replicas=ROOM, nodeSelector=in_zone_c))
+        wait_until(lambda: len(pods(pool.sandbox, pool.name, "other")) == ROOM, "the other pods to exist")
+        pool.rebalance()
+        wait_until(lambda: len(waiting_for_others(pool)) == APPLICATIONS, "all groups to wait for the other pods")
+        explained = pool.explain("deploy/web-0")
+        assert "other" in str(explained["pods"])
+        assert pool.evicted() == []
+    finally:
+        pool.sandbox.thaw_component(SCHEDULER)
+    wait_for_ready_pods(pool.sandbox, pool.name, "other", ROOM)
+    assert pool.wait_until_blocked(PODS + ROOM)["reason"] == "NoFeasibleNode"
+    assert pool.evicted() == []
+
+
+def waiting_for_others(pool: Pool) -> list[dict[str, Any]]:
+    """Return the violated constraints of which the status says that they wait for the others' pods."""
+    return [
+        each
+        for each in pool.status().get("violations", ())
+        if each.get("reason") == "InMotion" and f"{pool.name}/other" in each.get("message", "")
+    ]
