@@ -24,8 +24,11 @@ from respread.scheduling.node_sets import NodeSet, node_set, slots_of
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.volume_usage import has_volumes
 
-_PLENTY: Final = 64
-_MOST_WITNESSES: Final = 32
+_MOST_LOOKS: Final = 20_000
+"""So many looks, each at a node or at those who may land on the same nodes, are taken at whoever is there at first, and
+as many at whoever joins. Where it takes more room is scarce, and whoever joins has to wait."""
+_DOUBLINGS: Final = 7
+_MOST_WITNESSES: Final = 16
 """So many nodes are tried as a witness, those with most room first."""
 _MOST_PLACED: Final = 16
 """So many pods of a kind are placed on a node where it is not amounts alone that count."""
@@ -43,10 +46,10 @@ class Conflict(NamedTuple):
 class _Takers:
     """All who may land on the same nodes."""
 
-    __slots__ = ("amounts", "count")
+    __slots__ = ("amounts", "number")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.number = 0
         self.amounts: Counter[str] = Counter()
 
 
@@ -73,14 +76,18 @@ class Contention:
         "_by_witness",
         "_closed",
         "_fragile",
+        "_fragile_nodes",
         "_kinds",
         "_largest",
         "_leaving",
         "_left",
+        "_looks",
         "_number",
         "_opened",
+        "_opened_number",
         "_placement",
         "_repelling",
+        "_roomy",
         "_seeking",
         "_special",
         "_takers",
@@ -106,6 +113,8 @@ class Contention:
         self._largest = dict(largest)
         for name, amount in largest_of(each.pod for each in waiting).items():
             self._largest[name] = max(amount, largest.get(name, 0))
+        self._roomy = self._nodes_by_room()
+        """The nodes that have room for two who request the most, for four, for eight and so on."""
         self._takers: dict[NodeSet, _Takers] = {}
         self._seeking = 0
         self._special: list[Seeker] = []
@@ -122,6 +131,9 @@ class Contention:
         """The nodes that pods leave for those who have joined."""
         self._opened: dict[int, Seeker] = {}
         """Those of `waiting`, by identity, to whom such a node may open: each is one more who may land anywhere."""
+        self._opened_number = 0
+        self._looks = _MOST_LOOKS
+        self._fragile_nodes: NodeSet = 0
         self._fragile: list[Seeker] = []
         """Those of `waiting` who may be left without a node by the others of `waiting`."""
         for each in waiting:
@@ -140,9 +152,11 @@ class Contention:
             kept = [one for one in shown if one is not None]
             if len(kept) < len(shown):
                 self._fragile.append(each)
+                self._fragile_nodes |= each.nodes
                 continue
             for one in kept:
                 self._keep(one)
+        self._looks = _MOST_LOOKS
 
     @property
     def fragile(self) -> Sequence[Seeker]:
@@ -159,15 +173,16 @@ class Contention:
         for each in seekers:
             if (other := self._related(each)) is not None:
                 return other
-            if (meeting := next((one for one in self._fragile if one.nodes & each.nodes), None)) is not None:
+            if self._fragile_nodes & each.nodes:
+                meeting = next(one for one in self._fragile if one.nodes & each.nodes)
                 return Conflict(meeting, meeting.nodes & each.nodes)
-        nodes_left, opened = self._left, self._opened
+        before = self._left, self._opened, self._opened_number
         self._come(seekers, left, 1)
         self._open(left)
         conflict, kept = self._all_keep(seekers, left)
         if conflict is not None:
             self._come(seekers, left, -1)
-            self._left, self._opened = nodes_left, opened
+            self._left, self._opened, self._opened_number = before
             return conflict
         for one in kept:
             self._keep(one)
@@ -184,6 +199,7 @@ class Contention:
                         found[id(each)] = each
         if found:
             self._opened = {**self._opened, **found}
+            self._opened_number = sum(each.number for each in self._opened.values())
 
     def _all_keep(
         self, seekers: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]
@@ -234,11 +250,11 @@ class Contention:
 
     def _note(self, seeker: Seeker, times: int) -> None:
         takers = self._takers.setdefault(seeker.nodes, _Takers())
-        takers.count += times * seeker.number
+        takers.number += times * seeker.number
         for name, amount in wanted_by(seeker.pod).items():
             takers.amounts[name] += times * seeker.number * amount
         self._seeking += times * seeker.number
-        if not takers.count:
+        if not takers.number:
             del self._takers[seeker.nodes]
         spec = seeker.pod.spec
         lists = []
@@ -288,20 +304,16 @@ class Contention:
         """Return by what it is shown that a pod keeps a place on some nodes, or None if it is not."""
         kept = _Kept(seeker, part)
         others = self._in_all() - 1
-        plenty = 2 * others + _PLENTY  # so that it need not be shown anew whenever somebody comes
-        room: list[tuple[int, int]] = []
-        spots = 0
-        for slot in _slots(part):
-            if here := self._spots(seeker, slot):
-                spots += here
-                room.append((here, slot))
-                if spots > plenty:
-                    break
+        spots = self._spots_at_least(seeker, part)
         if spots > others:
             kept.limits = spots + 1
             return kept
-        rivals = sum(takers.count for nodes, takers in self._takers.items() if nodes & part) - 1
-        rivals += sum(each.number for each in self._opened.values())
+        if self._looks <= 0:
+            return None
+        self._looks -= part.bit_count() + len(self._takers)
+        room = [(here, slot) for slot in slots_of(part) if (here := self._spots(seeker, slot))]
+        spots = sum(here for here, _ in room)
+        rivals = sum(takers.number for nodes, takers in self._takers.items() if nodes & part) - 1 + self._opened_number
         if spots > rivals:
             kept.limits = spots + 1 + others - rivals
             return kept
@@ -312,8 +324,32 @@ class Contention:
                 return kept
         return None
 
+    def _spots_at_least(self, seeker: Seeker, part: NodeSet) -> int:
+        """Return how many others it takes at least to leave no room on some nodes, without a look at each of them.
+
+        Each node with room is worth one, and as many as it has room for, rounded down to a power of two, if each of
+        the others requested the most that any does.
+        """
+        part &= seeker.now
+        spots = part.bit_count()
+        if seeker.prepared.needs_only_amounts:
+            for exponent, nodes in enumerate(self._roomy):
+                spots += (part & nodes).bit_count() << exponent
+        return spots
+
     def _in_all(self) -> int:
-        return self._seeking + sum(each.number for each in self._opened.values())
+        return self._seeking + self._opened_number
+
+    def _nodes_by_room(self) -> Sequence[NodeSet]:
+        free = self._placement.view.free
+        found = []
+        for exponent in range(1, _DOUBLINGS):
+            nodes = self._placement.table.every
+            for name, most in self._largest.items():
+                if most:  # rounded up to a power of two: what is asked for again is known already
+                    nodes &= free.of(name).at_least(1 << (most - 1).bit_length() + exponent)
+            found.append(nodes)
+        return found
 
     def _credit(self, seeker: Seeker, slot: int) -> Mapping[str, int]:
         """Return what will be free on a node by the time that the seeker looks at it."""
@@ -326,7 +362,7 @@ class Contention:
     def _spots(self, seeker: Seeker, slot: int) -> int:
         """Return how many of the others it takes at least to leave no room on a node; 0 if there is none now."""
         credit = self._credit(seeker, slot)
-        fewest = 2 * self._in_all() + _PLENTY
+        fewest = self._in_all() + 1
         for name, amounts, amount in seeker.prepared.needs:
             left = amounts.free[slot] + credit.get(name, 0) - amount
             if left < 0:

@@ -17,11 +17,15 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
 from respread.planning.seekers import Seeker, held_by
-from respread.scheduling.node_sets import NodeSet, slots_of
+from respread.scheduling.node_sets import NodeSet, node_set, slots_of
 
 PREEMPTS_WITHIN: Final = timedelta(minutes=10)
 """How old a pod may be that preemption is still expected for. The scheduler tries at once, and tries pods that it could
 not place again every five minutes at least: for whom it has not made room by then, it has a reason not to."""
+
+
+_MOST_PREEMPTORS: Final = 32
+"""Of more it is not asked what they may reach."""
 
 
 class Preemptor(NamedTuple):
@@ -42,18 +46,25 @@ class Priorities:
         self._of_node: dict[str, tuple[Map[ObjectKey, Pod], Mapping[int, Counter[str]]]] = {}
 
     def held_below(self, node: str, pods: Map[ObjectKey, Pod], priority: int) -> Counter[str]:
-        """Return what the pods of a node hold that have a lower priority; empty if there are none."""
+        """Return what the pods of a node hold that have a lower priority."""
+        held: Counter[str] = Counter()
+        for each, amounts in self._known(node, pods).items():
+            if each < priority:
+                held.update(amounts)
+        return held
+
+    def any_below(self, node: str, pods: Map[ObjectKey, Pod], priority: int) -> bool:
+        """Tell whether a pod of a node has a lower priority."""
+        return any(each < priority for each in self._known(node, pods))
+
+    def _known(self, node: str, pods: Map[ObjectKey, Pod]) -> Mapping[int, Counter[str]]:
         known = self._of_node.get(node)
         if known is None or known[0] is not pods:
             by_priority: dict[int, Counter[str]] = {}
             for pod in pods.values():
                 by_priority.setdefault(pod.spec.priority, Counter()).update(held_by(pod))
             known = self._of_node[node] = pods, by_priority
-        held: Counter[str] = Counter()
-        for each, amounts in known[1].items():
-            if each < priority:
-                held.update(amounts)
-        return held
+        return known[1]
 
     def forget_others(self, nodes: Iterable[str]) -> None:
         """Keep nothing of nodes that are gone."""
@@ -71,8 +82,30 @@ def preemptors_among(
         priorities: of the pods on its nodes.
         now: the time, with a time zone.
     """
-    found = (_preemptor(each, placement, priorities) for each in seekers if _may_preempt(each, placement, now))
-    return tuple(each for each in found if each is not None)
+    found: list[Preemptor] = []
+    below: dict[int, NodeSet] = {}
+    by_node = placement.view.snapshot.pods_by_node
+    for each in seekers:
+        if not _may_preempt(each, placement, now):
+            continue
+        if (priority := each.pod.spec.priority) not in below:
+            below[priority] = node_set(
+                [
+                    slot
+                    for name, slot in placement.table.slot_of.items()
+                    if (pods := by_node.get(name)) is not None and priorities.any_below(name, pods, priority)
+                ]
+            )
+        nodes = each.prepared.settled & below[priority]
+        if not nodes:
+            continue
+        if len(found) >= _MOST_PREEMPTORS:
+            return (*found, Preemptor(each, placement.table.every))
+        if (preemptor := _preemptor(each, nodes, placement, priorities)) is not None:
+            found.append(preemptor)
+            if preemptor.nodes == placement.table.every:
+                break
+    return tuple(found)
 
 
 def _may_preempt(seeker: Seeker, placement: Placement, now: datetime) -> bool:
@@ -86,24 +119,22 @@ def _may_preempt(seeker: Seeker, placement: Placement, now: datetime) -> bool:
     return pod.creation_timestamp is None or now - pod.creation_timestamp < PREEMPTS_WITHIN
 
 
-def _preemptor(seeker: Seeker, placement: Placement, priorities: Priorities) -> Preemptor | None:
+def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities: Priorities) -> Preemptor | None:
+    """Return whom room may be made for on nodes that have pods of lower priority, and what that may reach."""
     prepared, priority = seeker.prepared, seeker.pod.spec.priority
-    nodes = prepared.settled
     for constraint in prepared.hard_constraints:
         nodes &= constraint.admitted()
     table, by_node = placement.table, placement.view.snapshot.pods_by_node
     reach: NodeSet = 0
     for slot in slots_of(nodes):
-        pods = by_node.get(table.names[slot])
-        if pods is None:
-            continue
+        pods = by_node[table.names[slot]]
         below = priorities.held_below(table.names[slot], pods, priority)
-        if not below or any(free.free[slot] + below[name] < amount for name, free, amount in prepared.needs):
+        if any(free.free[slot] + below[name] < amount for name, free, amount in prepared.needs):
             continue
         reach |= 1 << slot
         for pod in pods.values():
-            if reach == table.every:
-                return Preemptor(seeker, reach)
             if pod.spec.priority < priority:
                 reach |= placement.prepare(pod).settled
+        if reach == table.every:
+            break
     return Preemptor(seeker, reach) if reach else None

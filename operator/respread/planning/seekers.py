@@ -33,6 +33,8 @@ class Seeker(NamedTuple):
     """All nodes that they may land on."""
     sure: NodeSet
     """Those of them that they may count on, as far as nobody else takes the room."""
+    now: NodeSet
+    """Those that have room for one of them as things are."""
     may_open: NodeSet = 0
     """Nodes that would take one of them too if there were room."""
     number: int = 1
@@ -125,7 +127,7 @@ def _waiting(placement: Placement, prepared: PreparedPod, pods: list[Pod], leavi
     nominated = placement.table.slot_of.get(pods[0].nominated_node_name)
     if not nodes and nominated is not None:
         here = 1 << nominated
-        return Seeker(min(pods, key=lambda pod: pod.key), prepared, here, here, counts_on_leaving=True)
+        return Seeker(min(pods, key=lambda pod: pod.key), prepared, here, here, 0, counts_on_leaving=True)
     return _seeker(min(pods, key=lambda pod: pod.key), prepared, nodes, leaving, number=len(pods))
 
 
@@ -160,6 +162,7 @@ def _seeker(
         prepared,
         nodes | opened,
         nodes or opened,
+        nodes,
         prepared.settled & ~(nodes | opened),
         number,
         counts_on_leaving=not nodes,
@@ -181,9 +184,11 @@ def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker]) -> I
         if not _may_be_let_in_by(each, kinds.get(each.pod.namespace, Counter())):
             yield each
             continue
-        nodes = each.nodes | each.prepared.admitted(spread=False)
+        open_now = each.prepared.admitted(spread=False)
+        nodes = each.nodes | open_now
         yield each._replace(
             nodes=nodes,
+            now=each.now | open_now,
             sure=each.sure or nodes,
             may_open=each.prepared.settled & ~nodes,
             parts=_by_domain(placement, each.prepared, nodes),

@@ -145,6 +145,7 @@ class Wave:
             prepared=member.replacement,
             nodes=member.nodes,
             sure=member.nodes & open_now,
+            now=member.nodes & open_now,
             own=member.pod if when_gone else None,
             is_replacement=True,
         )
