@@ -79,6 +79,7 @@ class _Mover:
         self._hosts = {host.labels[HOSTNAME]: at for at, host in enumerate(tight.world.hosts)}
         self._shape_of: dict[str, int] = {}
         self._gone_at: dict[str, int] = {}
+        self._late_by: dict[str, int] = {}
         self._to_create: list[tuple[int, int, str]] = []
         """When, of which shape, by which name."""
         self.preemptions = 0
@@ -120,15 +121,29 @@ class _Mover:
         for shape in shapes:
             self._create(shape, "")
 
-    def evict(self, pod: Pod, now: int) -> None:
-        """Let a pod begin to terminate; a ReplicaSet's is replaced soon, a StatefulSet's when it is gone."""
+    def evict(self, pod: Pod, now: int, *, late: bool) -> None:
+        """Let a pod begin to terminate; a ReplicaSet's is replaced then, a StatefulSet's when it is gone.
+
+        Args:
+            pod: the pod.
+            now: the turn.
+            late: whether its controller takes its time. Only the operator's own moves are followed so closely that this
+                is seen.
+        """
         current = self.state.snapshot.pods[pod.key]
         assert current.uid == pod.uid
         assert not current.terminating
         self._put(msgspec.structs.replace(current, deletion_timestamp=NOW))
         self._gone_at[pod.uid] = now + self._random.randint(0, self._tight.most_turns)
+        self._late_by[pod.uid] = self._random.choice((0, 0, 1, 3)) if late else 0
         if self.shape(pod) not in self._tight.stateful:
-            self._to_create.append((now + self._random.choice((0, 0, 1, 3)), self.shape(pod), ""))
+            self._replace(pod, now, "")
+
+    def _replace(self, pod: Pod, now: int, name: str) -> None:
+        if late_by := self._late_by[pod.uid]:
+            self._to_create.append((now + late_by, self.shape(pod), name))
+        else:
+            self._create(self.shape(pod), name)
 
     def turn(self, now: int) -> bool:
         """Let a moment pass, and return whether anything is still to come of itself."""
@@ -136,7 +151,7 @@ class _Mover:
             if pod.terminating and self._gone_at[pod.uid] <= now:
                 self.state.apply("pods", [(pod.key, None)])
                 if self.shape(pod) in self._tight.stateful:
-                    self._to_create.append((now + self._random.choice((0, 1, 3)), self.shape(pod), pod.name))
+                    self._replace(pod, now, pod.name)
         due = [each for each in self._to_create if each[0] <= now]
         self._to_create = [each for each in self._to_create if each[0] > now]
         for _, shape, name in due:
@@ -196,7 +211,7 @@ class _Mover:
             if other.node_name == names[host] and not other.terminating and left[self.shape(other)]:
                 left[self.shape(other)] -= 1
                 self.preemptions += 1
-                self.evict(other, now)
+                self.evict(other, now, late=False)
         for other in self.waiting:  # whoever was to have this room and must give way looks for another
             if other.nominated_node_name == names[host] and other.spec.priority < pod.spec.priority:
                 self._put(msgspec.structs.replace(other, nominated_node_name=""))
@@ -238,7 +253,7 @@ class _Operator:
         for move in (moves := self._paced(plan, snapshot, now)):
             self.in_flight = self.in_flight.sent(move, snapshot, now, now)
             self.in_flight = self.in_flight.answered(move, Answer(result=EvictionResult.EVICTED), now)
-            mover.evict(move.pod, now)
+            mover.evict(move.pod, now, late=True)
             self.evictions += 1
         return bool(moves) or bool(len(self.in_flight))
 

@@ -24,7 +24,7 @@ from respread.planning.contention import Contention
 from respread.planning.controllers import ActivePods
 from respread.planning.expected_domains import ExpectedDomains, Stuck
 from respread.planning.held import Held
-from respread.planning.placement import Placement
+from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.policies import PolicyIndex
 from respread.planning.preemption import Priorities, preemptors_among
@@ -199,8 +199,11 @@ class Planner:
         members = [member for each in solutions if each.first is not None for member in each.first.members]
         if not members:
             return None
-        leaving = Leaving(placement, placement.view.snapshot.leaving_pods.values())
-        waiting = seekers_in(placement, coming, leaving)
+        deleted = placement.view.snapshot.leaving_pods.values()
+        leaving = Leaving(placement, deleted)
+        replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod)}  # whoever deletes them
+        replaced.update({pod.uid: pod for pod in coming})
+        waiting = seekers_in(placement, replaced.values(), leaving)
         contention = Contention(placement, waiting, leaving, largest_of(member.pod for member in members))
         self._priorities.forget_others(placement.table.slot_of)
         without = [each for each in waiting if each.counts_on_leaving]
