@@ -118,7 +118,10 @@ def test_an_object_that_cannot_be_read_leaves_the_others_alone(caplog: pytest.Lo
     feed = parts.feed("pods")
     feed.begin_list()
     feed.take_page(page(pod("web"), broken_pod("api"), pod("db")))
-    assert set(parts.intake.state.snapshot.pods) == {WEB, DB}
+    snapshot = parts.intake.state.snapshot
+    assert set(snapshot.pods) == {WEB, API, DB}
+    assert snapshot.pods[API].node_name == "node-1", "what can be read of it is known all the same"
+    assert {key: each.node_name for key, each in snapshot.unread["pods"].items()} == {API: "node-1"}
     assert set(feed.undecodable) == {API}
     assert parts.intake.undecodable() == {"pods": feed.undecodable}
     assert parts.counted("respread_decode_errors_total", "pods") == 1

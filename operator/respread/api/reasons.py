@@ -10,6 +10,7 @@ class Reason(StrEnum):
 
     # The replacement
     NO_FEASIBLE_NODE = "NoFeasibleNode"
+    UNREAD_OBJECT = "UnreadObject"
     UNKNOWN_REPLACEMENT = "UnknownReplacement"
     SEARCH_LIMIT = "SearchLimit"
     REPLACEMENT_REFUSED = "ReplacementRefused"

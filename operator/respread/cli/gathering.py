@@ -11,6 +11,7 @@ import msgspec
 from respread.cli.cluster_view import ClusterView
 from respread.cluster.decode import KINDS, Decoder, Kind
 from respread.cluster.errors import DecodeError
+from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState
 from respread.handlers.policies import PolicyStore
 from respread.handlers.priorities import PriorityClassStore
@@ -69,6 +70,10 @@ class Gathering:
     def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
         """Take objects in."""
         self._sinks[kind].apply(objects)
+
+    def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
+        """Take over what is known of objects that can't be read in full."""
+        self._sinks[kind].note_undecodable((ObjectKey(fault.namespace, fault.name), fault) for fault in faults)
 
     def view(
         self,

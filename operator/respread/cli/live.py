@@ -199,6 +199,7 @@ def _take(
         except DecodeError as error:
             raise CommandError(f"what the API server answered is no list: {error}.") from error
         gathering.take(wanted.kind, objects)
+        gathering.note_undecodable(wanted.kind, faults)
         return faults
     raise CommandError(f"{full_name(wanted.kind)} could not be listed: the API server forgets lists before they end.")
 
@@ -217,9 +218,9 @@ def note_unless_required(wanted: Wanted, error: UnreadableError) -> str:
 
 def _faults(kind: Kind, faults: Collection[DecodeError]) -> Iterator[str]:
     shown = list(faults)[:_MOST_FAULTS_SHOWN]
-    yield from (f"Left out, since it can't be read: {fault}." for fault in shown)
+    yield from (f"It can't be read in full: {fault}." for fault in shown)
     if len(faults) > len(shown):
-        yield f"Left out, since they can't be read: {len(faults) - len(shown)} more {full_name(kind)}."
+        yield f"They can't be read in full: {len(faults) - len(shown)} more {full_name(kind)}."
 
 
 class _Version(msgspec.Struct, rename="camel"):

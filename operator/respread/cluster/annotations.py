@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 OWN_PREFIX: Final = "respread.dev/"
@@ -20,11 +21,18 @@ SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
+MAX_KEPT_LENGTH: Final = 4096
+"""No value that means anything is longer."""
+_MAX_OTHERS: Final = 8
+"""Annotations of ours that mean nothing now."""
+
 _KEPT: Final = frozenset(
-    {SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES, DO_NOT_DISRUPT, PREFER_NO_EVICTION, POD_DELETION_COST},
+    {EVICT, SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES, DO_NOT_DISRUPT, PREFER_NO_EVICTION, POD_DELETION_COST},
 )
 
 
 def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations of a pod that Respread reads."""
-    return {key: value for key, value in annotations.items() if key in _KEPT or key.startswith(OWN_PREFIX)}
+    kept = [key for key in annotations if key in _KEPT]
+    ours = (key for key in annotations if key.startswith(OWN_PREFIX) and key not in _KEPT)
+    return {key: annotations[key][:MAX_KEPT_LENGTH] for key in (*kept, *islice(ours, _MAX_OTHERS))}

@@ -41,6 +41,7 @@ from respread.cluster.decode_workloads import (
 from respread.cluster.errors import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
 from respread.cluster.interning import Interning
 from respread.cluster.state import StateObject
+from respread.cluster.unread import outline_of
 
 
 class Kind(NamedTuple):
@@ -168,7 +169,7 @@ class Decoder:
             try:
                 items.append(decode(raw))
             except (FieldError, *READING_ERRORS) as error:
-                errors.append(_decode_error(resource, raw, error))
+                errors.append(self._decode_error(resource, raw, error))
         return Page(items, errors, document.remainder)
 
     def decode_object(self, resource: str, obj: Mapping[str, Any] | bytes) -> StateObject:
@@ -185,7 +186,18 @@ class Decoder:
         try:
             return self._decoders[resource](raw)
         except (FieldError, *READING_ERRORS) as error:
-            raise _decode_error(resource, raw, error) from error
+            fault = self._decode_error(resource, raw, error)
+        raise fault  # outside, since it is kept for long, and is not to keep the other one and what that was about
+
+    def _decode_error(self, resource: str, raw: bytes | msgspec.Raw, error: FieldError | ReadingError) -> DecodeError:
+        fault = error if isinstance(error, FieldError) else field_error_of(error)
+        try:
+            identity = msgspec.json.decode(raw, type=_Identified).metadata
+        except READING_ERRORS:
+            identity = _Identity()
+        namespace, name = (each if isinstance(each, str) else "" for each in (identity.namespace, identity.name))
+        outline = outline_of(resource, raw, fault, self._interning, self._decoders[resource])
+        return DecodeError(resource, namespace, name, fault.path, fault.message, outline)
 
 
 def _decoder(
@@ -206,13 +218,3 @@ def _interning_decoder(
     interning: Interning,
 ) -> Callable[[bytes | msgspec.Raw], StateObject]:
     return _decoder(wire_type, lambda wire: convert(wire, interning))
-
-
-def _decode_error(resource: str, raw: bytes | msgspec.Raw, error: FieldError | ReadingError) -> DecodeError:
-    fault = error if isinstance(error, FieldError) else field_error_of(error)
-    try:
-        identity = msgspec.json.decode(raw, type=_Identified).metadata
-    except READING_ERRORS:
-        identity = _Identity()
-    namespace, name = (each if isinstance(each, str) else "" for each in (identity.namespace, identity.name))
-    return DecodeError(resource, namespace, name, fault.path, fault.message)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from respread.cluster.unread import Outline
 
 ReadingError: TypeAlias = msgspec.DecodeError | UnicodeDecodeError | RecursionError
 READING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -38,14 +41,18 @@ class DecodeError(ValueError):
         name: of the object; empty if it cannot be told.
         path: the field that is wrong, as in `FieldError`.
         message: what is wrong with it.
+        outline: what could be read of it all the same.
     """
 
-    def __init__(self, resource: str, namespace: str, name: str, path: str, message: str) -> None:
+    def __init__(
+        self, resource: str, namespace: str, name: str, path: str, message: str, outline: Outline | None = None
+    ) -> None:
         self.resource = resource
         self.namespace = namespace
         self.name = name
         self.path = path
         self.message = message
+        self.outline = outline
         super().__init__(resource, namespace, name, path, message)
 
     def __str__(self) -> str:

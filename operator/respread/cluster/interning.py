@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
 from immutables import Map
 
-from respread.cluster.errors import READING_ERRORS, field_error_of
+from respread.cluster.errors import READING_ERRORS, FieldError, field_error_of
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import PodSpec
+
+MAX_LABELS_BYTES: Final = 16_384
+"""Of JSON. An ordinary pod has a tenth of it, and any selector may ask for any label."""
 
 
 class _Owner(msgspec.Struct, gc=False, rename="camel"):
@@ -72,6 +76,8 @@ class Interning:
         content = bytes(raw)
         if not content:
             return _NO_LABELS
+        if len(content) > MAX_LABELS_BYTES:
+            raise FieldError("metadata.labels", f"{len(content)} bytes of labels are more than are kept of a pod")
         digest = _digest(content)
         kept = self._labels_by_bytes.get(digest)
         if kept is None:

@@ -26,6 +26,7 @@ from respread.cluster.objects import (
     Workload,
 )
 from respread.cluster.pod import Pod
+from respread.cluster.unread import Unread
 
 PodsByName: TypeAlias = Map[str, Pod]
 StateObject: TypeAlias = (
@@ -75,6 +76,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     persistent_volumes: Map[str, PersistentVolume] = Map()
     storage_classes: Map[str, StorageClass] = Map()
     csi_nodes: Map[str, CSINode] = Map()
+    unread: Map[str, Map[ObjectKey, Unread]] = Map()
+    """By resource, the objects that could not be read in full."""
 
 
 # The resources (as the API names them in paths) and the map of the snapshot that holds them: by name, by namespace and
@@ -141,6 +144,20 @@ class ClusterState:
         if changed:
             self._snapshot = after
         return changed
+
+    def note_unread(self, resource: str, changes: Iterable[tuple[ObjectKey, Unread | None]]) -> bool:
+        """Take over which objects of a resource could not be read in full, None for those that could be or are gone.
+
+        Returns:
+            Whether any of it is news.
+        """
+        before: Map[ObjectKey, Unread] = self._snapshot.unread.get(resource, Map())
+        after, changed = _with_changes(before, changes)
+        if changed:
+            unread = self._snapshot.unread.mutate()
+            _set_or_drop(unread, resource, after)
+            self._snapshot = msgspec.structs.replace(self._snapshot, unread=unread.finish())
+        return bool(changed)
 
     def replace(self, resource: str, objects: Iterable[StateObject]) -> int:
         """Take over a complete list: what it doesn't hold is gone. Return how many objects changed."""

@@ -151,16 +151,20 @@ class Feed:
             return
         if isinstance(read, DecodeError):
             self._report(identity.key, read)
-            self._undecodable = self._undecodable.set(identity.key, read)
+            self._undecodable = self._undecodable.set(identity.key, read.with_traceback(None))
+            self._sink.note_undecodable([(identity.key, read)])
             self._notify(self.kind.resource)
             return
+        noted = False
         if identity.key in self._undecodable:
             self._undecodable = self._undecodable.delete(identity.key)
-        if self._sink.apply([(identity.key, read)]):
+            noted = self._sink.note_undecodable([(identity.key, None)])
+        if self._sink.apply([(identity.key, read)]) or noted:
             self._notify(self.kind.resource)
 
     def forget(self) -> None:
         """Drop everything that is kept: the kind itself is no longer served."""
+        self._sink.note_undecodable((key, None) for key in self._undecodable)
         self._undecodable = Map()
         if self._sink.apply([(key, None) for key in self._sink.held()]):
             self._notify(self.kind.resource)
@@ -172,6 +176,7 @@ class Feed:
         changed = self._sink.apply([*gone, *listed.items()])
         for key, fault in faults.items():
             self._report(key, fault)
+        noted = self._sink.note_undecodable([*((key, None) for key in self._undecodable), *faults.items()])
         self._undecodable = Map(faults)
         self._versions.restart(version)
         self._handover.clear()
@@ -179,7 +184,7 @@ class Feed:
         self.health.listed(self.kind.resource)
         if not is_first:
             self._metrics.count_relist(self.kind.resource)
-        if changed or is_first:
+        if changed or noted or is_first:
             self._notify(self.kind.resource)
         _log.info(
             "Listed", kind=self.kind.resource, objects=len(listed), changed=changed, gone=len(gone), again=not is_first

@@ -38,6 +38,7 @@ from respread.handlers.access import ClusterAccess
 from respread.handlers.discovery import Discovery, is_server_error
 from respread.handlers.feed import Feed
 from respread.handlers.obstacle import Obstacle
+from respread.handlers.page_size import PageSize
 from respread.handlers.resources import POLICY_KINDS, full_name
 from respread.handlers.watch_stream import ExpiredStream, WatchStream
 from respread.telemetry.logs import get_logger
@@ -83,13 +84,14 @@ def _session(
 
 
 class _Wire:
-    """One kind's feed, and what is or was in its way."""
+    """One kind's feed, what is or was in its way, and how large its pages are to be."""
 
-    __slots__ = ("feed", "obstacle")
+    __slots__ = ("feed", "obstacle", "page_size")
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.obstacle = Obstacle()
+        self.page_size = PageSize()
 
 
 def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
@@ -112,7 +114,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             wire = wires.get(self.url.path)
             if wire is None or self.status != HTTPStatus.OK:
                 return await super().json(**options)
-            body = await self.read()
+            body = await self._page(wire)
             try:
                 remainder = wire.feed.take_page(body)
             except DecodeError as error:
@@ -121,6 +123,20 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
                 await asyncio.sleep(seconds)
                 raise aiohttp.ClientPayloadError(str(error)) from error
             return remainder
+
+        async def _page(self, wire: _Wire) -> bytes:
+            """Return the whole body, but not of a page that is too large."""
+            body = bytearray()
+            async for chunk in self.content.iter_any():
+                body += chunk
+                if wire.page_size.is_too_large(len(body)):
+                    wire.page_size.refused()
+                    self.close()
+                    kind, objects = wire.feed.kind.resource, wire.page_size.objects
+                    _log.info("A page is too large; listing anew with smaller ones", kind=kind, objects=objects)
+                    raise aiohttp.ClientPayloadError(f"the page of {kind} is too large")
+            wire.page_size.took(len(body))
+            return bytes(body)
 
     return Response
 
@@ -203,6 +219,7 @@ class _Patience:
             wire.feed.health.asked(kind.resource)
             if not is_watch and "continue" not in request.url.query:
                 wire.feed.begin_list()
+            request.url = _sized(request.url, wire.page_size)
             response = await send(request)
             if not _is_held(response.status):
                 if response.status == HTTPStatus.OK:
@@ -283,6 +300,12 @@ class _Patience:
 
 _SAME_AGAIN: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
 """Refusals of a watch that have nothing to do with the version that it is to begin with."""
+
+
+def _sized(url: URL, page_size: PageSize) -> URL:
+    """Return where a page is asked for, with no more objects than that; a watch has no pages."""
+    limit = url.query.get("limit")
+    return url if limit is None else url.update_query(limit=min(int(limit), page_size.objects))
 
 
 def _is_held(status: int) -> bool:

@@ -14,6 +14,7 @@ from respread.cluster.decode_pages import NotAListError, split_list
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState, StateObject
+from respread.cluster.unread import Unread
 from respread.handlers.policies import PolicyObject, PolicyStore
 from respread.handlers.priorities import PriorityClassStore
 
@@ -53,6 +54,9 @@ class Sink(Protocol):
     def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
         """Take over objects, None for those that are gone, and return how many were not already kept like that."""
 
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Take over which objects can't be read, None for those that can or are gone; return whether that is news."""
+
 
 class StateSink:
     """Pods, nodes and all else that the cluster state holds."""
@@ -81,6 +85,26 @@ class StateSink:
     def apply(self, changes: Iterable[tuple[ObjectKey, StateObject | None]]) -> int:
         """Take over objects, None for those that are gone."""
         return self._state.apply(self._resource, changes)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Take over what is known of objects that can't be read in full.
+
+        The last version that could be read is kept, unless all that decides what a pod takes of its node was read.
+        """
+        unread: list[tuple[ObjectKey, Unread | None]] = []
+        known: list[tuple[ObjectKey, StateObject]] = []
+        held = self._state.keys(self._resource)
+        for key, fault in faults:
+            outline = None if fault is None else fault.outline
+            unread.append((key, None if outline is None else outline.unread))
+            if (
+                outline is not None
+                and outline.known is not None
+                and (key not in held or outline.unread.node_name == "")
+            ):
+                known.append((key, outline.known))
+        changed = self._state.apply(self._resource, known)
+        return self._state.note_unread(self._resource, unread) or bool(changed)
 
 
 class PolicySink:
@@ -112,6 +136,11 @@ class PolicySink:
     def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
         """Take over policies, None for those that are gone."""
         return self._store.apply(changes)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Keep the last versions that could be read: what is wrong in a policy is among its problems."""
+        del faults
+        return False
 
 
 class PrioritySink:
@@ -145,6 +174,11 @@ class PrioritySink:
     def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
         """Take over values, None for those of classes that are gone."""
         return self._store.apply(changes)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Keep the last versions that could be read: a policy that names another class evicts nothing."""
+        del faults
+        return False
 
 
 class _WireName(msgspec.Struct):

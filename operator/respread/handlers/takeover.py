@@ -18,7 +18,8 @@ from respread.eviction.requests import Requests
 from respread.handlers.listing import list_objects
 from respread.handlers.resources import POLICY_KINDS
 
-_PAGE_OBJECTS: Final = 100
+_PAGE_OBJECTS: Final = 20
+"""A status may be as large as the API server stores."""
 _TIMEOUT_SECONDS: Final = 10.0
 
 

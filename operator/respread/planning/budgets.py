@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
+from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import Labels, ObjectKey
@@ -39,7 +40,7 @@ class Needs(msgspec.Struct, frozen=True):
 
 
 Verdict: TypeAlias = Free | Needs | Held
-Standing: TypeAlias = tuple[tuple[PodDisruptionBudget, int, int], ...]
+Standing: TypeAlias = tuple[object, ...]
 """The budgets that select some pods, each with how many disruptions it allows beyond those in flight, and with how many
 of these its status may still count as healthy."""
 
@@ -87,12 +88,15 @@ class BudgetLedger:
 
     def standing(self, namespace: str, labels: Labels) -> Standing:
         """Return what the verdicts about pods with these labels follow from, before anything is taken."""
-        return tuple(
-            (budget, self._budgets.allowed(budget), self._budgets.unseen(budget))
-            for budget in self._budgets.of(namespace, labels)
+        return (
+            self._budgets.unread(namespace),
+            *(
+                (budget, self._budgets.allowed(budget), self._budgets.unseen(budget))
+                for budget in self._budgets.of(namespace, labels)
+            ),
         )
 
-    def verdict(self, pod: Pod) -> Verdict:
+    def verdict(self, pod: Pod) -> Verdict:  # noqa: PLR0911 - one for each thing that may be in the way
         """Return whether a pod may be evicted, as far as budgets go.
 
         Nothing else is looked at: a DaemonSet's pod may well be `Free`.
@@ -101,6 +105,8 @@ class BudgetLedger:
             return Free("it is being deleted already")
         if pod.finished or pod.phase == "Pending":
             return Free(f"budgets have no say in pods that are {pod.phase}")
+        if (unread := self._budgets.unread(pod.namespace)) is not None:
+            return Held(Reason.UNREAD_OBJECT, f"it can't be told whether a budget holds it: {unread}")
         budgets = self.budgets_of(pod)
         if not budgets:
             return Free("no PodDisruptionBudget selects it")
@@ -224,6 +230,11 @@ class _Budgets:
         if (found := self._by_labels.get(where)) is None:
             found = self._by_labels[where] = self._index.of(namespace, labels)
         return found
+
+    def unread(self, namespace: str) -> str | None:
+        """Return which budget of a namespace can't be read, if there is one."""
+        unread = self._snapshot.unread.get("poddisruptionbudgets", Map())
+        return next((each.fault for key, each in unread.items() if key.namespace in {namespace, ""}), None)
 
     def unseen(self, budget: PodDisruptionBudget) -> int:
         """Return how many healthy pods in flight the budget's status may still count."""

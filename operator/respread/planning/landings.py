@@ -35,6 +35,26 @@ def feasible_nodes(board: Board, piece: int) -> NodeSet:
     return 0 if replacement.unknown is not None else replacement.admitted()
 
 
+def landings_of(board: Board, piece: int, feasible: NodeSet) -> tuple[Landing, ...]:
+    """Return where a piece's replacement may land now.
+
+    On a node that holds what can't be read it may land, too, or not: what is likely is likely in either case.
+
+    Args:
+        board: as it is when the scheduler decides.
+        piece: the piece.
+        feasible: all its feasible nodes; without any it may land nowhere.
+    """
+    if not feasible:
+        return ()
+    landings = landings_on(board, piece, feasible)
+    if board.placement.view.uncertain:
+        possible = board.pieces[piece].replacement.admitted(certainly=False)
+        if possible != feasible:
+            return united(landings, landings_on(board, piece, possible))
+    return landings
+
+
 def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]:
     """Sort the feasible nodes of a piece's replacement into those that are alike.
 
@@ -56,6 +76,15 @@ def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]
         Landing(board.pick(part), part, likely)
         for part, likely in zip(parts, _likely(board, board.pieces[piece], nodes, parts), strict=True)
     )
+
+
+def united(one: Sequence[Landing], other: Sequence[Landing]) -> tuple[Landing, ...]:
+    """Return the landings of both, those with the same nodes once."""
+    likely: dict[tuple[int, NodeSet], bool] = {}
+    for landing in (*one, *other):
+        key = landing.slot, landing.nodes
+        likely[key] = likely.get(key, False) or landing.likely
+    return tuple(Landing(slot, nodes, each) for (slot, nodes), each in likely.items())
 
 
 def _split(nodes: NodeSet, tallies: Sequence[Tally]) -> list[NodeSet]:

@@ -36,6 +36,7 @@ from respread.planning.solution import Finder, Solution
 from respread.planning.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
 from respread.planning.tasks import Rules, Task, Tasks, earliest
 from respread.planning.turns import in_turns
+from respread.planning.uncounted import uncounted, why_uncounted
 from respread.planning.wave import Wave
 from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.node_sets import node_set
@@ -174,7 +175,7 @@ class Planner:
         )
         coming = tuple(unreplaced)
         all_tasks = self._tasks.advance(snapshot, rules)
-        tasks, blocked = _ready(all_tasks, on_hold, coming)
+        tasks, blocked = _ready(all_tasks, on_hold, coming, uncounted(snapshot))
         idle = {policy.name for policy in setting.policies if policy.spec.mode == "DryRun"}
         tasks.sort(key=lambda task: idle.issuperset(task.cure.values()))
         placement = Placement(self._predictor)
@@ -222,7 +223,7 @@ class Planner:
         before = self._snapshot
         self._snapshot = snapshot
         view.advance(snapshot)
-        if snapshot.nodes is not before.nodes:
+        if snapshot.nodes is not before.nodes or snapshot.unread is not before.unread:
             self._memory = Memory()
         pods, pods_before = snapshot.pods_by_node, before.pods_by_node
         changed: list[int] = []
@@ -235,7 +236,7 @@ class Planner:
 
 
 def _ready(
-    tasks: Iterable[Task], on_hold: OnHold, coming: Iterable[Pod]
+    tasks: Iterable[Task], on_hold: OnHold, coming: Iterable[Pod], unread: Mapping[str, Held]
 ) -> tuple[list[Task], list[tuple[GroupKey, Held]]]:
     """Return the tasks to be solved, and the groups of the others with why they are left alone for now."""
     replaced = {(pod.namespace, pod.labels): pod for pod in coming}
@@ -243,7 +244,9 @@ def _ready(
     blocked: list[tuple[GroupKey, Held]] = []
     for task in tasks:
         reasons = (on_hold(key, policy) for key, policy in task.cure.items())
-        held = next((reason for reason in reasons if reason is not None), task.moving or task.missing(replaced))
+        held = why_uncounted(unread, task.namespace) or next(
+            (reason for reason in reasons if reason is not None), task.moving or task.missing(replaced)
+        )
         if held is None:
             ready.append(task)
         else:

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from respread.planning.board import Board, Spot
 from respread.planning.effort import Effort
-from respread.planning.landings import Landing, feasible_nodes, landings_on
+from respread.planning.landings import Landing, feasible_nodes, landings_of, united
 from respread.scheduling.node_sets import NodeSet
 
 _T = TypeVar("_T")
@@ -100,27 +100,18 @@ def _landings(board: Board, evicted: Spot) -> tuple[Landing, ...]:
     piece = evicted.piece
     if board.pieces[piece].when_gone:
         board.settle()
-        return landings_on(board, piece, feasible_nodes(board, piece))
+        return landings_of(board, piece, feasible_nodes(board, piece))
     held = feasible_nodes(board, piece)
     if not held:
         return ()
     mark = board.mark()
-    landings = landings_on(board, piece, held)
+    landings = landings_of(board, piece, held)
     board.settle()
     gone = feasible_nodes(board, piece)
     if gone != held:
-        landings = _united(landings, landings_on(board, piece, gone)) if gone else ()
+        landings = united(landings, landings_of(board, piece, gone)) if gone else ()
     board.revert(mark)
     return landings
-
-
-def _united(one: Sequence[Landing], other: Sequence[Landing]) -> tuple[Landing, ...]:
-    """Return the landings of both, those with the same nodes once."""
-    likely: dict[tuple[int, NodeSet], bool] = {}
-    for landing in (*one, *other):
-        key = landing.slot, landing.nodes
-        likely[key] = likely.get(key, False) or landing.likely
-    return tuple(Landing(slot, nodes, each) for (slot, nodes), each in likely.items())
 
 
 class _Verdict(NamedTuple):
@@ -224,12 +215,12 @@ class _Courses:
         """Return where a replacement may land, and whether it can while all the evicted pods are still there."""
         board = self._board
         held = feasible_nodes(board, piece)
-        landings = landings_on(board, piece, held) if held else ()
+        landings = landings_of(board, piece, held) if held else ()
         mark = board.mark()
         board.settle()
         gone = feasible_nodes(board, piece)
         if gone != held and gone:
-            landings = _united(landings, landings_on(board, piece, gone))
+            landings = united(landings, landings_of(board, piece, gone))
         board.revert(mark)
         return landings, bool(held)
 

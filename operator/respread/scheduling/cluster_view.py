@@ -20,6 +20,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.attached_volumes import Attachments
 from respread.scheduling.free_resources import FreeResources
 from respread.scheduling.node_ports import UsedPorts
+from respread.scheduling.node_sets import NodeSet, node_set
 from respread.scheduling.node_table import NodeTable
 from respread.scheduling.pod_affinity_terms import ExistingTerms
 from respread.scheduling.pod_index import PodIndex
@@ -53,12 +54,15 @@ class ClusterView:
         "snapshot",
         "table",
         "terms",
+        "uncertain",
         "volumes",
     )
 
     def __init__(self, snapshot: ClusterSnapshot | None = None) -> None:
         self.snapshot = ClusterSnapshot()
         """What the view shows, its steps aside."""
+        self.uncertain: NodeSet = 0
+        """Nodes that hold, or are, what can't be read: it can't be proven that they take a pod, nor that they don't."""
         self._start()
         if snapshot is not None:
             self.advance(snapshot)
@@ -95,6 +99,8 @@ class ClusterView:
             self._advance_nodes(before)
         if snapshot.pods_by_node is not before.pods_by_node:
             self._advance_pods(self.table.slot_of.items())
+        if snapshot.unread is not before.unread or self.table.state is not state:
+            self.uncertain = _uncertain(self.table, snapshot)
         self._nominated = None
         if self.table.state is not state or not all(map(is_, storage_of(snapshot), storage_of(before))):
             self._attachments = None
@@ -237,6 +243,14 @@ class ClusterView:
             self.terms.change(pod, slot, -1)
         if has_volumes(spec):
             self.volumes.give_back(slot, pod)
+
+
+def _uncertain(table: NodeTable, snapshot: ClusterSnapshot) -> NodeSet:
+    names = {each.node_name for each in snapshot.unread.get("pods", Map()).values()}
+    if None in names:
+        return table.every
+    names.update(key.name for key in snapshot.unread.get("nodes", Map()))
+    return node_set([slot for name in names if name and (slot := table.slot_of.get(name)) is not None])
 
 
 def storage_of(snapshot: ClusterSnapshot) -> tuple[object, ...]:

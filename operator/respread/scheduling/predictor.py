@@ -87,7 +87,7 @@ class Predictor:
     def _basis(self, pod: Pod, profile: Profile) -> tuple[object, ...]:
         """Return the things that a prepared pod is made from; while they are the same, so is it."""
         view, snapshot, table = self.view, self.view.snapshot, self.view.table
-        basis: tuple[object, ...] = (table, table.state, snapshot.namespaces)
+        basis: tuple[object, ...] = (table, table.state, snapshot.namespaces, snapshot.unread)
         if has_volumes(pod.spec):
             basis += (view.attachments, *storage_of(snapshot))
         if profile.default_constraints and not pod.spec.topology_spread_constraints:

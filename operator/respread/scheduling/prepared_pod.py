@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from immutables import Map
+
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.scheduling.cluster_view import ClusterView
@@ -73,15 +75,16 @@ class PreparedPod:
         """The nodes that no filter refuses whatever steps a plan makes: affinity, taints and cordons let the pod on."""
         return self._settled
 
-    def admitted(self, *, spread: bool = True) -> NodeSet:
-        """Return the nodes that all filters let the pod onto, even if something is unknown.
+    def admitted(self, *, spread: bool = True, certainly: bool = True) -> NodeSet:
+        """Return the nodes that all filters let the pod onto, even if something is unknown of the pod.
 
         Where the scheduler is making room for pods of the same or a higher priority, the pod must fit beside them too.
 
         Args:
             spread: whether PodTopologySpread is among them.
+            certainly: whether nodes are left out that hold what can't be read.
         """
-        nodes = self._settled
+        nodes = self._settled & ~self._view.uncertain if certainly else self._settled
         for each in self._changing:
             if not nodes:
                 return 0
@@ -112,7 +115,7 @@ class PreparedPod:
             spread: whether PodTopologySpread is asked.
         """
         slot = self._view.table.slot_of.get(node)
-        if slot is None or self.unknown is not None or not self._settled >> slot & 1:
+        if slot is None or self.unknown is not None or not (self._settled & ~self._view.uncertain) >> slot & 1:
             return False
         if not self._passes(slot, spread=spread) or (self._fallible and self._is_given_up()):
             return False
@@ -163,6 +166,8 @@ class PreparedPod:
         """
         slot = self._view.table.slot_of[node]
         found = [no for each in self._filters if (no := each.reject(slot)) is not None]
+        if (unread := why_uncertain(self._view, slot)) is not None:
+            found.insert(0, Rejection("NodeResourcesFit", unread))
         return tuple(sorted(found, key=lambda rejection: PLUGINS.index(rejection.plugin)))
 
     # What the answers depend on
@@ -235,3 +240,14 @@ class PreparedPod:
         """Return the topology domains that nodes are in, for a key; those without it are in none."""
         values = self._view.table.column(key).values
         return frozenset(value for slot in slots_of(nodes) if (value := values[slot]) is not None)
+
+
+def why_uncertain(view: ClusterView, slot: int) -> str | None:
+    """Return what of a node can't be read, so that nothing is proven to fit; None where all can be."""
+    if not view.uncertain >> slot & 1:
+        return None
+    name = view.table.names[slot]
+    unread = view.snapshot.unread
+    faults = [each.fault for key, each in unread.get("nodes", Map()).items() if key.name == name]
+    faults += [each.fault for each in unread.get("pods", Map()).values() if each.node_name in {name, None}]
+    return f"can't be proven to have room, since not all that is there can be read ({min(faults)})"

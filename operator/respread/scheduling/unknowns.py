@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.claims import claims_with_names
@@ -9,9 +11,13 @@ from respread.scheduling.configuration import Profile
 from respread.scheduling.pod_affinity_terms import differs_by_quirk
 from respread.scheduling.topology_spread_constraints import ConstraintsInForce
 from respread.scheduling.verdict import Unknown
+from respread.scheduling.volume_usage import has_volumes
+
+_STORAGE: Final = frozenset({"persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"})
+_SELECTING: Final = frozenset({"services", "replicasets", "statefulsets", "replicationcontrollers"})
 
 
-def unknown_of(
+def unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
     pod: Pod,
     profile: Profile | None,
     snapshot: ClusterSnapshot,
@@ -40,8 +46,30 @@ def unknown_of(
         return Unknown("resourceClaims", "the pod has dynamic resources, and where they can be allocated is not known")
     if spec.pinned_to_node and not pod.node_name:
         return Unknown("DaemonSet", "the pod belongs on one node, and which one is not known")
+    if snapshot.unread and (unread := _unread(pod, snapshot)) is not None:
+        return Unknown("UnreadObject", f"what it depends on can't be read: {unread}")
     unknown_selector = _unknown_selector(spec) if selectors_kept is None else None
     return unknown_selector or in_force.hard_unknown or _unknown_volume(pod, snapshot)
+
+
+def _unread(pod: Pod, snapshot: ClusterSnapshot) -> str | None:
+    """Return which object can't be read that the scheduler may decide by, pods and nodes by what they take aside."""
+    spec, namespace = pod.spec, pod.namespace
+    terms = (*spec.pod_affinity, *spec.pod_anti_affinity)
+    reaches_others = any(term.namespaces or term.namespace_selector is not None for term in terms)
+    for resource, objects in snapshot.unread.items():
+        if resource == "pods" and not terms:
+            continue
+        for key, each in objects.items():
+            here = key.namespace in {namespace, ""}
+            if (
+                (resource in _STORAGE and has_volumes(spec))
+                or (resource == "namespaces" and (key.name == namespace or reaches_others))
+                or (resource == "pods" and not each.labels_read and (here or reaches_others))
+                or (resource in _SELECTING and here and not spec.topology_spread_constraints)
+            ):
+                return each.fault
+    return None
 
 
 def _unknown_selector(spec: PodSpec) -> Unknown | None:

@@ -1,0 +1,36 @@
+"""Pages are small in bytes, whatever is in them."""
+
+from __future__ import annotations
+
+from respread.handlers.page_size import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
+
+
+def test_of_small_objects_more_and_more_are_asked_for() -> None:
+    size = PageSize()
+    sizes = []
+    for _ in range(5):
+        sizes.append(size.objects)
+        size.took(10_000)
+    assert sizes[0] == FIRST_OBJECTS
+    assert sizes[-1] == MOST_OBJECTS
+    assert sizes == sorted(sizes)
+
+
+def test_of_large_ones_fewer_and_fewer_down_to_one() -> None:
+    size = PageSize()
+    for _ in range(20):
+        size.took(WANTED_BYTES + 1)
+    assert size.objects == 1
+    assert not size.is_too_large(10 * MOST_BYTES), "one object is read, however large it is"
+
+
+def test_a_page_that_was_too_large_is_never_asked_for_again() -> None:
+    size = PageSize()
+    assert not size.is_too_large(MOST_BYTES)
+    assert size.is_too_large(MOST_BYTES + 1)
+    size.refused()
+    refused = size.objects
+    assert refused * 1.5 * (1 << 20) < MOST_BYTES
+    for _ in range(10):
+        size.took(10)
+    assert size.objects == refused
