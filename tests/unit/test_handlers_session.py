@@ -19,6 +19,7 @@ from kubernetes.config import ConfigException
 
 from respread.cluster.meta import ObjectKey
 from respread.handlers.access import load_access
+from respread.handlers.page_size import MOST_BYTES
 from respread.handlers.session import open_plain_session, open_session
 from tests.unit.handlers_parts import Parts, page, pod
 
@@ -347,3 +348,19 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_says_but_not_for_ever(
     (seconds,) = waited
     assert {"7": 7, "86400": 60}.get(header, seconds) == seconds
     assert seconds <= 60
+
+
+def test_a_page_that_is_far_too_large_is_asked_for_again_in_parts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        large = page({**pod("fat"), "data": "x" * (MOST_BYTES + 1)})
+        script = Script(answer(200, large), answer(200, page(pod("web"))))
+        async with session_with(script, parts, tmp_path) as (session, server):
+            with pytest.raises(aiohttp.ClientPayloadError, match="too large"):
+                await get(session, f"{server}{PODS}?limit=500")
+            await get(session, f"{server}{PODS}?limit=500")
+        first, second = (int(request.query["limit"]) for request in script.asked)
+        assert first > 4 * second
+        assert names(parts) == {"web"}
+
+    asyncio.run(scenario())

@@ -136,7 +136,7 @@ class Decoder:
             ),
             "replicasets": _interning_decoder(WireWorkload, decode_workload, interning),
             "statefulsets": _interning_decoder(WireWorkload, decode_workload, interning),
-            "poddisruptionbudgets": _interning_decoder(WireBudget, decode_budget, interning),
+            "poddisruptionbudgets": _decoder(WireBudget, decode_budget),
             "persistentvolumeclaims": _interning_decoder(WireClaim, decode_claim, interning),
             "persistentvolumes": _interning_decoder(WirePersistentVolume, decode_persistent_volume, interning),
             "storageclasses": _interning_decoder(WireStorageClass, decode_storage_class, interning),

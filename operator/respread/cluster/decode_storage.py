@@ -143,7 +143,6 @@ def decode_claim(wire: WireClaim, interning: Interning) -> PersistentVolumeClaim
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        labels=interning.labels(metadata.labels),
         controller=interning.controller(metadata.owner_references),
         volume_name=spec.volume_name,
         bind_completed=BIND_COMPLETED in annotations,

@@ -154,7 +154,6 @@ def _workload(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        labels=interning.labels(metadata.labels),
         controller=interning.controller(metadata.owner_references),
         selector=selector,
         replicas=1 if replicas is None else replicas,
@@ -176,12 +175,11 @@ def decode_service(wire: WireService, interning: Interning) -> Service:
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        labels=interning.labels(metadata.labels),
         selector=interning.labels(wire.spec.selector),
     )
 
 
-def decode_budget(wire: WireBudget, interning: Interning) -> PodDisruptionBudget:
+def decode_budget(wire: WireBudget) -> PodDisruptionBudget:
     """Return a PodDisruptionBudget.
 
     Raises:
@@ -192,7 +190,6 @@ def decode_budget(wire: WireBudget, interning: Interning) -> PodDisruptionBudget
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        labels=interning.labels(metadata.labels),
         selector=checked_selector(spec.selector, "spec.selector"),
         min_available=spec.min_available,
         max_unavailable=spec.max_unavailable,

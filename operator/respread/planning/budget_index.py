@@ -34,6 +34,11 @@ class BudgetIndex:
         known = self._namespace(namespace)
         return () if known is None else known.of(labels)
 
+    def unread(self, namespace: str) -> str | None:
+        """Return which budget of a namespace can't be read and what is wrong with it, if there is one."""
+        unread = self._snapshot.unread.get("poddisruptionbudgets", Map())
+        return next((each.fault for key, each in unread.items() if key.namespace in {namespace, ""}), None)
+
     def pods(self, budget: PodDisruptionBudget) -> Iterator[PodsByName]:
         """Yield the pods that a budget of the snapshot selects, by label set."""
         known = self._namespace(budget.namespace)

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
-from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.meta import Labels, ObjectKey
@@ -233,8 +232,7 @@ class _Budgets:
 
     def unread(self, namespace: str) -> str | None:
         """Return which budget of a namespace can't be read, if there is one."""
-        unread = self._snapshot.unread.get("poddisruptionbudgets", Map())
-        return next((each.fault for key, each in unread.items() if key.namespace in {namespace, ""}), None)
+        return self._index.unread(namespace)
 
     def unseen(self, budget: PodDisruptionBudget) -> int:
         """Return how many healthy pods in flight the budget's status may still count."""
