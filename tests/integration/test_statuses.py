@@ -85,8 +85,8 @@ def sandbox(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
 
 def write_what_is_extreme(sandbox: Sandbox) -> None:
     """Write statuses while the CRDs have no bounds for them, as they had none before."""
-    for path in (REPOSITORY / "crds").glob("*respread.dev.yaml"):
-        definition = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for file in (REPOSITORY / "crds").glob("*respread.dev.yaml"):
+        definition = yaml.safe_load(file.read_text(encoding="utf-8"))
         (version,) = definition["spec"]["versions"]
         properties = version["schema"]["openAPIV3Schema"]["properties"]
         properties["status"] = without_bounds(properties["status"])
