@@ -93,6 +93,8 @@ def outline_of(  # noqa: PLR0911 - one for each thing that may be in the way
     node, phase = found.spec.node_name, found.status.phase
     if not isinstance(node, str) or not isinstance(phase, str):
         return Outline(Unread(said, None))
+    if not node:  # it takes up nothing yet and is counted nowhere
+        return Outline(Unread(said))
     pod = Pod(
         namespace=metadata.namespace,
         name=metadata.name,
