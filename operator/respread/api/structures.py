@@ -11,7 +11,8 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from immutables import Map
@@ -54,8 +55,7 @@ def write_structure(value: msgspec.Struct) -> dict[str, Any]:
 def write_value(value: Any) -> Any:
     """Return any value of a structure as JSON values; a duration is a Go duration."""
     if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.fields(value)
-        pairs = ((field.encode_name, getattr(value, field.name)) for field in fields)
+        pairs = ((name, getattr(value, field.name)) for name, field in _fields(type(value)).items())
         return {name: write_value(each) for name, each in pairs if each is not None}
     if isinstance(value, tuple):
         return [write_value(each) for each in value]
@@ -86,7 +86,7 @@ def _structure(kind: type[_Structure], value: object, path: str, problems: list[
     if not isinstance(value, Mapping):
         problems.append(Problem(path, f"must be an object, not {shown(value)}"))
         return _UNREADABLE
-    fields = {each.encode_name: each for each in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     problems.extend(
         Problem(f"{path}.{name}", f"there is no such field{suggestion(str(name), fields)}")
         for name in value
@@ -97,7 +97,7 @@ def _structure(kind: type[_Structure], value: object, path: str, problems: list[
     for name, field in fields.items():
         given = value.get(name)
         if given is not None:
-            found = _value(field.type, given, f"{path}.{name}", problems)
+            found = _value(field.type, field.bare, field.metas, given, f"{path}.{name}", problems)
             if found is not _UNREADABLE:
                 read[field.name] = found
             elif field.required:
@@ -108,9 +108,39 @@ def _structure(kind: type[_Structure], value: object, path: str, problems: list[
     return kind(**read) if complete else _UNREADABLE
 
 
-def _value(annotation: Any, value: object, path: str, problems: list[Problem]) -> object:
-    """Read a value of any type that occurs in a policy or its status; `_UNREADABLE` after naming the problem."""
-    kind, metas = _bare(annotation)
+class _Field(NamedTuple):
+    """A field of a structure, its type taken apart: to ask msgspec for that is far slower than to read values."""
+
+    name: str
+    type: Any
+    bare: Any
+    metas: tuple[msgspec.Meta, ...]
+    """What `_bare` returns for the type."""
+    required: bool
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> Mapping[str, _Field]:
+    """Return the fields of a structure by their names in JSON."""
+    return {
+        each.encode_name: _Field(each.name, each.type, *_bare(each.type), each.required)
+        for each in msgspec.structs.fields(kind)
+    }
+
+
+def _value(
+    annotation: Any, kind: Any, metas: tuple[msgspec.Meta, ...], value: object, path: str, problems: list[Problem]
+) -> object:
+    """Read a value of any type that occurs in a policy; `_UNREADABLE` after naming the problem.
+
+    Args:
+        annotation: the type.
+        kind: the type as `_bare` returns it.
+        metas: what `_bare` returns besides.
+        value: to be read.
+        path: where it is.
+        problems: get what is wrong.
+    """
     if get_origin(kind) is tuple:
         return _items(kind, metas, value, path, problems)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -155,7 +185,10 @@ def _items(
         problems.append(Problem(path, f"must have {least} to {most} items, this has {len(value)}"))
         return _UNREADABLE
     item_type = get_args(kind)[0]
-    items = [_value(item_type, each, f"{path}[{index}]", problems) for index, each in enumerate(value)]
+    bare, item_metas = _bare(item_type)
+    items = [
+        _value(item_type, bare, item_metas, each, f"{path}[{index}]", problems) for index, each in enumerate(value)
+    ]
     if any(each is _UNREADABLE for each in items):
         return _UNREADABLE
     repeated = _first_repeated(items, metas)
