@@ -32,7 +32,14 @@ class Parts:
         """Send an event of the watch, by the same way as Kopf."""
         feed = self.feed(resource)
         line = json.dumps({"type": "DELETED" if deleted else "MODIFIED", "object": body}).encode()
-        feed.take_event(json.loads(feed.read_event(line))["object"], deleted=deleted)
+        feed.take_event(self.light(resource, line)["object"], deleted=deleted)
+
+    def light(self, resource: str, line: bytes) -> dict[str, Any]:
+        """Let a line of the watch be read, and return what Kopf gets of it."""
+        event = self.feed(resource).read_event(line)
+        assert event is not None
+        light: dict[str, Any] = json.loads(event.encode())
+        return light
 
     def counted(self, metric: str, resource: str) -> float:
         """The value of a counter that is labelled by kind."""

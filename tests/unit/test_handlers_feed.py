@@ -173,9 +173,8 @@ def test_an_object_that_can_be_read_again_or_is_gone_is_no_longer_reported() -> 
 
 
 def test_kopf_gets_nothing_but_the_identity_of_an_object() -> None:
-    feed = Parts().feed("pods")
     line = json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode()
-    assert json.loads(feed.read_event(line)) == {
+    assert Parts().light("pods", line) == {
         "type": "ADDED",
         "object": {
             "apiVersion": "v1",
@@ -188,13 +187,35 @@ def test_kopf_gets_nothing_but_the_identity_of_an_object() -> None:
 def test_an_object_is_applied_when_kopf_calls_for_it_and_once() -> None:
     parts = Parts()
     feed = parts.feed("pods")
-    light = json.loads(feed.read_event(json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode()))["object"]
+    light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
     assert not parts.intake.state.snapshot.pods
     feed.take_event(light, deleted=False)
     assert set(parts.intake.state.snapshot.pods) == {WEB}
     feed.forget()
     feed.take_event(light, deleted=False)
     assert not parts.intake.state.snapshot.pods
+
+
+def test_with_an_event_come_all_that_were_read_before_it_in_their_order() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    lights = [
+        parts.light("pods", json.dumps({"type": what, "object": body}).encode())
+        for what, body in [
+            ("ADDED", pod("web", 7)),
+            ("DELETED", pod("web", 8)),
+            ("ADDED", pod("api", 9)),
+            ("ADDED", broken_pod("db", 10)),
+            ("MODIFIED", pod("api", 11, phase="Pending")),
+            ("ADDED", pod("web", 12)),
+        ]
+    ]
+    assert feed.take_event(lights[4]["object"], deleted=False) == 5
+    assert {key: each.phase for key, each in parts.intake.state.snapshot.pods.items()} == {API: "Pending"}
+    assert set(feed.undecodable) == {DB}
+    assert feed.take_event(lights[1]["object"], deleted=True) == 0  # a worker of Kopf's that comes late
+    assert feed.take_event(lights[5]["object"], deleted=False) == 1
+    assert set(parts.intake.state.snapshot.pods) == {API, WEB}
 
 
 def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
@@ -205,7 +226,7 @@ def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
         handover.lighten(json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode())
         seconds[0] += 1
     assert handover.lag_seconds() == 2
-    handover.call_for(Identity(ObjectKey("shop", "web"), "uid-web", "7"))
+    handover.call_for(Identity(ObjectKey("shop", "web"), "uid-web", "7"), deleted=False)
     assert handover.lag_seconds() == 1
     handover.clear()
     assert handover.lag_seconds() == 0
@@ -214,7 +235,7 @@ def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
 def test_a_list_makes_void_what_was_read_before_and_not_called_for() -> None:
     parts = Parts()
     feed = parts.feed("pods")
-    light = json.loads(feed.read_event(json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode()))["object"]
+    light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
     feed.begin_list()
     feed.take_page(page(version=6))  # from a backup, say: the event is newer than the list
     feed.take_event(light, deleted=False)

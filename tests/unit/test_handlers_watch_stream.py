@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from respread.handlers.backoff import Backoff, Backoffs
 from respread.handlers.watch_stream import WatchStream
-from tests.unit.handlers_parts import Parts
+from tests.unit.handlers_parts import Parts, pod
 
 QUICK = Backoffs(least_seconds=0.001, greatest_seconds=0.002)
 
@@ -242,16 +242,54 @@ def test_closing_the_response_ends_who_waits() -> None:
     run(scenario)
 
 
-@given(st.lists(st.sampled_from([EVENT, BOOKMARK, DELETION]), max_size=6), st.data())
-def test_lines_come_out_whole_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+def test_of_events_that_come_together_the_last_passes() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + DELETION + BOOKMARK + DELETION + EVENT, EVENT + FAILED + EVENT)
+        *passed, error = b"".join(await watch.rest()).splitlines(keepends=True)
+        assert passed == [DELETION, BOOKMARK, EVENT]
+        assert json.loads(error)["object"]["code"] == 410
+
+    run(scenario)
+
+
+@given(st.lists(st.sampled_from([b"event", b"deletion", b"bookmark"]), max_size=12), st.data())
+def test_every_event_is_applied_in_order_however_lines_are_cut(whats: list[bytes], data: st.DataObject) -> None:
+    lines = []
+    expected: dict[str, str] = {}
+    for version, what in enumerate(whats, start=1):
+        name = data.draw(st.sampled_from(["web", "api"]))
+        if what == b"bookmark":
+            lines.append(line("BOOKMARK", metadata={"resourceVersion": str(version)}))
+            continue
+        expected.pop(name, None)
+        if what == b"event":
+            expected[name] = f"node-{version}"
+        body = pod(name, version)
+        body["spec"]["nodeName"] = f"node-{version}"
+        lines.append(line("DELETED" if what == b"deletion" else "MODIFIED", **body))
     sent = b"".join(lines) + EVENT[:3]
     cuts = sorted(data.draw(st.sets(st.integers(1, len(sent) - 1), max_size=8)))
 
     async def scenario() -> None:
         watch = Watch()
-        watch.send(*(sent[start:end] for start, end in pairwise([0, *cuts, len(sent)])))
-        chunks = await watch.rest()
-        assert all(chunk.endswith(b"\n") for chunk in chunks)
-        assert b"".join(chunks) == b"".join(lines)
+        feed = watch.parts.feed("pods")
+        passed: list[bytes] = []
+        for start, end in pairwise([0, *cuts, len(sent)]):
+            watch.send(sent[start:end])
+            await asyncio.sleep(0)
+        for chunk in await watch.rest():
+            assert chunk.endswith(b"\n")
+            passed.extend(chunk.splitlines())
+        events = [json.loads(each) for each in passed]
+        assert [each["object"]["metadata"]["resourceVersion"] for each in events[-1:]] == [str(len(whats))] * bool(
+            whats
+        )
+        changes = [each for each in events if each["type"] != "BOOKMARK"]
+        for each in data.draw(st.permutations(changes)):
+            feed.take_event(each["object"], deleted=each["type"] == "DELETED")
+        pods = watch.parts.intake.state.snapshot.pods
+        assert {key.name: each.node_name for key, each in pods.items()} == expected
+        assert feed.lag_seconds() == 0
 
     run(scenario)

@@ -116,7 +116,7 @@ def test_the_documentation_lists_exactly_the_metrics_there_are(registry: Collect
     metrics.count_evictions_avoided(policy="default", evictions=2)
     metrics.observe_rebalance(policy="default", seconds=12)
     metrics.observe_plan(0.002)
-    metrics.observe_event_apply(0.00001)
+    metrics.observe_event_apply(0.00001, 1)
 
     assert exposed(registry) == {row for row in documented() if LINUX or not row.name.startswith("process_")}
 
@@ -271,7 +271,7 @@ def test_leadership_is_one_or_nought(registry: CollectorRegistry, metrics: Metri
 
 def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.observe_plan(0.02)
-    metrics.observe_event_apply(0.00003)
+    metrics.observe_event_apply(0.00003, 1)
     metrics.observe_rebalance(policy="default", seconds=45)
     plan = samples(registry, "respread_plan_duration_seconds_bucket")
     assert (plan["0.01",], plan["0.025",]) == (0, 1)

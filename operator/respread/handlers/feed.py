@@ -15,7 +15,7 @@ from immutables import Map
 from respread.cluster.decode import Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
-from respread.handlers.handover import Handover, identity_of
+from respread.handlers.handover import Handover, LightEvent, identity_of
 from respread.handlers.health import WatchHealth
 from respread.handlers.sinks import Sink
 from respread.handlers.versions import Versions
@@ -125,8 +125,10 @@ class Feed:
         remainder: dict[str, Any] = msgspec.json.decode(page.remainder)
         return remainder
 
-    def read_event(self, line: bytes) -> bytes:
-        """Take the object out of a line of the watch, to be applied when Kopf calls for it; return the rest for Kopf.
+    def read_event(self, line: bytes) -> LightEvent | None:
+        """Take the object out of a line of the watch; return the rest for Kopf, None if the line is about no object.
+
+        It is applied when Kopf calls for it, or for an event that came later.
 
         Raises:
             ErrorEventError: if the API server says that the watch has failed.
@@ -134,33 +136,40 @@ class Feed:
         """
         return self._handover.lighten(line)
 
-    def take_event(self, document: Mapping[str, Any], *, deleted: bool) -> None:
-        """Take over an object as an event of the watch says it is now, or last was before it was deleted.
+    def take_event(self, document: Mapping[str, Any], *, deleted: bool) -> int:
+        """Take over all objects as the events of the watch say they are now, up to one event.
 
-        An event that is older than what is known of the object is ignored.
+        Events that are older than what is known of their object are ignored.
 
         Args:
-            document: What Kopf has of the object: its identity.
-            deleted: Whether it was deleted.
+            document: What Kopf has of the last one's object: its identity.
+            deleted: Whether that was deleted.
+
+        Returns:
+            How many events these were.
         """
-        identity = identity_of(document)
-        read = self._handover.call_for(identity)
-        if read is None and not deleted:
-            return
-        if not self._versions.is_news(identity.key, identity.version, deleted=deleted):
-            return
-        if isinstance(read, DecodeError):
-            self._report(identity.key, read)
-            self._undecodable = self._undecodable.set(identity.key, read.with_traceback(None))
-            self._sink.note_undecodable([(identity.key, read)])
-            self._notify(self.kind.resource)
-            return
+        events = self._handover.call_for(identity_of(document), deleted=deleted)
+        changes: list[tuple[ObjectKey, Any]] = []
         noted = False
-        if identity.key in self._undecodable:
-            self._undecodable = self._undecodable.delete(identity.key)
-            noted = self._sink.note_undecodable([(identity.key, None)])
-        if self._sink.apply([(identity.key, read)]) or noted:
+        for identity, gone, content, _ in events:
+            key = identity.key
+            if not self._versions.is_news(key, identity.version, deleted=gone):
+                continue
+            if isinstance(content, DecodeError):
+                self._sink.apply(changes)  # what is kept of such an object follows from what is known of it
+                changes.clear()
+                self._report(key, content)
+                self._undecodable = self._undecodable.set(key, content.with_traceback(None))
+                self._sink.note_undecodable([(key, content)])
+                noted = True
+                continue
+            if key in self._undecodable:
+                self._undecodable = self._undecodable.delete(key)
+                noted |= self._sink.note_undecodable([(key, None)])
+            changes.append((key, content))
+        if self._sink.apply(changes) or noted:
             self._notify(self.kind.resource)
+        return len(events)
 
     def forget(self) -> None:
         """Drop everything that is kept: the kind itself is no longer served."""

@@ -1,12 +1,14 @@
-"""Events of a watch, taken apart: the object is read here, and only its identity goes through Kopf.
+"""Events of a watch, taken apart: the object is read here, and only the identity of some goes through Kopf.
 
 Kopf would make thousands of small objects of each event's JSON, of which nothing is needed, and keep as many in its
-queues as there are events: a third of the CPU that an event takes, and many times its memory. So the object is read
-as it comes past, and waits until Kopf calls the handler with the identity.
+queues as there are events; and for every object that changes it runs a worker. So objects are read as they come past,
+and wait until Kopf calls the handler. Of events that come together Kopf gets the last one, and with it all that came
+before are handed over, in their order: however Kopf's workers take turns, nothing is lost and nothing overtakes.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -48,9 +50,15 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _LightEvent(msgspec.Struct):
+class LightEvent(msgspec.Struct):
+    """An event with nothing but its object's identity."""
+
     type: str
     object: _Head
+
+    def encode(self) -> bytes:
+        """Return the line of the watch."""
+        return msgspec.json.encode(self)
 
 
 _read_event: Final = msgspec.json.Decoder(_Event).decode
@@ -65,10 +73,21 @@ class Identity(NamedTuple):
     version: str
 
 
-class Handover:
-    """Objects of one kind that were read off a watch and wait to be called for."""
+class Read(NamedTuple):
+    """An event as it was read."""
 
-    __slots__ = ("_clock", "_decode", "_kind", "_since", "_waiting")
+    identity: Identity
+    deleted: bool
+    content: Any
+    """The object, or the DecodeError; None if it was deleted."""
+    since: float
+    """When it came, on the clock."""
+
+
+class Handover:
+    """Events of one kind that were read off a watch and wait to be called for."""
+
+    __slots__ = ("_clock", "_decode", "_kind", "_waiting")
 
     def __init__(
         self,
@@ -87,12 +106,11 @@ class Handover:
         self._kind = kind
         self._decode = decode
         self._clock = clock
-        self._waiting: dict[tuple[str, str], Any] = {}
-        self._since: dict[tuple[str, str], float] = {}
-        """When each of those came, oldest first."""
+        self._waiting: OrderedDict[tuple[Identity, bool], Read] = OrderedDict()
+        """By identity and whether it was deleted, the oldest first."""
 
-    def lighten(self, line: bytes) -> bytes:
-        """Keep the object of an event, and return the event with nothing but the object's identity; bookmarks stay.
+    def lighten(self, line: bytes) -> LightEvent | None:
+        """Keep an event, and return it with nothing but the object's identity; None if it is about no object.
 
         Raises:
             ErrorEventError: if the API server says that the watch has failed.
@@ -105,40 +123,45 @@ class Handover:
             head = _read_head(event.object)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotAnEventError(f"it is no event of {self._kind.resource}: {error}") from error
-        if event.type != _DELETED and event.type not in _CHANGES:
-            return line
-        if event.type != _DELETED:
-            metadata = head.metadata
+        deleted = event.type == _DELETED
+        if not deleted and event.type not in _CHANGES:
+            return None
+        metadata = head.metadata
+        identity = Identity(ObjectKey(metadata.namespace, metadata.name), metadata.uid, metadata.resource_version)
+        content: Any = None
+        if not deleted:
             try:
-                _, kept = self._decode(bytes(event.object))
+                _, content = self._decode(bytes(event.object))
             except DecodeError as error:
-                kept = error
-            self._waiting[metadata.uid, metadata.resource_version] = kept
-            self._since[metadata.uid, metadata.resource_version] = self._clock()
+                content = error
+        self._waiting[identity, deleted] = Read(identity, deleted, content, self._clock())
         # Objects of a watch say what they are; Kopf's log lines use it.
         head.api_version, head.kind = self._kind.api_version, self._kind.kind
-        return msgspec.json.encode(_LightEvent(event.type, head))
+        return LightEvent(event.type, head)
 
-    def call_for(self, identity: Identity) -> Any:
-        """Return the object as it was read, or the DecodeError; None if it is no longer wanted.
+    def call_for(self, identity: Identity, *, deleted: bool) -> list[Read]:
+        """Return the events up to one, in the order in which they came; none if that one is no longer wanted.
 
-        It is not if it was called for before, or if a newer list has made it void.
+        It is not if it was handed over before, or if a newer list has made it void.
         """
-        self._since.pop((identity.uid, identity.version), None)
-        return self._waiting.pop((identity.uid, identity.version), None)
+        if (identity, deleted) not in self._waiting:
+            return []
+        found: list[Read] = []
+        while not found or (found[-1].identity, found[-1].deleted) != (identity, deleted):
+            found.append(self._waiting.popitem(last=False)[1])
+        return found
 
     def lag_seconds(self) -> float:
         """Return for how long the oldest one waits; readable from any thread."""
         try:
-            since = next(iter(self._since.values()), None)
+            oldest = next(iter(self._waiting.values()), None)
         except RuntimeError:  # one has come or gone this very moment, so they do come and go
             return 0.0
-        return 0.0 if since is None else self._clock() - since
+        return 0.0 if oldest is None else self._clock() - oldest.since
 
     def clear(self) -> None:
         """Drop what waits: a complete list has said all that it could say."""
         self._waiting.clear()
-        self._since.clear()
 
 
 def identity_of(document: Mapping[str, Any]) -> Identity:

@@ -44,8 +44,8 @@ def make_registry(
 def _on_event(feed: Feed, metrics: Metrics) -> Callable[..., Awaitable[None]]:
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
         start = time.perf_counter()
-        feed.take_event(event["object"], deleted=event["type"] == "DELETED")
-        metrics.observe_event_apply(time.perf_counter() - start)
+        events = feed.take_event(event["object"], deleted=event["type"] == "DELETED")
+        metrics.observe_event_apply(time.perf_counter() - start, events)
 
     return on_event
 

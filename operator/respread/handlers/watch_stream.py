@@ -1,9 +1,9 @@
 """The body of a watch, on its way to Kopf.
 
 Kopf reads a watch as chunks of bytes, and gives up the whole process on an error in it other than 410 and on a line
-that is none, such as one that was cut off. Here only whole lines pass, with their objects taken out; an error that a
-new list cures is made to look like the one that Kopf cures by a new list; and whatever comes is noted: bookmarks too,
-which Kopf keeps to itself.
+that is none, such as one that was cut off. Here only whole lines pass, with their objects taken out, and of events that
+come together the last; an error that a new list cures is made to look like the one that Kopf cures by a new list; and
+whatever comes is noted: bookmarks too, which Kopf keeps to itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from respread.handlers.backoff import Backoff
 from respread.handlers.feed import Feed
-from respread.handlers.handover import ErrorEventError, NotAnEventError
+from respread.handlers.handover import ErrorEventError, LightEvent, NotAnEventError
 from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410
@@ -94,23 +94,37 @@ class _WholeLines:
                 return passed
 
     async def _read(self, lines: bytes) -> bytes:
-        """Return the lines without their objects, up to the first that is an error or no event."""
+        """Return what Kopf gets of some lines, up to the first that is an error or no event.
+
+        Of objects' events in a row that is the last one.
+        """
         passed: list[bytes] = []
+        pending: LightEvent | None = None
+        end: bytes | None = None
         for line in lines.split(b"\n"):
             if not line:
                 continue
             try:
-                passed.append(self._feed.read_event(line))
+                event = self._feed.read_event(line)
             except ErrorEventError:
-                passed.append(await self._translate(line, is_first=not (self._has_passed or passed)))
+                end = await self._translate(line, is_first=not (self._has_passed or passed or pending))
                 break
             except NotAnEventError as error:
                 self._broken = error
                 await self._wait("A line of a watch can't be read; watching anew", str(error))
                 break
+            if event is None and pending is not None:
+                passed.append(pending.encode())
+            if event is None:
+                passed.append(line)
+            pending = event
         else:
             self._has_passed = True
             self._backoff.succeeded()
+        if pending is not None:
+            passed.append(pending.encode())
+        if end is not None:
+            passed.append(end)
         return b"".join(line + b"\n" for line in passed)
 
     async def _translate(self, line: bytes, *, is_first: bool) -> bytes:

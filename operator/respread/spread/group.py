@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -54,7 +55,7 @@ def template_of(pod: Pod) -> Template:
     return Template(pod.labels, pod.spec, None if pod.spec.topology_spread_constraints else pod.controller)
 
 
-class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True):
+class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A spread group as it stands.
 
     The skew of a domain is its matching pods minus the global minimum, which is the least count over the eligible
@@ -72,7 +73,7 @@ class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[WorkloadName, ...]
     """Whose pods carry it, sorted."""
 
-    @property
+    @cached_property
     def minimum(self) -> int:
         """The global minimum."""
         domains = len(self.domains.nodes)
@@ -80,7 +81,7 @@ class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True):
             return 0
         return min(self.counts.values())
 
-    @property
+    @cached_property
     def skew(self) -> int:
         """The largest skew of any domain."""
         return max(self.counts.values(), default=0) - self.minimum if self.counts else 0
@@ -90,7 +91,7 @@ class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True):
         """Whether some domain holds more pods than the minimum and maxSkew allow."""
         return self.skew > self.key.max_skew
 
-    @property
+    @cached_property
     def excess(self) -> int:
         """How many pods are above what the minimum and maxSkew allow, summed over the domains."""
         most = self.minimum + self.key.max_skew
