@@ -120,8 +120,7 @@ class Scene(NamedTuple):
             remembered=moves_to_remember(self.in_flight, self.state.snapshot),
             time=NOW,
         )
-        outcomes_of([POLICY], turn, record)
-        figures_of([POLICY], turn)
+        figures_of([POLICY], turn, outcomes_of([POLICY], turn, record))
 
     def ask_budgets(self) -> None:
         """Ask for every pod whether budgets let it go."""
