@@ -419,9 +419,11 @@ class TestOrder:
         with without_controllers(sandbox):
             delete(sandbox, two)
             after = take_snapshot(sandbox)
-            assert reason(why(sandbox, after, three, evicted=two)) is Reason.REPLACEMENT_WOULD_WAIT
+            held = why(sandbox, after, three, evicted=two)
+            assert reason(held) is Reason.IN_MOTION
+            assert "db-1 is missing" in str(held)
             held = why(sandbox, after, one, evicted=two)
-            assert reason(held) is Reason.REPLACEMENT_WOULD_WAIT
+            assert reason(held) is Reason.IN_MOTION
             assert "would create db-1" in str(held)
 
 

@@ -283,6 +283,7 @@ class TestOrder:
         assert self.check(2, minReadySeconds=20) is None
 
     def test_a_move_under_way_at_a_lower_or_higher_ordinal(self) -> None:
+        assert words(self.check(2, leaving=[0])).startswith("InMotion: ")
         assert "db-0 is being moved" in words(self.check(2, leaving=[0]))
         assert "would create db-2, which is being moved, only when the replacement of db-1" in words(
             self.check(1, leaving=[2])
@@ -291,8 +292,9 @@ class TestOrder:
         assert self.check(1, leaving=[2], podManagementPolicy="Parallel") is None
 
     def test_two_of_one_step_wait_for_each_other(self) -> None:
-        assert "db-1 is being moved" in words(self.check(2, together=[1]))
-        assert "db-2, which is being moved" in words(self.check(1, together=[2]))
+        assert words(self.check(2, together=[1])).startswith("ReplacementWouldWait: ")
+        assert "db-1 would have to go together with it" in words(self.check(2, together=[1]))
+        assert "db-2, which would have to go together with it" in words(self.check(1, together=[2]))
         assert self.check(1, together=[2], podManagementPolicy="Parallel") is None
         assert at_rest(reading(controller(3), listed(*ALL)), together=[B.uid]) is None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.eviction.owner_reading import ControllerObject, ListedPod
@@ -25,20 +25,32 @@ def ordinal_of(pod_name: str) -> int:
     return int(digits) if digits.isdecimal() else -1
 
 
+class _Lack(NamedTuple):
+    """Why a StatefulSet's controller would stop at a pod."""
+
+    reason: Reason
+    words: str
+
+
 def why_replacement_waits(
     stateful_set: ControllerObject,
     pods: Iterable[ListedPod],
     pod_name: str,
+    *,
     leaving: Collection[str],
+    together: Collection[str],
     now: datetime,
 ) -> Held | None:
     """Return which pods would wait for one another if a pod of a StatefulSet were evicted, or None if none would.
+
+    Pods that are missing or leaving are so for a while only (`InMotion`); anything else may last.
 
     Args:
         stateful_set: as it was read.
         pods: all of its pods as they were listed, those being deleted too.
         pod_name: of the pod that is to be evicted.
-        leaving: UIDs of its pods that we evict besides, or have evicted and whose move is under way.
+        leaving: UIDs of its pods that we have evicted and whose move is under way.
+        together: UIDs of the pods that are to be evicted together with this one.
         now: the time, with a time zone.
     """
     spec, name = stateful_set.spec, stateful_set.metadata.name
@@ -46,37 +58,46 @@ def why_replacement_waits(
         return None
     by_ordinal = {ordinal_of(each.metadata.name): each for each in pods}
     start, own = spec.ordinals.start, ordinal_of(pod_name)
+
+    def lack(ordinal: int) -> _Lack | None:
+        return _absence(by_ordinal.get(ordinal), leaving, together)
+
     for ordinal in range(start, own):
-        if (lacks := _what_lacks(by_ordinal.get(ordinal), leaving, spec.min_ready_seconds, now)) is not None:
+        found = lack(ordinal) or _unavailability(by_ordinal[ordinal], spec.min_ready_seconds, now)
+        if found is not None:
             return Held(
-                Reason.REPLACEMENT_WOULD_WAIT,
+                found.reason,
                 f"StatefulSet {name} (podManagementPolicy OrderedReady) creates {pod_name} anew only when all lower "
-                f"ordinals are Ready and available, and {name}-{ordinal} {lacks}",
+                f"ordinals are Ready and available, and {name}-{ordinal} {found.words}",
             )
     for ordinal in range(own + 1, start + spec.replicas):
-        if (gone := _why_gone(by_ordinal.get(ordinal), leaving)) is not None:
+        if (found := lack(ordinal)) is not None:
             return Held(
-                Reason.REPLACEMENT_WOULD_WAIT,
-                f"StatefulSet {name} (podManagementPolicy OrderedReady) would create {name}-{ordinal}, which {gone}, "
-                f"only when the replacement of {pod_name} is Ready and available",
+                found.reason,
+                f"StatefulSet {name} (podManagementPolicy OrderedReady) would create {name}-{ordinal}, which "
+                f"{found.words}, only when the replacement of {pod_name} is Ready and available",
             )
     return None
 
 
-def _what_lacks(pod: ListedPod | None, leaving: Collection[str], min_ready_seconds: int, now: datetime) -> str | None:
-    """Return why the controller would stop at a pod of a lower ordinal, or None if it would not."""
-    if pod is None or (gone := _why_gone(pod, leaving)) is not None:
-        return "is missing" if pod is None else gone
-    if not pod.is_available(0, now):
-        return "is not Ready"
-    if not pod.is_available(min_ready_seconds, now):
-        return f"has not been Ready for minReadySeconds, {min_ready_seconds} s, yet"
+def _absence(pod: ListedPod | None, leaving: Collection[str], together: Collection[str]) -> _Lack | None:
+    """Return why a pod is not there, or soon will not be; None if it is there to stay."""
+    if pod is None:
+        return _Lack(Reason.IN_MOTION, "is missing")
+    if pod.metadata.uid in leaving:
+        return _Lack(Reason.IN_MOTION, "is being moved")
+    if not pod.active:
+        return _Lack(Reason.IN_MOTION, "is being deleted or has run to its end")
+    if pod.metadata.uid in together:
+        return _Lack(Reason.REPLACEMENT_WOULD_WAIT, "would have to go together with it")
     return None
 
 
-def _why_gone(pod: ListedPod | None, leaving: Collection[str]) -> str | None:
-    if pod is None:
-        return "is missing"
-    if pod.metadata.uid in leaving:
-        return "is being moved"
-    return None if pod.active else "is being deleted or has run to its end"
+def _unavailability(pod: ListedPod, min_ready_seconds: int, now: datetime) -> _Lack | None:
+    """Return why the controller would wait for a pod that is there, or None if it would not."""
+    if not pod.is_available(0, now):
+        return _Lack(Reason.REPLACEMENT_WOULD_WAIT, "is not Ready")
+    if not pod.is_available(min_ready_seconds, now):
+        words = f"has not been Ready for minReadySeconds, {min_ready_seconds} s, yet"
+        return _Lack(Reason.REPLACEMENT_WOULD_WAIT, words)
+    return None

@@ -48,7 +48,7 @@ def why_not_at_rest(
         or (_of_deployment(reading.deployment, reading.controller) if reading.deployment is not None else None)
         or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
         or _of_view(active, pod, known, leaving)
-        or (_of_order(reading, pod, {*leaving, *together}, now) if reading.kind == "StatefulSet" else None)
+        or (_of_order(reading, pod, leaving, together, now) if reading.kind == "StatefulSet" else None)
     )
 
 
@@ -170,8 +170,12 @@ def revision_of_pod(stateful_set: ControllerObject, pod_name: str) -> str:
     return status.current_revision if stays else status.update_revision
 
 
-def _of_order(reading: OwnerReading, pod: Pod, leaving: Collection[str], now: datetime) -> Held | None:
-    return why_replacement_waits(reading.controller, reading.pods, pod.name, leaving, now)
+def _of_order(
+    reading: OwnerReading, pod: Pod, leaving: Collection[str], together: Collection[str], now: datetime
+) -> Held | None:
+    return why_replacement_waits(
+        reading.controller, reading.pods, pod.name, leaving=leaving, together=together, now=now
+    )
 
 
 def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leaving: Collection[str]) -> Held | None:
