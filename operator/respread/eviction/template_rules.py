@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
+
+from respread.api.maps import encode_map
 from respread.api.reasons import Reason
 from respread.cluster.decode import Decoder
 from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint
@@ -122,5 +125,8 @@ def _sorted(values: Iterable[Any]) -> list[Any]:
 
 
 def _shown(value: object) -> str:
-    text = "absent" if value in (None, "", (), [], {}) else str(value)
+    """Return a value as people write it in a manifest, cut short where it is long."""
+    if not value:
+        return "absent"
+    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=encode_map).decode()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
