@@ -65,7 +65,7 @@ def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_00
             state.apply("pods", [(replacement.key, msgspec.structs.replace(replacement, ready=True))])
         in_flight, ended = in_flight.updated(state.snapshot, now, lambda *_: Outcome.IMPROVED)
         for over in ended:
-            record.learn(over, {})
+            record.learn(over, {}, None)
         under_way = {each.pod.namespace for each in in_flight.moves}
         for namespace in healthy - done.keys() - under_way:
             if not waiting[namespace]:
@@ -166,7 +166,7 @@ def test_a_namespace_that_failed_gets_its_share_back_with_the_first_replacement_
         ended = Ended(
             move=victims[0], outcome=Outcome.UNCHANGED, replacement=replacement, seconds=seconds, message="over"
         )
-        record.learn(ended, {})
+        record.learn(ended, {}, None)
 
     assert made() == 8  # nobody else wants any
     end(ready=False, seconds=300)

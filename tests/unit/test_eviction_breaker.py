@@ -75,7 +75,9 @@ def test_after_a_pause_one_move_is_tried_and_pauses_grow_until_it_succeeds() -> 
         breakers = breakers.failed("default", workload("a"), 3, now)
     assert pauses == [60, 120, 240, 480, 600, 600]
     breakers = breakers.succeeded("default")
-    assert breakers.paused("default", 3, now) is breakers.single("default", 3) is breakers.next_end(now) is None
+    assert breakers.paused("default", 3, now) is None
+    assert breakers.single("default", 3) is None
+    assert breakers.next_end(now) is None
     again = breakers
     for name in "abc":
         again = again.failed("default", workload(name), 3, now)
