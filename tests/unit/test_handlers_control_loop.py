@@ -398,3 +398,61 @@ def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None
     loop.requests.statuses = {"default": {"movesInFlight": []}}
     asyncio.run(loop.loop.turn())
     assert loop.flights.now.flights == ()
+
+
+@pytest.mark.parametrize(
+    ("minutes_old", "annotations", "due_at_seconds"),
+    [(0, {}, 45), (60, {"karpenter.sh/do-not-disrupt": "61m"}, 45), (60, {"karpenter.sh/do-not-disrupt": "true"}, 61)],
+)
+def test_what_becomes_due_by_time_alone_wakes_the_loop(
+    minutes_old: int, annotations: dict[str, str], due_at_seconds: float
+) -> None:
+    """A pod that gets old enough, or whose protection for a time ends, makes no event."""
+    loop = Loop()
+    zone = "topology.kubernetes.io/zone"
+    born = datetime.fromtimestamp(loop.wall_clock() - 60 * minutes_old - 15, UTC).isoformat()
+    spread = {"maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+    loop.parts.feed("nodes").take_page(
+        page(
+            *(
+                {
+                    "metadata": {"name": name, "labels": {zone: name, "kubernetes.io/hostname": name}},
+                    "status": {"allocatable": {"pods": "10"}},
+                }
+                for name in ("a", "b")
+            ),
+            version=300,
+        )
+    )
+    loop.parts.feed("namespaces").take_page(page({"metadata": {"name": "shop"}}, version=300))
+    loop.parts.feed("pods").take_page(
+        page(
+            *(
+                {
+                    "metadata": {
+                        "namespace": "shop",
+                        "name": f"web-{number}",
+                        "uid": f"u-{number}",
+                        "labels": {"app": "web"},
+                        "annotations": annotations,
+                        "creationTimestamp": born,
+                        "ownerReferences": [owner],
+                    },
+                    "spec": {
+                        "nodeName": "a",
+                        "containers": [],
+                        "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": {"app": "web"}}}],
+                    },
+                    "status": {"phase": "Running", "startTime": born},
+                }
+                for number in range(3)
+            ),
+            version=300,
+        )
+    )
+    loop.have({**policy("one"), "spec": {"mode": "Enforce", "quietPeriod": "1ms"}}, version=300)
+    loop.leads = False  # so that no status is due before
+    asyncio.run(loop.loop.turn())
+    loop.seconds += 1  # the quiet period is over
+    assert asyncio.run(loop.loop.turn()) == pytest.approx(due_at_seconds, abs=0.01)

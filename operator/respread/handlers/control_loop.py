@@ -250,6 +250,7 @@ class ControlLoop:
             held_back=held_back,
             others=(
                 status_due,
+                self._on_the_clock(None if planned.changes_at is None else planned.changes_at.timestamp()),
                 self._carrier.flights.now.next_deadline(),
                 self._carrier.next_ask(),
                 self._carrier.refusals.next_end(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
@@ -53,6 +52,10 @@ class ActivePods:
             return 0
         asked = (pod.controller.uid, most)
         if (count := self._counts.get(asked)) is None:
-            active = filter(is_active, siblings_of(self._snapshot, pod))
-            count = self._counts[asked] = sum(1 for _ in islice(active, most))
+            count = 0
+            for sibling in siblings_of(self._snapshot, pod):
+                if count == most:
+                    break
+                count += is_active(sibling)
+            self._counts[asked] = count
         return count
