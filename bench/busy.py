@@ -29,6 +29,7 @@ from bench.busy_world import World, at_rest
 from bench.peer import find_or_build
 from respread.api.policy import Limits
 
+SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
 LONGEST_SECONDS: Final = 240.0
 STAYS_SECONDS: Final = 6.0
 """How long it has to stay balanced: longer than the peer's interval, so that a cycle too many is seen."""
@@ -76,7 +77,7 @@ HEADER: Final = (
 def main() -> int:
     """Measure both sides, and print a table."""
     arguments = _arguments()
-    sides: list[Side] = [arguments.only] if arguments.only else ["respread", "descheduler"]
+    sides = (SIDES[arguments.only],) if arguments.only else tuple(SIDES.values())
     if "descheduler" in sides:
         find_or_build()
     rows = [_measure(side, arguments) for side in sides]
@@ -208,7 +209,7 @@ def _arguments() -> argparse.Namespace:
         "--default-limits", action="store_true", help="the limits of a policy that says nothing of them"
     )
     parser.add_argument("--peer-default-qps", action="store_true", help="leave the peer at 5 requests a second")
-    parser.add_argument("--only", choices=("respread", "descheduler"), help="one side alone")
+    parser.add_argument("--only", choices=tuple(SIDES), help="one side alone")
     parser.add_argument("--keep-logs", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
