@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from bench.busy_judge import Judge
 from bench.busy_sides import FAST_LIMITS, Cost, Side, cost_of, running
@@ -110,7 +111,7 @@ def _measure(side: Side, arguments: argparse.Namespace) -> Row:
             side, sandbox, directory, limits=limits, peer_client_limits=not arguments.peer_default_qps
         ) as process:
             say(f"it is process {process.pid}; its log is in {directory}")
-            balanced, first, cost = _watch_it(judge, process.pid, say)
+            balanced, first, cost = _watch_it(judge, process, say)
         replacement = judge.replacement_seconds()
         by_limits = Limits() if arguments.default_limits and side == "respread" else None
         row = Row(
@@ -133,14 +134,18 @@ def _measure(side: Side, arguments: argparse.Namespace) -> Row:
     return row
 
 
-def _watch_it(judge: Judge, pid: int, say: Callable[[str], None]) -> tuple[float | None, float, Cost]:
+def _watch_it(
+    judge: Judge, process: subprocess.Popen[Any], say: Callable[[str], None]
+) -> tuple[float | None, float, Cost]:
     """Return when it was balanced for good, if ever, when the first eviction was made, and what it cost until then."""
     start = time.monotonic()
     first: float | None = None
     balanced: tuple[float, Cost] | None = None
     cost, told = Cost(0, 0), 0.0
     while (now := time.monotonic() - start) < LONGEST_SECONDS:
-        cost = cost_of(pid)
+        if process.poll() is not None:
+            raise SystemExit(f"it ended with exit code {process.returncode}; see its log")
+        cost = cost_of(process.pid)
         if first is None and judge.evictions:
             first = now
         if not judge.settled() or judge.violated():
@@ -193,6 +198,7 @@ def _world(arguments: argparse.Namespace) -> World:
         deployments=arguments.deployments or (40 if small else 400),
         replicas=arguments.replicas or (12 if small else 15),
         hostname=arguments.hostname,
+        ready_seconds=arguments.ready_seconds,
         seed=arguments.seed,
     )
 
@@ -208,6 +214,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--default-limits", action="store_true", help="the limits of a policy that says nothing of them"
     )
+    parser.add_argument("--ready-seconds", type=float, default=0, help="how long pods take to be Ready")
     parser.add_argument("--peer-default-qps", action="store_true", help="leave the peer at 5 requests a second")
     parser.add_argument("--only", choices=tuple(SIDES), help="one side alone")
     parser.add_argument("--keep-logs", action="store_true")

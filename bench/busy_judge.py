@@ -170,17 +170,22 @@ class Judge:
         )
 
     def _counts(self) -> dict[Key, dict[str, list[int]]]:
-        """Return the pods on each host of each zone, for each Deployment; those being deleted are not counted."""
-        on_host: dict[Key, Counter[str]] = defaultdict(Counter)
-        for pod in self._now():
-            if pod.node and not pod.terminating:
-                on_host[pod.key][pod.node] += 1
+        """Return the pods on each host of each zone, for each Deployment; those being deleted are not counted.
+
+        Where no constraint is over hostnames, a zone counts as one host: it is asked for ten times a second.
+        """
+        staying = [pod for pod in self._now() if pod.node and not pod.terminating]
+        if self._skews[1] is None:
+            zones = sorted(set(self._zone_of.values()))
+            in_zone = Counter((pod.key, self._zone_of[pod.node]) for pod in staying)
+            return {key: {zone: [in_zone[key, zone]] for zone in zones} for key in {pod.key for pod in staying}}
+        on_host = Counter((pod.key, pod.node) for pod in staying)
         hosts: dict[str, list[str]] = defaultdict(list)
         for host, zone in self._zone_of.items():
             hosts[zone].append(host)
         return {
-            key: {zone: [counts[host] for host in inside] for zone, inside in hosts.items()}
-            for key, counts in on_host.items()
+            key: {zone: [on_host[key, host] for host in inside] for zone, inside in hosts.items()}
+            for key in {pod.key for pod in staying}
         }
 
     def _now(self) -> list[_Seen]:

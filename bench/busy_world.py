@@ -32,6 +32,8 @@ class World(NamedTuple):
     replicas: int
     hostname: bool
     """Whether there is a constraint over hostnames beside the one over zones."""
+    ready_seconds: float
+    """How long a pod takes to be Ready once it has a node."""
     seed: int
 
     def namespace(self, number: int) -> str:
@@ -61,7 +63,7 @@ class World(NamedTuple):
 @contextmanager
 def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, Judge]]:
     """Yield a control plane whose Deployments were scaled down and have come to rest, and who watches it."""
-    with Sandbox.start(SandboxOptions(nodes=world.nodes, zones=world.zones)) as sandbox:
+    with Sandbox.start(_options(world)) as sandbox:
         install(sandbox)
         say(f"filling it: {world.describe()} …")
         _create(sandbox, world)
@@ -78,6 +80,10 @@ def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox,
             yield sandbox, judge
         finally:
             judge.close()
+
+
+def _options(world: World) -> SandboxOptions:
+    return SandboxOptions(nodes=world.nodes, zones=world.zones, pod_ready_seconds=world.ready_seconds)
 
 
 def _create(sandbox: Sandbox, world: World) -> None:
