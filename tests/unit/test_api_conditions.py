@@ -97,6 +97,23 @@ def test_balanced(found: PolicyOutcome | None, status: str, reason: str, message
     assert message in got[2]
 
 
+def test_a_pause_is_told_as_long_as_it_lasts_and_that_there_was_one_after_that() -> None:
+    waiting = (BlockedCount(reason=Reason.PAUSED, pods=2),)
+    paused = status_of(ENFORCE, outcome(VIOLATED, paused="evictions failed", blocked=waiting))
+    assert condition(paused, "Paused") == ("True", "EvictionsFail", "Evictions failed.")
+    assert condition(paused, "Progressing")[:2] == ("False", "Paused")
+    after = next_status(ENFORCE, paused, outcome(), now=LATER)
+    assert condition(after, "Paused")[:2] == ("False", "NotPaused")
+    assert next_status(ENFORCE, after, outcome(), now=LATER).condition("Paused") == after.condition("Paused")
+
+
+def test_an_oscillation_names_the_workloads() -> None:
+    found = outcome(VIOLATED, oscillating=("Deployment/web in shop (10 evictions)",))
+    status, reason, message = condition(status_of(ENFORCE, found), "Oscillating")
+    assert (status, reason) == ("True", "EvictionsDoNotLast")
+    assert "Deployment/web in shop (10 evictions). Something may work against them" in message
+
+
 @pytest.mark.parametrize(
     ("policy", "found", "status", "reason"),
     [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.reasons import Reason
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.in_flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.handlers.announcements import Announcements
+from respread.planning.held import Held
 from respread.telemetry.event_series import Event
 from tests.unit.eviction_moves import move
 from tests.unit.handlers_parts import Parts
@@ -75,3 +77,14 @@ def test_only_what_did_not_improve_the_spread_is_told(outcome: Outcome) -> None:
     else:
         assert {(each.reason, each.type) for each in told.events} == {("SpreadNotImproved", "Warning")}
         assert all(f"({outcome}): somehow" in each.note for each in told.events)
+
+
+def test_a_pause_and_its_end_are_told_on_the_policy() -> None:
+    told = Told()
+    told.announcements.paused(POLICY, Held(Reason.PAUSED, "evictions failed in a row"))
+    told.announcements.resumed(POLICY)
+    assert [(on(each), each.reason, each.type) for each in told.events] == [
+        ("ClusterRebalancePolicy/default", "EvictionsPaused", "Warning"),
+        ("ClusterRebalancePolicy/default", "EvictionsResumed", "Normal"),
+    ]
+    assert told.events[0].note == "Evictions failed in a row"

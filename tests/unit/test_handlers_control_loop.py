@@ -375,6 +375,29 @@ def test_the_outcome_of_a_move_is_told_by_who_leads_when_it_ends(leads: bool, to
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == told
 
 
+def test_a_pause_outlasts_the_leader_and_only_who_leads_shows_it() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    until = datetime.fromtimestamp(loop.wall_clock() + 30, UTC).isoformat()
+    failed = [f"Deployment/{name} in shop" for name in "abc"]
+    loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
+
+    def shown() -> float | None:
+        asyncio.run(loop.loop.turn())
+        return loop.parts.registry.get_sample_value("respread_policy_paused", {"policy": "one"})
+
+    assert shown() == 1
+    (said,) = [each for each in loop.requests.written[-1][1]["conditions"] if each["type"] == "Paused"]
+    assert said["status"] == "True"
+    assert all(name in said["message"] for name in failed)
+    assert loop.requests.written[-1][1]["failuresInARow"]["workloads"] == failed
+    loop.leads = False
+    assert shown() == 0
+    loop.leads = True
+    loop.seconds += 60
+    assert shown() == 1  # until a move that is tried succeeds
+
+
 def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None:
     loop = Loop()
     loop.have(policy("default"), version=200)

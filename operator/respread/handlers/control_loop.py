@@ -240,7 +240,7 @@ class ControlLoop:
                 remembered=moves_to_remember(self._carrier.flights.now, snapshot),
                 time=self._now(),
             )
-            figures, wanted = await self._compute(self._tell, policies, turn)
+            figures, wanted = await self._compute(self._tell, policies, turn, leads)
             self._show(policies, turn, figures)
             status_due = await self._statuses.write(wanted) if leads and self._leading.leads() else None
         return next_look(
@@ -425,11 +425,11 @@ class ControlLoop:
 
     # Telling
 
-    def _tell(self, policies: Policies, turn: Turn) -> tuple[PlanFigures, list[Wanted]]:
-        """Work out what metrics and statuses are to say."""
+    def _tell(self, policies: Policies, turn: Turn, leads: bool) -> tuple[PlanFigures, list[Wanted]]:
+        """Work out what metrics and statuses are to say; what follows from what was done, only the leader knows."""
         seen, now = self._intake.policies.statuses, self._now()
         outcomes = outcomes_of(policies.values(), turn, self._record)
-        return figures_of(policies.values(), turn, outcomes), [
+        return figures_of(policies.values(), turn, outcomes if leads else {}), [
             self._wanted(policy, seen.get(name, PolicyStatus()), outcomes[name], now)
             for name, policy in policies.items()
         ]

@@ -108,13 +108,14 @@ def _outcome(
 
 
 def figures_of(policies: Iterable[Policy], turn: Turn, outcomes: Mapping[str, PolicyOutcome]) -> PlanFigures:
-    """Return what the metrics show of a turn and of what it came to for each policy, by name."""
+    """Return what the metrics show of a turn, and of what it came to for policies, by name, as far as that is known."""
     shares = _shares(turn)
     nothing = _Share()
     return PlanFigures(
         skews=tuple(figure for group in turn.spread.groups.values() for figure in _skews(group)),
         policies=tuple(
-            _policy_figures(policy.name, shares.get(policy.name, nothing), outcomes[policy.name]) for policy in policies
+            _policy_figures(policy.name, shares.get(policy.name, nothing), outcomes.get(policy.name))
+            for policy in policies
         ),
     )
 
@@ -166,15 +167,15 @@ def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
         )
 
 
-def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome) -> PolicyFigures:
+def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome | None) -> PolicyFigures:
     return PolicyFigures(
         policy=policy,
         groups=_by_kind(share.groups),
         violated=_by_kind(group for group in share.groups if group.violated),
         blocked=Counter(each.reason for each in share.blocked.values()),
         planned_evictions=len(share.moves),
-        paused=bool(outcome.paused),
-        oscillating=len(outcome.oscillating),
+        paused=outcome is not None and bool(outcome.paused),
+        oscillating=0 if outcome is None else len(outcome.oscillating),
     )
 
 
