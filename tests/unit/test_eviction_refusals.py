@@ -164,6 +164,7 @@ class TestLastLook:
             (Reason.UNKNOWN_OWNER, [True, True]),
             (Reason.REPLACEMENT_REFUSED, [True, True]),
             (Reason.GROUP_TOO_LARGE, [True, True]),
+            (Reason.TOO_FEW_REPLICAS, [True, True]),
             (Reason.IN_MOTION, [False, False]),
             (Reason.API_UNAVAILABLE, [False, False]),
         ],

@@ -150,6 +150,25 @@ class Cluster:
         return self.parts.registry.get_sample_value("respread_evictions_total", labels)
 
 
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/pods/a", {}),
+        ("/pods/a", {"metadata": {"uid": A.uid}, "spec": {"containers": "none"}}),
+        ("/pods/a", {"metadata": {"uid": A.uid}, "spec": {"containers": [{"resources": {"limits": 7}}]}}),
+        ("/namespaces/default/limitranges", {"items": 1}),
+        ("/namespaces/default/resourcequotas", {"items": [{}]}),
+    ],
+    ids=str,
+)
+def test_what_no_api_server_answers_holds_the_move(path: str, answer: dict[str, Any]) -> None:
+    world = Cluster(policy())
+    world.stub.on("GET", path, answering(answer))
+    made, _ = world.evict()
+    assert not made
+    assert world.asked == []
+
+
 def test_a_move_is_written_down_then_made_then_counted() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     made, record = world.evict()

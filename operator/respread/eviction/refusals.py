@@ -43,7 +43,13 @@ _FOR_ALL_SECONDS: Final = {EvictionResult.THROTTLED: 1.0, EvictionResult.UNREACH
 _OF_POD: Final = frozenset({Reason.PROTECTED_POD, Reason.REPLACEMENT_WOULD_WAIT, Reason.TEMPLATE_DIFFERS})
 """What the last look finds that lasts, and is so of one pod."""
 _OF_CONTROLLER: Final = frozenset(
-    {Reason.GROUP_TOO_LARGE, Reason.REPLACEMENT_REFUSED, Reason.UNKNOWN_OWNER, Reason.UNKNOWN_REPLACEMENT}
+    {
+        Reason.GROUP_TOO_LARGE,
+        Reason.REPLACEMENT_REFUSED,
+        Reason.TOO_FEW_REPLICAS,
+        Reason.UNKNOWN_OWNER,
+        Reason.UNKNOWN_REPLACEMENT,
+    }
 )
 """What it finds that is so of all pods of a controller."""
 _LOOK_AGAIN_SECONDS: Final = 60.0

@@ -75,17 +75,17 @@ class Replacements:
             rules: `spec.victims` of its policy.
         """
         self._planned.pop(move.pod.uid, None)
-        pod, template, namespace = await asyncio.gather(
-            self._pod(move.pod), self._template(move.pod, reading), self._rules_of(move.pod.namespace)
-        )
-        if isinstance(pod, Held):
-            return pod
-        if isinstance(template, Held):
-            return template
-        if isinstance(namespace, Held):
-            return namespace
-        claims = reading.controller.spec.volume_claim_templates
         try:
+            pod, template, namespace = await asyncio.gather(
+                self._pod(move.pod), self._template(move.pod, reading), self._rules_of(move.pod.namespace)
+            )
+            if isinstance(pod, Held):
+                return pod
+            if isinstance(template, Held):
+                return template
+            if isinstance(namespace, Held):
+                return namespace
+            claims = reading.controller.spec.volume_claim_templates
             replacement = admitted(template, pod, namespace.limit_ranges, claims)
             held = None
             if rules.changed_pods == "Protect":
