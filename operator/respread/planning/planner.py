@@ -204,7 +204,7 @@ class Planner:
         leaving = Leaving(placement, deleted)
         replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod)}  # whoever deletes them
         replaced.update({pod.uid: pod for pod in coming})
-        waiting = seekers_in(placement, replaced.values(), leaving)
+        waiting = seekers_in(placement, replaced.values(), leaving, now)
         contention = Contention(placement, waiting, leaving, largest_of(member.pod for member in members))
         self._priorities.forget_others(placement.table.slot_of)
         without = [each for each in waiting if each.counts_on_leaving]

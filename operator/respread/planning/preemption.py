@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from immutables import Map
@@ -16,13 +16,8 @@ from immutables import Map
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.planning.placement import Placement
-from respread.planning.seekers import Seeker, held_by
+from respread.planning.seekers import Seeker, held_by, is_recent
 from respread.scheduling.node_sets import NodeSet, node_set, slots_of
-
-PREEMPTS_WITHIN: Final = timedelta(minutes=10)
-"""How old a pod may be that preemption is still expected for. The scheduler tries at once, and tries pods that it could
-not place again every five minutes at least: for whom it has not made room by then, it has a reason not to."""
-
 
 _MOST_PREEMPTORS: Final = 32
 """Of more it is not asked what they may reach."""
@@ -116,7 +111,7 @@ def _may_preempt(seeker: Seeker, placement: Placement, now: datetime) -> bool:
         return True
     if pod.nominated_node_name in placement.table.slot_of:
         return False  # the scheduler has made room for it already
-    return pod.creation_timestamp is None or now - pod.creation_timestamp < PREEMPTS_WITHIN
+    return is_recent(pod, now)
 
 
 def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities: Priorities) -> Preemptor | None:

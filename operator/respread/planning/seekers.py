@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from respread.cluster.meta import Labels
@@ -20,6 +21,11 @@ from respread.scheduling.prepared_pod import PreparedPod
 
 _MOST_SIBLINGS: Final = 64
 """Of so many different kinds of pods in a namespace it is asked whether they count for each other's constraints."""
+
+
+PLACED_WITHIN: Final = timedelta(minutes=10)
+"""How old a pod may be that the scheduler is still expected to do for it what it may do. It tries pods that it could
+not place again every five minutes at least: what it has not done by then it has a reason not to do."""
 
 
 class Seeker(NamedTuple):
@@ -101,25 +107,33 @@ def largest_of(pods: Iterable[Pod]) -> Mapping[str, int]:
     return largest
 
 
-def seekers_in(placement: Placement, coming: Iterable[Pod], leaving: Leaving) -> tuple[Seeker, ...]:
+def seekers_in(placement: Placement, coming: Iterable[Pod], leaving: Leaving, now: datetime) -> tuple[Seeker, ...]:
     """Return the pods of a snapshot that look for a node, and replacements that are to come, those alike as one.
 
-    Pods whose scheduling gates keep them from being scheduled are none. Of those whose scheduler is not known it is
-    taken that they may go where kube-scheduler would let them.
+    Pods whose scheduling gates keep them from being scheduled are none. Of those of which it is not known where they
+    may go, as with another scheduler, it is taken for some time that they may go where kube-scheduler would let them.
 
     Args:
         placement: the cluster as it is, its pods that are being deleted included.
         coming: pods that are being evicted and whose replacements don't exist yet.
         leaving: what pods of the snapshot that are being deleted will leave.
+        now: the time, with a time zone.
     """
     alike: dict[int, tuple[PreparedPod, list[Pod]]] = {}
     for pod in placement.view.snapshot.waiting_pods.values():
-        if not pod.spec.has_scheduling_gates:
-            prepared = placement.prepare_waiting(pod)
+        if pod.spec.has_scheduling_gates:
+            continue
+        prepared = placement.prepare_waiting(pod)
+        if prepared.unknown is None or is_recent(pod, now):
             alike.setdefault(id(prepared), (prepared, []))[1].append(pod)
     found = [_waiting(placement, prepared, pods, leaving) for prepared, pods in alike.values()]
     found.extend(_replacing(placement, coming, leaving))
     return tuple(_reckoning_with_each_other(placement, found))
+
+
+def is_recent(pod: Pod, now: datetime) -> bool:
+    """Tell whether a pod is so young that something may still come of it that can't be foretold."""
+    return pod.creation_timestamp is None or now - pod.creation_timestamp < PLACED_WITHIN
 
 
 def _waiting(placement: Placement, prepared: PreparedPod, pods: list[Pod], leaving: Leaving) -> Seeker:
