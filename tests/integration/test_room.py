@@ -81,14 +81,12 @@ def test_pods_that_take_long_to_be_gone(pool: Pool) -> None:
 
 
 def test_stateful_sets_whose_replacements_come_late(pool: Pool) -> None:
-    pool.add_zone("zone-a", pods=2 * APPLICATIONS)
-    zone_b = pool.add_zone("zone-b", pods=APPLICATIONS)
-    pool.sandbox.nodes.cordon(*zone_b)
+    pool.add_zone("zone-a")
     names = [f"db-{number}" for number in range(APPLICATIONS)]
     for name in names:
         create_stateful_set(pool, name, 2)
         wait_for_ready_pods(pool.sandbox, pool.name, name, 2)
-    pool.sandbox.nodes.uncordon(*zone_b)
+    pool.add_zone("zone-b")
     for name in names:
         path = f"/apis/apps/v1/namespaces/{pool.name}/statefulsets/{name}/scale"
         pool.sandbox.api.request("PATCH", path, {"spec": {"replicas": 3}})
@@ -100,11 +98,10 @@ def test_stateful_sets_whose_replacements_come_late(pool: Pool) -> None:
 
 def create_stateful_set(pool: Pool, name: str, replicas: int) -> None:
     """Create one whose pods take three seconds to be gone, and are replaced then."""
-    rules = [constraint(ZONE, name, nodeTaintsPolicy="Honor")]
     manifest = deployment(
         name,
         replicas=replicas,
-        constraints=rules,
+        constraints=[constraint(ZONE, name)],
         nodeSelector={POOL: pool.name},
         annotations={TERMINATE_AFTER_ANNOTATION: "3"},
     )
