@@ -63,7 +63,8 @@ class Priorities:
 
     def forget_others(self, nodes: Iterable[str]) -> None:
         """Keep nothing of nodes that are gone."""
-        self._of_node = {name: known for name in nodes if (known := self._of_node.get(name)) is not None}
+        if self._of_node:
+            self._of_node = {name: known for name in nodes if (known := self._of_node.get(name)) is not None}
 
 
 def preemptors_among(
