@@ -219,6 +219,35 @@ def test_with_an_event_come_all_that_were_read_before_it_in_their_order() -> Non
     assert WEB in parts.intake.state.snapshot.pods
 
 
+def test_an_event_that_changes_nothing_is_a_bookmark_for_kopf() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web", 5), version=10))
+    heartbeat = json.dumps({"type": "MODIFIED", "object": pod("web", 11)}).encode()
+    assert parts.light("pods", heartbeat) == {
+        "type": "BOOKMARK",
+        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "11"}},
+    }
+    parts.event("pods", pod("web", 11), deleted=True)  # a deletion has the version of the object's last
+    assert not parts.intake.state.snapshot.pods
+    again = parts.light("pods", heartbeat)
+    assert again["type"] == "MODIFIED"
+    feed.take_event(again["object"], deleted=False)
+    assert not parts.intake.state.snapshot.pods
+
+
+def test_an_event_that_undoes_one_that_waits_is_not_passed_over() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web", 5), version=10))
+    parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 11, phase="Pending")}).encode())
+    back = parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 12)}).encode())
+    assert feed.take_event(back["object"], deleted=False) == 2
+    assert parts.intake.state.snapshot.pods[WEB].phase == "Running"
+
+
 def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
     seconds = [100.0]
     handover = Handover(PODS, lambda document: (ObjectKey("shop", "web"), document), clock=lambda: seconds[0])

@@ -165,6 +165,16 @@ class ClusterState:
         gone: list[Change] = [(key, None) for key in self.keys(resource) if key not in listed]
         return self.apply(resource, [*gone, *listed.items()])
 
+    def get(self, resource: str, key: ObjectKey) -> StateObject | None:
+        """Return an object as it is held, or None if it is not."""
+        held: Map[Any, Any]
+        if resource in _BY_NAMESPACE:
+            held = getattr(self._snapshot, _BY_NAMESPACE[resource]).get(key.namespace, Map())
+        else:
+            held = getattr(self._snapshot, _BY_NAME.get(resource) or _BY_KEY.get(resource) or resource)
+        found: StateObject | None = held.get(key if resource == "pods" or resource in _BY_KEY else key.name)
+        return found
+
     def keys(self, resource: str) -> Collection[ObjectKey]:
         """Return the keys of all objects held of a resource."""
         if resource == "pods":

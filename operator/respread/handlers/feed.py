@@ -128,13 +128,28 @@ class Feed:
     def read_event(self, line: bytes) -> LightEvent | None:
         """Take the object out of a line of the watch; return the rest for Kopf, None if the line is about no object.
 
-        It is applied when Kopf calls for it, or for an event that came later.
+        It is applied when Kopf calls for it, or for an event that came later. One that changes nothing that is kept, as
+        the heartbeats of nodes, is done with at once: for Kopf it is a bookmark, for which it calls nobody.
 
         Raises:
             ErrorEventError: if the API server says that the watch has failed.
             NotAnEventError: if the line is no event.
         """
-        return self._handover.lighten(line)
+        event = self._handover.lighten(line)
+        if event is None:
+            return None
+        read = self._handover.only_one()
+        if (
+            read is None
+            or read.deleted
+            or isinstance(read.content, DecodeError)
+            or read.identity.key in self._undecodable
+            or not self._sink.holds(read.identity.key, read.content)
+        ):
+            return event
+        self._handover.clear()
+        self._versions.is_news(read.identity.key, read.identity.version)
+        return event.bookmark()
 
     def take_event(self, document: Mapping[str, Any], *, deleted: bool) -> int:
         """Take over all objects as the events of the watch say they are now, up to one event.

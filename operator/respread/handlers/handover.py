@@ -22,6 +22,7 @@ from respread.cluster.meta import ObjectKey
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 _DELETED: Final = "DELETED"
 _ERROR: Final = "ERROR"
+_BOOKMARK: Final = "BOOKMARK"
 
 
 class NotAnEventError(ValueError):
@@ -55,6 +56,16 @@ class LightEvent(msgspec.Struct):
 
     type: str
     object: _Head
+
+    @property
+    def is_bookmark(self) -> bool:
+        """Whether it says nothing but how far the watch has come."""
+        return self.type == _BOOKMARK
+
+    def bookmark(self) -> LightEvent:
+        """Return what only says that the watch has come this far."""
+        version = _Metadata(resource_version=self.object.metadata.resource_version)
+        return LightEvent(_BOOKMARK, _Head(version, self.object.api_version, self.object.kind))
 
     def encode(self) -> bytes:
         """Return the line of the watch."""
@@ -150,6 +161,10 @@ class Handover:
         while not found or (found[-1].identity, found[-1].deleted) != (identity, deleted):
             found.append(self._waiting.popitem(last=False)[1])
         return found
+
+    def only_one(self) -> Read | None:
+        """Return the event that waits if it is the only one."""
+        return next(iter(self._waiting.values())) if len(self._waiting) == 1 else None
 
     def lag_seconds(self) -> float:
         """Return for how long the oldest one waits; readable from any thread."""

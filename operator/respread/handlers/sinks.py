@@ -51,6 +51,9 @@ class Sink(Protocol):
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all objects kept."""
 
+    def holds(self, key: ObjectKey, content: Any) -> bool:
+        """Tell whether an object is kept just like that."""
+
     def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
         """Take over objects, None for those that are gone, and return how many were not already kept like that."""
 
@@ -81,6 +84,10 @@ class StateSink:
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all objects kept."""
         return self._state.keys(self._resource)
+
+    def holds(self, key: ObjectKey, content: Any) -> bool:
+        """Tell whether an object is kept just like that."""
+        return bool(self._state.get(self._resource, key) == content)
 
     def apply(self, changes: Iterable[tuple[ObjectKey, StateObject | None]]) -> int:
         """Take over objects, None for those that are gone."""
@@ -133,6 +140,11 @@ class PolicySink:
         """Return the keys of all policies of the kind."""
         return self._store.keys(self._kind)
 
+    def holds(self, key: ObjectKey, content: PolicyObject) -> bool:
+        """Tell whether a policy is kept just like that, its status included."""
+        name = str(key)
+        return (self._store.policies.get(name), self._store.statuses.get(name)) == content
+
     def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
         """Take over policies, None for those that are gone."""
         return self._store.apply(changes)
@@ -170,6 +182,10 @@ class PrioritySink:
     def held(self) -> Collection[ObjectKey]:
         """Return the keys of all PriorityClasses."""
         return [ObjectKey("", name) for name in self._store.values]
+
+    def holds(self, key: ObjectKey, content: int) -> bool:
+        """Tell whether a PriorityClass is kept just like that."""
+        return self._store.values.get(key.name) == content
 
     def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
         """Take over values, None for those of classes that are gone."""

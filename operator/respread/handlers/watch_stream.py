@@ -113,7 +113,7 @@ class _WholeLines:
                 self._broken = error
                 await self._wait("A line of a watch can't be read; watching anew", str(error))
                 break
-            if event is None and pending is not None:
+            if pending is not None and (event is None or (event.is_bookmark and not pending.is_bookmark)):
                 passed.append(pending.encode())
             if event is None:
                 passed.append(line)

@@ -85,6 +85,10 @@ class BudgetLedger:
         """Return the budgets that select a pod, sorted by name."""
         return self._budgets.of(pod.namespace, pod.labels)
 
+    def has_in_flight(self, namespace: str) -> bool:
+        """Tell whether evictions in flight are to be taken off what budgets of a namespace allow."""
+        return namespace in self._budgets.namespaces_in_flight
+
     def standing(self, namespace: str, labels: Labels) -> Standing:
         """Return what the verdicts about pods with these labels follow from, before anything is taken."""
         return (
@@ -212,7 +216,7 @@ class BudgetLedger:
 class _Budgets:
     """The budgets of a snapshot: what selects a pod, and what evictions in flight take off a budget."""
 
-    __slots__ = ("_allowed", "_by_labels", "_in_flight", "_index")
+    __slots__ = ("_allowed", "_by_labels", "_in_flight", "_index", "namespaces_in_flight")
 
     def __init__(self, index: BudgetIndex, in_flight: Iterable[Pod]) -> None:
         self._index = index
@@ -222,6 +226,7 @@ class _Budgets:
         for pod in in_flight:
             for budget in self.of(pod.namespace, pod.labels):
                 self._in_flight.setdefault(budget.key, []).append(pod)
+        self.namespaces_in_flight = frozenset(budget.namespace for budget in self._in_flight)
 
     def of(self, namespace: str, labels: Labels) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets that select pods with some labels, sorted by name."""

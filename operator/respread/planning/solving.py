@@ -271,7 +271,8 @@ class Room:
 
 
 def _take(amounts: Counter[str], pod: Pod) -> None:
-    amounts.update(pod.spec.requests)
+    for name, amount in pod.spec.requests.items():
+        amounts[name] += amount
     amounts[POD_SLOTS] += 1
 
 

@@ -136,23 +136,40 @@ class Tasks:
         tasks: list[Task] = []
         for name, violated in rules.selection.violated.items():
             namespace = self._namespaces[name] = before.get(name) or _NamespaceTasks(name)
-            tasks.extend(namespace.advance(violated, snapshot.pods_by_labels.get(name, Map()), rules))
+            tasks.extend(namespace.advance(violated, snapshot, rules))
         return tasks
 
 
 class _NamespaceTasks:
-    __slots__ = ("_known", "_name", "_parts")
+    __slots__ = ("_basis", "_changes_at", "_known", "_name", "_parts", "_tasks")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._basis: tuple[object, ...] | None = None
+        """What the tasks were made from: while these objects are the same, so are they. None: it is more than that."""
+        self._changes_at: datetime | None = None
         self._known: list[_Known] = []
         self._parts: dict[Labels, _Part] = {}
+        self._tasks: list[Task] = []
 
-    def advance(self, violated: Iterable[Violated], pods: Map[Labels, PodsByName], rules: Rules) -> list[Task]:
+    def advance(self, violated: Sequence[Violated], snapshot: ClusterSnapshot, rules: Rules) -> list[Task]:
         """Return the tasks of the namespace, sorted by the name of their first pod."""
+        refused = self._name in rules.refused.namespaces
+        basis = None if refused or rules.budgets.has_in_flight(self._name) else _basis(violated, snapshot, self._name)
+        known = self._basis
+        same = basis is not None and known is not None and _same(basis, known)
+        if not same or _is_over(self._changes_at, rules.now):
+            self._follow(violated, snapshot.pods_by_labels.get(self._name, Map()), rules, refused=refused)
+            self._changes_at = earliest(part.changes_at for part in self._parts.values())
+            self._tasks = sorted((each.task for each in self._known), key=lambda task: task.pods[0].name)
+        self._basis = basis
+        return self._tasks
+
+    def _follow(
+        self, violated: Sequence[Violated], pods: Map[Labels, PodsByName], rules: Rules, *, refused: bool
+    ) -> None:
         by_identity = {id(known.violated): known for known in self._known}
         by_cure = {frozenset(known.task.cure): known for known in self._known}
-        refused = self._name in rules.refused.namespaces
         parts: dict[Labels, _Part] = {}
         now: list[_Known] = []
         for each in violated:
@@ -168,7 +185,6 @@ class _NamespaceTasks:
                 former = _Known(each, label_sets, own, task, refused=refused)
             now.append(former)
         self._known, self._parts = now, parts
-        return sorted((known.task for known in now), key=lambda task: task.pods[0].name)
 
     def _part(self, labels: Labels, names: PodsByName, rules: Rules) -> _Part:
         """Return what is known of the pods of a label set, asking anew only about those for which something changed."""
@@ -208,6 +224,18 @@ def _one_of_each(names: PodsByName) -> tuple[Pod, ...]:
 
 def _uid(pod: Pod) -> str:
     return "" if pod.controller is None else pod.controller.uid
+
+
+def _basis(violated: Sequence[Violated], snapshot: ClusterSnapshot, namespace: str) -> tuple[object, ...]:
+    """Return what the tasks of a namespace with no evictions under way follow from, time aside."""
+    return (
+        violated,
+        snapshot.pods_by_labels.get(namespace),
+        snapshot.disruption_budgets.get(namespace),
+        snapshot.replica_sets,
+        snapshot.stateful_sets,
+        snapshot.replication_controllers,
+    )
 
 
 def _label_sets(violated: Violated) -> tuple[Labels, ...]:
