@@ -116,7 +116,7 @@ class TestDeployment:
     def test_a_scale_down_just_asked_for(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
         snapshot, pod = web
         with without_controllers(sandbox):
-            scale(sandbox, pod.namespace, "web", 1)
+            scale(sandbox, pod.namespace, "web", 2)
             held = why(sandbox, snapshot, pod)
             assert reason(held) is Reason.IN_MOTION
             assert "Deployment web has changed and its controller has not caught up" in str(held)
@@ -247,16 +247,16 @@ class TestStatefulSet:
 
 
 def test_a_replication_controller(sandbox: Sandbox, namespace: str) -> None:
-    template = deployment("old", replicas=2)["spec"]["template"]
-    manifest = {"metadata": {"name": "old"}, "spec": {"replicas": 2, "selector": {"app": "old"}, "template": template}}
+    template = deployment("old", replicas=3)["spec"]["template"]
+    manifest = {"metadata": {"name": "old"}, "spec": {"replicas": 3, "selector": {"app": "old"}, "template": template}}
     path = f"/api/v1/namespaces/{namespace}/replicationcontrollers"
     sandbox.api.request("POST", path, manifest)
-    wait_for_ready_pods(sandbox, namespace, "old", 2)
+    wait_for_ready_pods(sandbox, namespace, "old", 3)
     snapshot = take_snapshot(sandbox)
     pod = pods_of(snapshot, namespace)[0]
     assert why(sandbox, snapshot, pod) is None
     with without_controllers(sandbox):
-        sandbox.api.request("PATCH", f"{path}/old", {"spec": {"replicas": 1}})
+        sandbox.api.request("PATCH", f"{path}/old", {"spec": {"replicas": 2}})
         assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
 
 
