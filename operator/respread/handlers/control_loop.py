@@ -18,6 +18,8 @@ from functools import partial
 from time import monotonic, time
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
+from immutables import Map
+
 from respread.api.conditions import PolicyOutcome, next_status
 from respread.api.policy import EvictionOptions, Policy
 from respread.api.reasons import Reason
@@ -149,6 +151,8 @@ class ControlLoop:
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
         )
+        self._policies: Policies = Map()
+        self._policy_index = PolicyIndex((), namespaced_policies=namespaced_policies)
         self._term: int | None = None
         """The one in which this replica knows all that was done before it; None while it does not."""
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
@@ -210,7 +214,7 @@ class ControlLoop:
             policies = self._intake.policies.policies
             self._scheduler.follow(policies.values())
             spread = await self._compute(self._scheduler.index.update, snapshot)
-            index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+            index = self._index_of(policies)
             known = self._scheduler.learn(spread, snapshot, index)
             leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
             self._prevent(snapshot, spread, policies, leads=leads)
@@ -262,6 +266,13 @@ class ControlLoop:
         )
 
     # The steps of a turn
+
+    def _index_of(self, policies: Policies) -> PolicyIndex:
+        """Return which policies govern what, with all it was asked before as long as the policies are the same."""
+        if policies is not self._policies:
+            self._policies = policies
+            self._policy_index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+        return self._policy_index
 
     async def _has_taken_over(
         self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, known: bool

@@ -62,7 +62,9 @@ class PolicyStore:
             if policies.get(name) != new.policy:
                 policies[name] = new.policy
                 changed += 1
-        self._policies, self._statuses = policies.finish(), statuses.finish()
+        self._statuses = statuses.finish()
+        if changed:  # else it stays the same object, for whoever keeps what follows from it
+            self._policies = policies.finish()
         return changed
 
 
