@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import requests
@@ -20,6 +20,10 @@ from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, 
 
 CLOSED = {"key": "faults.test/closed", "effect": "NoSchedule"}
 OPEN_ZONE = "zone-a"
+POLICY = "faults"
+"""The ClusterRebalancePolicy that governs all."""
+PLAIN_NODES = {"faults.test/pool": "plain"}
+"""The label of the nodes that workloads of a round go to, where there are others beside them."""
 T = TypeVar("T")
 
 
@@ -96,10 +100,12 @@ def create(
     workloads: Iterable[Workload],
     chance: random.Random,
     ready_after_seconds: Sequence[int] = (0, 0, 1, 2),
+    terminate_after_seconds: Sequence[int] = (0,),
+    node_selector: Mapping[str, str] | None = None,
 ) -> None:
     """Make the workloads, each with a budget of one, all in the open zone; the watcher guards their budgets.
 
-    How long their pods take to become Ready is left to chance.
+    How long their pods take to become Ready, and to terminate, is left to chance.
     """
     namespaces = sorted({each.namespace for each in workloads})
     for namespace in namespaces:
@@ -107,12 +113,16 @@ def create(
     for each in workloads:
         zone = constraint(ZONE, each.name, max_skew=each.max_skew, nodeTaintsPolicy="Honor")
         host = constraint(HOSTNAME, each.name, when_unsatisfiable="ScheduleAnyway")
-        seconds = str(chance.choice(ready_after_seconds))
+        annotations = {
+            "sandbox.respread.dev/ready-after-seconds": str(chance.choice(ready_after_seconds)),
+            "sandbox.respread.dev/terminate-after-seconds": str(chance.choice(terminate_after_seconds)),
+        }
         manifest = deployment(
             each.name,
             replicas=each.replicas,
             constraints=[zone, host],
-            annotations={"sandbox.respread.dev/ready-after-seconds": seconds},
+            annotations=annotations,
+            nodeSelector=dict(node_selector or {}),
         )
         budget = {
             "apiVersion": "policy/v1",
@@ -135,7 +145,12 @@ def remove(sandbox: Sandbox, watcher: PodWatcher, workloads: Iterable[Workload])
     """Delete the workloads' namespaces without waiting for it."""
     for each in workloads:
         watcher.release((each.namespace, each.name))
-    for namespace in {each.namespace for each in workloads}:
+    remove_namespaces(sandbox, {each.namespace for each in workloads})
+
+
+def remove_namespaces(sandbox: Sandbox, namespaces: Iterable[str]) -> None:
+    """Delete namespaces without waiting for it."""
+    for namespace in namespaces:
         path = f"/api/v1/namespaces/{namespace}"
         patiently(lambda path=path: sandbox.api.request("DELETE", path))  # type: ignore[misc]  # no types for defaults
 
@@ -184,7 +199,7 @@ def enforce(sandbox: Sandbox, **spec: Any) -> None:
     policy = {
         "apiVersion": "respread.dev/v1alpha1",
         "kind": "ClusterRebalancePolicy",
-        "metadata": {"name": "faults"},
+        "metadata": {"name": POLICY},
         "spec": {**hurried, **spec},
     }
     sandbox.apply(json.dumps(policy))

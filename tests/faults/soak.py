@@ -2,7 +2,8 @@
 
 Two replicas work through proxies that delay, lose, cut, spoil and invent answers; meanwhile they are killed and frozen,
 their tokens change, and API server and etcd crash. What counts is seen by others: a watcher of Ready pods of its own,
-and arithmetic that needs no planner.
+and arithmetic that needs no planner. Beside the plain workloads of each round there are some that are hard to move
+(`hardships`), and policies' statuses are overwritten.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from respread.sandbox import Sandbox, SandboxOptions
+from respread.sandbox import NodeShape, Sandbox, SandboxOptions
+from tests.faults.hardships import Hardship, hardships, prepare, random_status, write_status
 from tests.faults.operators import Replica
 from tests.faults.proxy import Dice, FaultProxy, no_fault
 from tests.faults.rounds import (
+    PLAIN_NODES,
+    POLICY,
     Workload,
     balanced,
     close_zones,
@@ -32,6 +36,7 @@ from tests.faults.rounds import (
     patiently,
     random_workloads,
     remove,
+    remove_namespaces,
     wait_for,
 )
 from tests.faults.watcher import PodWatcher
@@ -43,8 +48,16 @@ PEACE_SECONDS = 240.0
 """How long a world may take from then on: an eviction without an answer is waited for, and backed off from."""
 
 
+PLACED_SECONDS = 60.0
+"""How long pods may take to terminate and to be placed, once all that can be restored is."""
+SEEN_SECONDS = 2.0
+"""How long the operators are given to see what there is, before zones are opened and faults begin: a pod that comes
+after an eviction may take the room that the replacement was to have, and nobody could know."""
 QUIET_PERIOD = "1s"
 """Until the scheduler too has seen that the zones are open."""
+
+
+OPTIONS = SandboxOptions(nodes_per_zone=(3, 3, 3), shape=NodeShape(labels=PLAIN_NODES))
 
 
 class Findings(NamedTuple):
@@ -63,6 +76,8 @@ class Findings(NamedTuple):
     """Pods missing or not Ready in the end."""
     unmet: int
     """Constraints violated in the end."""
+    pending: int
+    """Pods that would have a node if nothing had been evicted, and have none in the end."""
 
     def __str__(self) -> str:
         faults = "\n".join(f"  {kind:<16}{number:>6}" for kind, number in sorted(self.faults.items()))
@@ -72,12 +87,13 @@ class Findings(NamedTuple):
             f"evictions beyond those needed: {self.too_many}\n"
             f"budget violations: {self.breaches}\n"
             f"pods lost: {self.lost}\n"
-            f"constraints unmet: {self.unmet}"
+            f"constraints unmet: {self.unmet}\n"
+            f"pods left Pending: {self.pending}"
         )
 
     @property
     def clean(self) -> bool:
-        return not (self.too_many or self.breaches or self.lost or self.unmet)
+        return not (self.too_many or self.breaches or self.lost or self.unmet or self.pending)
 
 
 class Soak:
@@ -120,17 +136,29 @@ class Soak:
             len(watcher.breaches),
             found["lost"],
             found["unmet"],
+            found["pending"],
         )
 
     def _round(
         self, number: int, proxies: list[FaultProxy], replicas: list[Replica], watcher: PodWatcher, deadline: float
     ) -> None:
         workloads = random_workloads(f"soak-{number}", self._chance)
+        hard = hardships(self._sandbox, number, self._chance)
         close_zones(self._sandbox, closed=True)
-        create(self._sandbox, watcher, workloads, self._chance)
+        create(
+            self._sandbox,
+            watcher,
+            workloads,
+            self._chance,
+            terminate_after_seconds=(0, 0, 1, 4),
+            node_selector=PLAIN_NODES,
+        )
+        for each in hard:
+            each.create()
+        time.sleep(SEEN_SECONDS)
         for proxy in proxies:
             proxy.choose = self._dice
-        close_zones(self._sandbox, closed=False)
+        self._open_zones()
         until = min(deadline, time.monotonic() + ROUND_SECONDS)
         at_least = time.monotonic() + 8
         while time.monotonic() < until:
@@ -139,10 +167,30 @@ class Soak:
                 break
         for proxy in proxies:
             proxy.choose = no_fault
-        self._judge(number, workloads, watcher, replicas)
+        self._judge(number, workloads, hard, watcher, replicas)
         remove(self._sandbox, watcher, workloads)
+        remove_namespaces(self._sandbox, [each.namespace for each in hard])
 
-    def _judge(self, number: int, workloads: list[Workload], watcher: PodWatcher, replicas: list[Replica]) -> None:
+    def _open_zones(self) -> None:
+        """Open the zones while the scheduler may be at rest, so that what is Pending stays so for a moment."""
+        seconds = self._chance.choice((0, 2, 5))
+        if seconds:
+            self._sandbox.freeze_component("kube-scheduler")
+        try:
+            close_zones(self._sandbox, closed=False)
+            time.sleep(seconds)
+        finally:
+            if seconds:
+                self._sandbox.thaw_component("kube-scheduler")
+
+    def _judge(
+        self,
+        number: int,
+        workloads: list[Workload],
+        hard: Sequence[Hardship],
+        watcher: PodWatcher,
+        replicas: list[Replica],
+    ) -> None:
         started = time.monotonic()
 
         def restored() -> bool:
@@ -153,6 +201,7 @@ class Soak:
             wait_for(restored, "the spread to be restored", PEACE_SECONDS)
         except AssertionError as error:
             self._say(f"round {number}: {error}")
+        self._judge_hardships(number, hard, watcher)
         time.sleep(1.5)  # for what comes late
         evicted = watcher.evicted()
         for each in workloads:
@@ -167,11 +216,28 @@ class Soak:
         sizes = ", ".join(str(each.replicas) for each in workloads)
         self._say(f"round {number}: Deployments of {sizes}; in order after {time.monotonic() - started:.0f} s of peace")
 
+    def _judge_hardships(self, number: int, hard: Sequence[Hardship], watcher: PodWatcher) -> None:
+        """Count what evictions left behind, once pods had the time to terminate and to be placed."""
+        for each in hard:
+            deadline = time.monotonic() + PLACED_SECONDS
+            while (left := each.left_behind()).total() and time.monotonic() < deadline:
+                time.sleep(0.5)
+            if left.total():
+                self._say(f"round {number}: {each.namespace} has {dict(left)}")
+            self._findings.update(left)
+            evicted = watcher.evicted()
+            for app, most in each.most_evictions().items():
+                made = evicted[each.namespace, app]
+                if made > most:
+                    self._say(f"round {number}: {each.namespace}/{app} took {made} evictions, and {most} would do")
+                self._findings["too many"] += max(0, made - most)
+
     def _strike(self, proxies: list[FaultProxy], replicas: list[Replica]) -> None:
         """Do something to a process, or let a while pass."""
         replica = self._chance.choice(replicas)
         what = self._chance.choices(
-            ("nothing", "kill -9", "freeze", "stop", "token", "kube-apiserver", "etcd"), (8, 3, 2, 1, 1, 1, 1)
+            ("nothing", "kill -9", "freeze", "stop", "token", "kube-apiserver", "etcd", "status"),
+            (8, 3, 2, 1, 1, 1, 1, 2),
         )[0]
         if what != "nothing":
             self._crashes[what] += 1
@@ -187,6 +253,8 @@ class Soak:
             case "token":
                 for proxy, each in zip(proxies, replicas, strict=True):
                     proxy.valid_token = patiently(each.rotate_token)
+            case "status":
+                write_status(self._sandbox, POLICY, random_status(self._chance))
             case "kube-apiserver" | "etcd":
                 self._sandbox.stop_component(what)
                 time.sleep(self._chance.uniform(0.1, 2))
@@ -207,15 +275,16 @@ def soak(seconds: float, seed: int, say: Callable[[str], None] = print, keep: st
     """Run a soak in a sandbox of its own; the operators' logs are kept in a directory, where one is given."""
     with (
         contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory() as directory,
-        Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3))) as sandbox,
+        Sandbox.start(OPTIONS) as sandbox,
     ):
         install(sandbox)
+        prepare(sandbox)
         enforce(sandbox, quietPeriod=QUIET_PERIOD)
         return Soak(sandbox, Path(directory), seed, say).run(seconds)
 
 
 def main() -> int:
-    """Run from the command line; exit code 1 if any of the four counts is not 0."""
+    """Run from the command line; exit code 1 if any of the counts is not 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from respread.sandbox import Binaries, Sandbox, SandboxOptions
+from respread.sandbox import Binaries, Sandbox
+from tests.faults.hardships import prepare
 from tests.faults.rounds import Workload, enforce
-from tests.faults.soak import QUIET_PERIOD, Soak
+from tests.faults.soak import OPTIONS, QUIET_PERIOD, Soak
 from tests.integration.operator_process import install
 
 
@@ -25,8 +26,9 @@ def test_what_a_world_takes_is_known_beforehand() -> None:
 @pytest.mark.timeout(600)
 def test_a_minute_of_faults_costs_no_pod_too_many(binaries: Binaries, tmp_path: Path) -> None:
     said: list[str] = []
-    with Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3)), binaries=binaries) as sandbox:
+    with Sandbox.start(OPTIONS, binaries=binaries) as sandbox:
         install(sandbox)
+        prepare(sandbox)
         enforce(sandbox, quietPeriod=QUIET_PERIOD)
         findings = Soak(sandbox, tmp_path, 20261121, said.append).run(60)
     print(findings)

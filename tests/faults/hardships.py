@@ -1,0 +1,258 @@
+"""Workloads that something else makes hard to move, and what must never come of an eviction among them.
+
+Each stands beside the plain workloads of a soak's round, knows how many of its pods may be evicted at most, and counts
+afterwards what an eviction left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from respread.sandbox import NodeShape, Sandbox
+from tests.faults.rounds import PLAIN_NODES, Workload, patiently, wait_for
+from tests.integration.workloads import ZONE, constraint, deployment, is_ready, pods
+
+TIGHT_NODES: Final = {"faults.test/pool": "tight"}
+PRIORITIES: Final = {"soak-low": -10, "soak-high": 100}
+ROOM_PER_ZONE: Final = 3
+"""Pods of one CPU that a zone of the tight nodes holds, but for the zone that all begin in."""
+
+
+class Hardship(Protocol):
+    """Workloads in a namespace of their own, all of whose pods begin in one zone."""
+
+    namespace: str
+
+    def create(self) -> None:
+        """Create them while the other zones are closed, and wait until they are as they are to be."""
+
+    def most_evictions(self) -> Mapping[str, int]:
+        """Return how many pods of each app may be evicted in a round."""
+
+    def left_behind(self) -> Counter[str]:
+        """Return how many pods are `pending`, without a node, or `lost`, not there or no longer Ready, by evictions."""
+
+
+def prepare(sandbox: Sandbox) -> None:
+    """Add the nodes and priorities that hardships want to a sandbox."""
+    sandbox.nodes.add(1, "zone-a", NodeShape(cpu="64", labels=dict(TIGHT_NODES)))
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(1, zone, NodeShape(cpu=str(ROOM_PER_ZONE), labels=dict(TIGHT_NODES)))
+    for name, value in PRIORITIES.items():
+        body = {"metadata": {"name": name}, "value": value}
+        sandbox.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+
+
+def hardships(sandbox: Sandbox, number: int, chance: random.Random) -> tuple[Hardship, ...]:
+    """Return those of a round."""
+    return (
+        TightRoom(sandbox, f"tight-{number}", chance),
+        NeverReady(sandbox, f"never-ready-{number}"),
+        BrokenOrdinal(sandbox, f"broken-ordinal-{number}"),
+    )
+
+
+class TightRoom:
+    """More to move than there is room for, some of which pods will take that are Pending already.
+
+    Pods of another priority wait for the zones to open, some pods' replacements want more room than they hold since
+    they were resized, and pods take up to half a minute to terminate.
+    """
+
+    def __init__(self, sandbox: Sandbox, namespace: str, chance: random.Random) -> None:
+        self.namespace = namespace
+        self._sandbox = sandbox
+        self._chance = chance
+        self._apps = [f"tight-{number}" for number in range(chance.randint(3, 6))]
+        self._foreign = chance.randint(0, 2 * ROOM_PER_ZONE)
+
+    def create(self) -> None:
+        patiently(lambda: self._sandbox.create_namespace(self.namespace))
+        for app in self._apps:
+            self._deploy(app, cpu="1")
+        self._deploy("resized", cpu="2")
+        for app in (*self._apps, "resized"):
+            self._wait_until_ready(app)
+        for pod in patiently(lambda: pods(self._sandbox, self.namespace, "resized")):
+            self._resize(pod["metadata"]["name"])
+        for number in range(self._foreign):
+            self._add_foreign(f"foreign-{number}")
+
+    def most_evictions(self) -> Mapping[str, int]:
+        """One each, from [2, 0, 0]."""
+        return dict.fromkeys((*self._apps, "resized"), 1)
+
+    def left_behind(self) -> Counter[str]:
+        found = patiently(lambda: pods(self._sandbox, self.namespace))
+        staying = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        expected = 2 * (len(self._apps) + 1) + self._foreign
+        return Counter(
+            pending=sum("nodeName" not in pod["spec"] for pod in staying),
+            lost=max(0, expected - len(staying)),
+        )
+
+    def _deploy(self, app: str, cpu: str) -> None:
+        manifest = deployment(
+            app,
+            replicas=2,
+            constraints=[constraint(ZONE, app, nodeTaintsPolicy="Honor")],
+            cpu=cpu,
+            annotations={"sandbox.respread.dev/terminate-after-seconds": str(self._chance.choice((0, 1, 5, 30)))},
+            nodeSelector=dict(TIGHT_NODES),
+        )
+        _post(self._sandbox, f"/apis/apps/v1/namespaces/{self.namespace}/deployments", manifest)
+
+    def _wait_until_ready(self, app: str) -> None:
+        def ready() -> bool:
+            return sum(map(is_ready, patiently(lambda: pods(self._sandbox, self.namespace, app)))) == 2
+
+        wait_for(ready, f"2 Ready pods of {app} in {self.namespace}")
+
+    def _resize(self, pod: str) -> None:
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/resize"
+        less = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]}}
+        patiently(lambda: self._sandbox.api.request("PATCH", path, less, patch_type="strategic-merge"))
+
+    def _add_foreign(self, name: str) -> None:
+        zones = {"key": ZONE, "operator": "In", "values": ["zone-b", "zone-c"]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [zones]}]}
+        body = {
+            "metadata": {"name": name, "labels": {"app": "foreign"}},
+            "spec": {
+                "priorityClassName": self._chance.choice([*PRIORITIES, None]),
+                "nodeSelector": dict(TIGHT_NODES),
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+                "containers": [{"name": "main", "image": "simulated", "resources": {"requests": {"cpu": "1"}}}],
+            },
+        }
+        _post(self._sandbox, f"/api/v1/namespaces/{self.namespace}/pods", body)
+
+
+class NeverReady:
+    """A Deployment whose next pods never become Ready, as with an image that was broken under the same tag."""
+
+    def __init__(self, sandbox: Sandbox, namespace: str) -> None:
+        self.namespace = namespace
+        self._sandbox = sandbox
+        self._replicas = 6
+
+    def create(self) -> None:
+        patiently(lambda: self._sandbox.create_namespace(self.namespace))
+        manifest = deployment(
+            "web",
+            replicas=self._replicas,
+            constraints=[constraint(ZONE, "web", nodeTaintsPolicy="Honor")],
+            annotations={"sandbox.respread.dev/ready-after-seconds": "never"},
+            nodeSelector=dict(PLAIN_NODES),
+        )
+        _post(self._sandbox, f"/apis/apps/v1/namespaces/{self.namespace}/deployments", manifest)
+        wait_for(lambda: len(self._pods()) == self._replicas, f"the pods of {self.namespace}")
+        ready = {"metadata": {"annotations": {"sandbox.respread.dev/ready-after-seconds": "1"}}}
+        for pod in self._pods():
+            path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
+            patiently(lambda path=path: self._sandbox.api.request("PATCH", path, ready))  # type: ignore[misc]  # no types for defaults
+        wait_for(lambda: all(map(is_ready, self._pods())), f"Ready pods in {self.namespace}")
+
+    def most_evictions(self) -> Mapping[str, int]:
+        """One: its replacement is given up on after longer than a round."""
+        return {"web": 1}
+
+    def left_behind(self) -> Counter[str]:
+        return Counter(lost=max(0, self._replicas - 1 - sum(map(is_ready, self._pods()))))
+
+    def _pods(self) -> list[dict[str, Any]]:
+        return patiently(lambda: pods(self._sandbox, self.namespace))
+
+
+class BrokenOrdinal:
+    """A StatefulSet with OrderedReady whose first pod has stopped being Ready: no pod after it comes back."""
+
+    def __init__(self, sandbox: Sandbox, namespace: str) -> None:
+        self.namespace = namespace
+        self._sandbox = sandbox
+        self._workload = Workload(namespace, "db", 4, 1)
+
+    def create(self) -> None:
+        patiently(lambda: self._sandbox.create_namespace(self.namespace))
+        manifest = deployment(
+            "db",
+            replicas=self._workload.replicas,
+            constraints=[constraint(ZONE, "db", nodeTaintsPolicy="Honor")],
+            nodeSelector=dict(PLAIN_NODES),
+        )
+        manifest["kind"] = "StatefulSet"
+        manifest["spec"]["serviceName"] = "db"
+        _post(self._sandbox, f"/apis/apps/v1/namespaces/{self.namespace}/statefulsets", manifest)
+        wait_for(self._all_ready, f"the pods of {self.namespace}")
+        condition = {"type": "Ready", "status": "False", "reason": "Broken"}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/db-0/status"
+        body = {"status": {"conditions": [condition]}}
+        patiently(lambda: self._sandbox.api.request("PATCH", path, body, patch_type="strategic-merge"))
+
+    def most_evictions(self) -> Mapping[str, int]:
+        """As many as it takes once the broken pod has gone, which makes it whole, and has come to any zone."""
+        return {"db": self._workload.most_evictions}
+
+    def left_behind(self) -> Counter[str]:
+        found = patiently(lambda: pods(self._sandbox, self.namespace))
+        staying = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return Counter(
+            pending=sum("nodeName" not in pod["spec"] for pod in staying),
+            lost=self._workload.replicas - len(staying),
+        )
+
+    def _all_ready(self) -> bool:
+        found = patiently(lambda: pods(self._sandbox, self.namespace))
+        return len(found) == self._workload.replicas and all(map(is_ready, found))
+
+
+def random_status(chance: random.Random) -> dict[str, Any]:
+    """Return a status that the schema admits and no operator would write, but for the moves that are under way."""
+    times = ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z")
+    minutes = [
+        {"minute": f"{chance.choice((1, 1970, 2026, 9999)):04}-01-01T00:{minute:02}:00Z", "evictions": number}
+        for minute, number in enumerate(chance.choices((0, 1, 3_000_000, 2**31 - 1), k=chance.randint(0, 60)))
+    ]
+    back_offs = [
+        {
+            "group": f"{chance.getrandbits(128):032x}",
+            "failures": chance.choice((1, 64, 2**31 - 1)),
+            "until": chance.choice(times),
+            "situation": f"{chance.getrandbits(128):032x}",
+        }
+        for _ in range(chance.randint(0, 20))
+    ]
+    return {
+        "recentEvictions": minutes,
+        "backOffs": back_offs,
+        "lastPlanTime": chance.choice(times),
+        "lastEvictionTime": chance.choice(times),
+        "observedGeneration": chance.choice((0, 2**63 - 1)),
+    }
+
+
+def write_status(sandbox: Sandbox, policy: str, status: dict[str, Any]) -> None:
+    """Write each field of a status by itself, as far as the schema admits it."""
+    path = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{policy}/status"
+    for field, value in status.items():
+        patiently(lambda field=field, value=value: _patch_admitted(sandbox, path, {"status": {field: value}}))  # type: ignore[misc]  # no types for defaults
+
+
+def _patch_admitted(sandbox: Sandbox, path: str, body: dict[str, Any]) -> None:
+    response = sandbox.api.client.session.request(
+        "PATCH",
+        sandbox.api.client.url + path,
+        data=json.dumps(body),
+        headers={"Content-Type": "application/merge-patch+json"},
+        timeout=30,
+    )
+    if response.status_code != 422:  # a bound of the schema
+        response.raise_for_status()
+
+
+def _post(sandbox: Sandbox, path: str, body: dict[str, Any]) -> None:
+    patiently(lambda: sandbox.api.request("POST", path, body))
