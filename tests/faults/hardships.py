@@ -113,9 +113,17 @@ class TightRoom:
         wait_for(ready, f"2 Ready pods of {app} in {self.namespace}")
 
     def _resize(self, pod: str) -> None:
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/resize"
-        less = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "100m"}}}]}}
-        patiently(lambda: self._sandbox.api.request("PATCH", path, less, patch_type="strategic-merge"))
+        """Let a pod have less, as a kubelet that can resize it in place would show it."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
+        requests = {"cpu": "100m", "memory": "64Mi"}
+        less = {"name": "main", "resources": {"requests": requests}}
+        shown = {"status": {"containerStatuses": [{**less, "allocatedResources": requests}]}}
+        for subresource, body in (("status", shown), ("resize", {"spec": {"containers": [less]}})):
+            patiently(
+                lambda subresource=subresource, body=body: self._sandbox.api.request(  # type: ignore[misc]  # no types for defaults
+                    "PATCH", f"{path}/{subresource}", body, patch_type="strategic-merge"
+                )
+            )
 
     def _add_foreign(self, name: str) -> None:
         zones = {"key": ZONE, "operator": "In", "values": ["zone-b", "zone-c"]}
