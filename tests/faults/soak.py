@@ -223,7 +223,7 @@ class Soak:
             while (left := each.left_behind()).total() and time.monotonic() < deadline:
                 time.sleep(0.5)
             if left.total():
-                self._say(f"round {number}: {each.namespace} has {dict(left)}")
+                self._say(f"round {number}: {each.namespace} has {dict(left)}; {_told(self._sandbox, each.namespace)}")
             self._findings.update(left)
             evicted = watcher.evicted()
             for app, most in each.most_evictions().items():
@@ -269,6 +269,13 @@ class Soak:
                 if each.ended_by_itself:
                     self._crashes["(ended by itself)"] += 1
                 each.start()
+
+
+def _told(sandbox: Sandbox, namespace: str) -> str:
+    """Return what the Events of a namespace say of pods that had to go or found no node."""
+    found = patiently(lambda: sandbox.api.get(f"/api/v1/namespaces/{namespace}/events"))["items"]
+    telling = (event for event in found if event["reason"] in {"Preempted", "FailedScheduling", "Evicted"})
+    return "; ".join(f"{event['involvedObject']['name']}: {event['message']}" for event in telling)
 
 
 def soak(seconds: float, seed: int, say: Callable[[str], None] = print, keep: str = "") -> Findings:
