@@ -17,7 +17,8 @@ from tests.faults.rounds import PLAIN_NODES, Workload, patiently, wait_for
 from tests.integration.workloads import ZONE, constraint, deployment, is_ready, pods
 
 TIGHT_NODES: Final = {"faults.test/pool": "tight"}
-PRIORITIES: Final = {"soak-low": -10, "soak-high": 100}
+PRIORITIES: Final = {"soak-low": -10, "soak-medium": 0, "soak-high": 100}
+"""Of foreign pods. They preempt nobody: as long as only one zone is open to them they would preempt one another."""
 ROOM_PER_ZONE: Final = 3
 """Pods of one CPU that a zone of the tight nodes holds, but for the zone that all begin in."""
 
@@ -43,7 +44,7 @@ def prepare(sandbox: Sandbox) -> None:
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(1, zone, NodeShape(cpu=str(ROOM_PER_ZONE), labels=dict(TIGHT_NODES)))
     for name, value in PRIORITIES.items():
-        body = {"metadata": {"name": name}, "value": value}
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
         sandbox.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
 
 
@@ -131,7 +132,7 @@ class TightRoom:
         body = {
             "metadata": {"name": name, "labels": {"app": "foreign"}},
             "spec": {
-                "priorityClassName": self._chance.choice([*PRIORITIES, None]),
+                "priorityClassName": self._chance.choice(list(PRIORITIES)),
                 "nodeSelector": dict(TIGHT_NODES),
                 "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
                 "containers": [{"name": "main", "image": "simulated", "resources": {"requests": {"cpu": "1"}}}],
