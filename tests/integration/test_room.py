@@ -61,6 +61,7 @@ def deploy_all(pool: Pool, **fields: Any) -> None:
 
 
 def assert_restored_as_far_as_there_is_room(pool: Pool) -> None:
+    wait_until(lambda: len(pool.evicted()) >= ROOM, f"{ROOM} evictions")  # before the last one it may be blocked too
     assert pool.wait_until_blocked(PODS)["reason"] == "NoFeasibleNode"
     assert len(pool.evicted()) == ROOM
     assert pool.counts()["zone-c"] == ROOM
