@@ -21,6 +21,7 @@ from tests.integration.workloads import (
     create_deployment,
     deployment,
     pods,
+    scale,
     wait_for_ready_pods,
     wait_until,
 )
@@ -35,6 +36,8 @@ ROOM = 3
 def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
         install(sandbox)
+        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
+        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
         with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
             operator.wait_until_ready()
             yield sandbox
@@ -54,8 +57,7 @@ def deploy_all(pool: Pool, **fields: Any) -> None:
         pool.deploy(name, 2, constraints=[constraint(ZONE, name)], **fields)
     pool.add_zone("zone-b")
     for number in range(APPLICATIONS):
-        path = f"/apis/apps/v1/namespaces/{pool.name}/deployments/web-{number}/scale"
-        pool.sandbox.api.request("PATCH", path, {"spec": {"replicas": 3}})
+        scale(pool.sandbox, pool.name, f"web-{number}", 3)
     pool.wait_for(PODS)
     assert pool.counts() == {"zone-a": 2 * APPLICATIONS, "zone-b": APPLICATIONS}
 
