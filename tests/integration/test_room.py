@@ -6,6 +6,7 @@ can be restored, and the other three have to stay as they are: a fourth move wou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.integration.workloads import (
 SCHEDULER = "kube-scheduler"
 APPLICATIONS = 6
 PODS = 3 * APPLICATIONS
+QUIET_SECONDS = 3
 ROOM = 3
 
 
@@ -51,7 +53,7 @@ def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
 
 def deploy_all(pool: Pool, **fields: Any) -> None:
     """Deploy the applications into two zones, two pods of each in zone-a; the third zone comes after them."""
-    pool.add_zone("zone-a")
+    pool.add_zone("zone-a", 3)  # so that inFlightPerNode is not what bounds the moves
     for number in range(APPLICATIONS):
         name = f"web-{number}"
         pool.deploy(name, 2, constraints=[constraint(ZONE, name)], **fields)
@@ -72,7 +74,13 @@ def assert_restored_as_far_as_there_is_room(pool: Pool) -> None:
 def test_six_applications_and_room_for_three(pool: Pool) -> None:
     deploy_all(pool)
     pool.add_zone("zone-c", pods=ROOM)
-    pool.rebalance()
+    pool.sandbox.freeze_component(SCHEDULER)
+    try:
+        pool.rebalance()
+        wait_until(lambda: pool.status().get("summary", {}).get("inFlight") == ROOM, f"{ROOM} moves under way")
+        time.sleep(QUIET_SECONDS)  # in which many turns see replacements without a node
+    finally:
+        pool.sandbox.thaw_component(SCHEDULER)
     assert_restored_as_far_as_there_is_room(pool)
 
 
