@@ -64,8 +64,8 @@ def test_those_that_fail_together_make_one_pause() -> None:
 def test_after_a_pause_one_move_is_tried_and_pauses_grow_until_it_succeeds() -> None:
     breakers, now, pauses = after("a", "b", "c"), NOW, []
     for _ in range(6):
-        end = breakers.next_end(now)
-        assert end is not None
+        end = breakers.policies["default"].until
+        assert breakers.next_end(end - 1) == end
         pauses.append(end - now)
         now = end
         assert breakers.paused("default", 3, now) is None
@@ -82,6 +82,20 @@ def test_after_a_pause_one_move_is_tried_and_pauses_grow_until_it_succeeds() -> 
     for name in "abc":
         again = again.failed("default", workload(name), 3, now)
     assert again.next_end(now) == now + 60
+
+
+def test_namespaces_in_which_nothing_failed_wait_for_a_first_pause_only() -> None:
+    breakers, now = after("a", "b", "c"), NOW
+    for _ in range(4):
+        now = breakers.policies["default"].until
+        breakers = breakers.failed("default", workload("a"), 3, now)
+    assert breakers.policies["default"].until == now + 600
+    assert breakers.paused("default", 3, now + 59, "elsewhere") is not None
+    assert breakers.next_end(now) == now + 60
+    assert breakers.paused("default", 3, now + 60, "elsewhere") is None
+    assert breakers.paused("default", 3, now + 599, "shop") is not None
+    assert breakers.paused("default", 3, now + 599) is not None
+    assert breakers.failing_namespaces("default") == {"shop"}
 
 
 def test_a_move_that_comes_to_nothing_when_one_is_tried_is_waited_for_as_long_as_before() -> None:

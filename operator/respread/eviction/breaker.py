@@ -5,6 +5,9 @@ cause lies elsewhere: in the nodes, the registry, an admission webhook. Then the
 after that makes a single move. If that succeeds all is as before; if it fails the next pause is longer. Workloads are
 counted, not moves, so that one of them that always fails does not pause the others.
 
+A namespace in which nothing has failed waits no longer than the first pause lasted, however long later ones are, and
+then has a single move of its own: what one tenant's workloads do must not stop the others.
+
 What is remembered can survive a restart: it is plain data, in wall-clock seconds.
 """
 
@@ -21,6 +24,8 @@ from respread.api.status import MAX_FAILED_WORKLOADS
 from respread.cluster.workload import WorkloadName
 from respread.planning.held import Held
 
+_IN: Final = " in "
+"""Between a workload and its namespace; no name has a space in it."""
 _NAMED: Final = 3
 """How many of the workloads a message names."""
 
@@ -71,7 +76,7 @@ class Breakers(msgspec.Struct, frozen=True):
             now: seconds since the epoch.
         """
         known = self.policies.get(policy, _NONE)
-        name, names = f"{workload} in {workload.namespace}", known.workloads
+        name, names = f"{workload}{_IN}{workload.namespace}", known.workloads
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
             names = (*names, name)
         after = msgspec.structs.replace(known, workloads=names)
@@ -90,11 +95,22 @@ class Breakers(msgspec.Struct, frozen=True):
             return self
         return self._with(self.policies.set(policy, self._paused(known, known.pauses, now)))
 
-    def paused(self, policy: str, most: int, now: float) -> Held | None:
-        """Return why nothing is evicted in the name of a policy for now, or None if it is not paused."""
+    def paused(self, policy: str, most: int, now: float, namespace: str | None = None) -> Held | None:
+        """Return why nothing is evicted in the name of a policy for now, or None if it is not paused.
+
+        Args:
+            policy: its name.
+            most: how many workloads may fail.
+            now: seconds since the epoch.
+            namespace: where; None for the policy as a whole.
+        """
         known = self.policies.get(policy, _NONE)
         if not self._tripped(known, most) or not self._lasts(known, now):
             return None
+        if namespace is not None and namespace not in self.failing_namespaces(policy):
+            known = msgspec.structs.replace(known, until=self._until_elsewhere(known))
+            if now >= known.until:
+                return None
         until = datetime.fromtimestamp(int(known.until), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Held(
             Reason.PAUSED,
@@ -108,9 +124,15 @@ class Breakers(msgspec.Struct, frozen=True):
             return None
         return Held(Reason.PAUSED, f"{_what_failed(policy, known)}; one pod is tried before others are evicted")
 
+    def failing_namespaces(self, policy: str) -> frozenset[str]:
+        """Return the namespaces of the workloads that failed in a row in the name of a policy."""
+        return frozenset(name.rpartition(_IN)[2] for name in self.policies.get(policy, _NONE).workloads)
+
     def next_end(self, now: float) -> float | None:
         """Return when the next pause ends, for whoever has to wake up then; None if there is none."""
-        return min((each.until for each in self.policies.values() if self._lasts(each, now)), default=None)
+        lasting = [each for each in self.policies.values() if self._lasts(each, now)]
+        ends = (end for each in lasting for end in (self._until_elsewhere(each), each.until) if end > now)
+        return min(ends, default=None)
 
     def _tripped(self, known: Failures, most: int) -> bool:
         return 0 < most <= len(known.workloads)
@@ -118,6 +140,11 @@ class Breakers(msgspec.Struct, frozen=True):
     def _lasts(self, known: Failures, now: float) -> bool:
         """Tell whether a pause lasts; one longer than any is the mark of a clock that was set back."""
         return now < known.until <= now + self.rules.longest_seconds
+
+    def _until_elsewhere(self, known: Failures) -> float:
+        """Return when a pause ends for namespaces in which nothing has failed."""
+        began = known.until - self.rules.pause_seconds(known.pauses)
+        return min(known.until, began + self.rules.first_seconds)
 
     def _paused(self, known: Failures, pauses: int, now: float) -> Failures:
         return msgspec.structs.replace(known, pauses=pauses, until=now + self.rules.pause_seconds(pauses))

@@ -186,7 +186,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     groups: Callable[[GroupKey], GroupPace | None] = lambda _: None
     """What decides how many evictions more a spread group may have; None where none is known."""
     single: Mapping[str, Held] = {}
-    """Policies in whose name a single step is tried, by name, and what holds all others. None of it is under way."""
+    """Policies in whose name a single step is tried, by name, and what holds all others."""
+    failed_before: Callable[[Move], Held | None] = lambda _: None
+    """Why a move is not made after others of its policy failed in a row; None if nothing of that holds it."""
     closed: Mapping[str, Held] = {}
     """Policies in whose name nothing is done now, by name, and why: DryRun, or all windows closed."""
     standings: Standings | None = None
@@ -210,7 +212,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         held: list[tuple[int, Step, Held]] = []
         order = FairOrder(steps, self.in_flight, {} if self.standings is None else self.standings.served)
         for position, step in order:
-            why = waiting.get(step[0].component) or _why_not(step, closed, busy, tallies)
+            why = waiting.get(step[0].component) or self._why_not(step, closed, busy, tallies)
             if why is not None:
                 waiting[step[0].component] = why
                 held.append((position, step, why))
@@ -226,13 +228,15 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
             tuple(HeldMove(move, why) for _, step, why in sorted(held, key=_position) for move in step),
         )
 
-
-def _why_not(step: Step, closed: Mapping[str, Held], busy: Collection[object], tallies: _Tallies) -> Held | None:
-    """Return why a step is not made now, or None if it is."""
-    for move in step:
-        if (held := closed.get(move.policy) or _wait(move, busy)) is not None:
-            return held
-    return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)
+    def _why_not(
+        self, step: Step, closed: Mapping[str, Held], busy: Collection[object], tallies: _Tallies
+    ) -> Held | None:
+        """Return why a step is not made now, or None if it is."""
+        for move in step:
+            held = closed.get(move.policy) or _wait(move, busy) or self.failed_before(move)
+            if held is not None:
+                return held
+        return next((held for tally in tallies.of(step) if (held := tally.full(step)) is not None), None)
 
 
 def _position(placed: tuple[int, *tuple[object, ...]]) -> int:

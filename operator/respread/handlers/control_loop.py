@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -402,15 +402,22 @@ class ControlLoop:
         limiters: tuple[Limiter, ...],
     ) -> Pace:
         flights = self._carrier.flights.now
-        undecided = {move.policy for move in (*flights.moves, *self._probation.moves)}
+        undecided: defaultdict[str, set[str]] = defaultdict(set)
+        for move in (*flights.moves, *self._probation.moves):
+            undecided[move.policy].add(move.pod.namespace)
         closed: dict[str, Held] = {}
         single: dict[str, Held] = {}
         for name in {move.policy for move in planned.moves}:
             policy = policies.get(name)
-            if (held := self._why_closed(policy, name)) is not None:
+            if (held := self._permission.of_policy(policy, name)) is not None:
                 closed[name] = held
             elif policy is not None and (tried := self._record.single(policy)) is not None:
-                (closed if name in undecided else single)[name] = tried
+                single[name] = tried
+
+        def failed_before(move: Move) -> Held | None:
+            if move.policy not in single:
+                return None
+            return self._record.why_not_tried(policies[move.policy], move.pod.namespace, undecided[move.policy])
 
         def group_pace(key: GroupKey) -> GroupPace | None:
             group = spread.groups.get(key)
@@ -425,14 +432,10 @@ class ControlLoop:
             standings=self._record.standings,
             groups=group_pace,
             single=single,
+            failed_before=failed_before,
             closed=closed,
             now=self._wall_clock(),
         )
-
-    def _why_closed(self, policy: Policy | None, name: str) -> Held | None:
-        """Return why nothing is evicted in the name of a policy now, or None if something may be."""
-        held = self._permission.of_policy(policy, name)
-        return held if held is not None or policy is None else self._record.paused(policy)
 
     # Telling
 

@@ -167,6 +167,24 @@ class Record:
         """Return why nothing is evicted in the name of a policy for now, or None if failures don't pause it."""
         return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock())
 
+    def why_not_tried(self, policy: Policy, namespace: str, undecided: Collection[str]) -> Held | None:
+        """Return why nothing is evicted in a namespace after moves of a policy failed in a row, or None if it may be.
+
+        Args:
+            policy: in whose name.
+            namespace: of the pod that would go.
+            undecided: namespaces in which its moves are under way or not known to be a lasting success. In those where
+                something has failed already they keep nobody else waiting.
+        """
+        if (single := self.single(policy)) is None:
+            return None
+        most = policy.spec.limits.failures_in_a_row
+        if (held := self.breakers.paused(policy.name, most, self._wall_clock(), namespace)) is not None:
+            return held
+        failing = self.breakers.failing_namespaces(policy.name)
+        awaited = set(undecided) if namespace in failing else set(undecided) - failing
+        return single if awaited else None
+
     def single(self, policy: Policy) -> Held | None:
         """Return why no more than one pod is tried in the name of a policy, or None if failures don't make it so."""
         return self.breakers.single(policy.name, policy.spec.limits.failures_in_a_row)
