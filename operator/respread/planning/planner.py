@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
+from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
@@ -38,7 +39,7 @@ from respread.planning.tasks import Rules, Task, Tasks, earliest
 from respread.planning.turns import in_turns
 from respread.planning.uncounted import uncounted, why_uncounted
 from respread.planning.wave import Wave
-from respread.scheduling.cluster_view import ClusterView
+from respread.scheduling.cluster_view import ClusterView, looks_the_same
 from respread.scheduling.node_sets import node_set
 from respread.scheduling.predictor import Predictor
 from respread.spread.group import GroupKey
@@ -228,7 +229,11 @@ class Planner:
         pods, pods_before = snapshot.pods_by_node, before.pods_by_node
         changed: list[int] = []
         if pods is not pods_before:
-            changed = [slot for name, slot in view.table.slot_of.items() if pods.get(name) is not pods_before.get(name)]
+            changed = [
+                slot
+                for name, slot in view.table.slot_of.items()
+                if not looks_the_same(pods.get(name, Map()), pods_before.get(name, Map()))
+            ]
         return Changes(
             nodes=node_set(changed),
             rules=any(getattr(snapshot, field) is not getattr(before, field) for field in _DECIDING),

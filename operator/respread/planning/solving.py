@@ -55,7 +55,7 @@ class Changes(NamedTuple):
     """What has changed since the last plan."""
 
     nodes: NodeSet
-    """The nodes that have other pods than before."""
+    """The nodes whose pods are not the same to the scheduler as before."""
     rules: bool
     """Whether anything else has that the scheduler goes by."""
 

@@ -253,6 +253,21 @@ def _uncertain(table: NodeTable, snapshot: ClusterSnapshot) -> NodeSet:
     return node_set([slot for name in names if name and (slot := table.slot_of.get(name)) is not None])
 
 
+def looks_the_same(pods: _Pods, others: _Pods) -> bool:
+    """Tell whether a node's pods are to the scheduler what others are: it minds no readiness, for one."""
+    if pods is others:
+        return True
+    return len(pods) == len(others) and all(
+        pod is (other := others.get(key)) or (other is not None and _what_counts(pod) == _what_counts(other))
+        for key, pod in pods.items()
+    )
+
+
+def _what_counts(pod: Pod) -> tuple[object, ...]:
+    """Return what a view takes from a pod on a node, its name and namespace aside."""
+    return pod.uid, pod.spec, pod.labels, pod.requests_on_node, pod.terminating
+
+
 def storage_of(snapshot: ClusterSnapshot) -> tuple[object, ...]:
     """Return the parts of a snapshot that say which volumes there are, and where."""
     return (
