@@ -113,7 +113,8 @@ class OperatorProcess:
 
 def requests(sandbox: Sandbox) -> list[dict[str, Any]]:
     """Return what the operator asked of the API server, as the audit log has it."""
-    entries = [json.loads(line) for line in sandbox.files.audit_log.read_text().splitlines() if ACCOUNT in line]
+    whole, _, _ = sandbox.files.audit_log.read_text().rpartition("\n")  # the last line may be half written
+    entries = [json.loads(line) for line in whole.splitlines() if ACCOUNT in line]
     return [entry for entry in entries if entry["user"]["username"] == ACCOUNT]
 
 

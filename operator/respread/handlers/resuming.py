@@ -60,8 +60,11 @@ class AskingRules(NamedTuple):
     now: datetime
     """With a time zone."""
 
-    def allow(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> frozenset[str]:
-        """Return the UIDs of the pods that could have been planned for, as policies, protection and limits are now."""
+    def allow(self, flights: Iterable[Flight], snapshot: ClusterSnapshot) -> frozenset[str]:
+        """Return the UIDs of the pods that could have been planned for, as policies, protection and limits are now.
+
+        Pods that their controllers have made since don't count as not Ready: they replace what was evicted.
+        """
         index = PolicyIndex(self.setting.policies, namespaced_policies=self.setting.namespaced_policies)
         protections = self.setting.protections()
 
@@ -76,8 +79,12 @@ class AskingRules(NamedTuple):
                 and protections[policy.name].of_pod(move.pod, self.now) is None
             )
 
-        pace = Pace(snapshot=snapshot, limiters=self.limiters, now=self.now.timestamp())
-        return frozenset(move.pod.uid for move in pace.of([move for move in moves if may_go(move)]).now)
+        asked = [flight for flight in flights if may_go(flight.move)]
+        replacements = frozenset(
+            pod.uid for flight in asked for pod in siblings_of(snapshot, flight.move.pod) if pod.uid not in flight.known
+        )
+        pace = Pace(snapshot=snapshot, limiters=self.limiters, replacements=replacements, now=self.now.timestamp())
+        return frozenset(move.pod.uid for move in pace.of([flight.move for flight in asked]).now)
 
 
 def resume(
@@ -105,7 +112,7 @@ def resume(
 
     moment = Moment(flights.clock(), flights.wall_clock())
     resumed = list(remembered_flights(statuses, snapshot, groups_named, moment, flights.now.patience))
-    allowed = rules.allow((flight.move for flight in resumed), snapshot)
+    allowed = rules.allow(resumed, snapshot)
     flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)
 
 
