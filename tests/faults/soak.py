@@ -200,7 +200,9 @@ class Soak:
         try:
             wait_for(restored, "the spread to be restored", PEACE_SECONDS)
         except AssertionError as error:
-            self._say(f"round {number}: {error}")
+            self._say(
+                f"round {number}: {error}; the scheduler says:\n{self._sandbox.log('kube-scheduler').read_text()[-2000:]}"
+            )
         self._judge_hardships(number, hard, watcher)
         time.sleep(1.5)  # for what comes late
         evicted = watcher.evicted()
