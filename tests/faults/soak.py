@@ -200,9 +200,8 @@ class Soak:
         try:
             wait_for(restored, "the spread to be restored", PEACE_SECONDS)
         except AssertionError as error:
-            self._say(
-                f"round {number}: {error}; the scheduler says:\n{self._sandbox.log('kube-scheduler').read_text()[-2000:]}"
-            )
+            log = self._sandbox.log("kube-scheduler").read_text(encoding="utf-8")
+            self._say(f"round {number}: {error}; the scheduler's log ends with\n{log[-2000:]}")
         self._judge_hardships(number, hard, watcher)
         time.sleep(1.5)  # for what comes late
         evicted = watcher.evicted()
