@@ -25,8 +25,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from hypothesis import settings
 
 from respread.sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+
+# Without a limit of time for each example of a property: a busy machine is no fault of the code.
+settings.register_profile("respread", deadline=None)
+settings.load_profile("respread")
 
 SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "api_sandbox", "binaries"}
 NO_BINARIES = pytest.StashKey[str]()

@@ -132,7 +132,7 @@ def test_any_other_error_looks_like_that_and_is_logged(caplog: pytest.LogCapture
 
 def test_errors_in_a_row_are_waited_out_ever_longer_until_something_good_comes() -> None:
     async def scenario() -> None:
-        backoff = Backoff(Backoffs(least_seconds=0.01, greatest_seconds=1))
+        backoff = Backoff(Backoffs(least_seconds=0.1, greatest_seconds=10))
         waits: list[float] = []
         loop = asyncio.get_running_loop()
         for _ in range(4):
