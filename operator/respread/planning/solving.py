@@ -11,7 +11,6 @@ has changed that made a difference to the search.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
@@ -246,11 +245,11 @@ class Room:
 
     def __init__(self, placement: Placement) -> None:
         self._free = placement.view.free
-        self._taken: dict[int, Counter[str]] = {}
+        self._taken: dict[int, dict[str, int]] = {}
 
     def holds(self, taken: Sequence[Taken]) -> bool:
         """Whether there is room for a solution beside those that have taken theirs."""
-        own: dict[int, Counter[str]] = {}
+        own: dict[int, dict[str, int]] = {}
         for each in taken:
             if (others := self._taken.get(each.slot)) is None:
                 continue  # it was solved with all the room of this node
@@ -267,13 +266,13 @@ class Room:
     def take(self, taken: Iterable[Taken]) -> None:
         """Let a solution have its room."""
         for each in taken:
-            _take(self._taken.setdefault(each.slot, Counter()), each.pod)
+            _take(self._taken.setdefault(each.slot, {}), each.pod)
 
 
-def _take(amounts: Counter[str], pod: Pod) -> None:
+def _take(amounts: dict[str, int], pod: Pod) -> None:
     for name, amount in pod.spec.requests.items():
-        amounts[name] += amount
-    amounts[POD_SLOTS] += 1
+        amounts[name] = amounts.get(name, 0) + amount
+    amounts[POD_SLOTS] = amounts.get(POD_SLOTS, 0) + 1
 
 
 def _quality(solutions: Iterable[Solution]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import is_
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -94,6 +94,8 @@ class Rules(NamedTuple):
     evicted."""
 
 
+_PODS: Final = 2
+"""So many of what `_basis` returns, the first ones, tell of pods; the others tell of what else decides about them."""
 _Basis: TypeAlias = tuple[Policy | None, Standing, Mapping[str, tuple[Workload | None, int]]]
 """What is the same for all pods of a label set: the policy, what budgets allow, and their controllers by UID, each with
 how many active pods it has, counted as far as the policy minds."""
@@ -105,6 +107,8 @@ class _Part(NamedTuple):
     names: PodsByName
     samples: tuple[Pod, ...]
     """One of each controller's."""
+    siblings: tuple[PodsByName | None, ...]
+    """All pods of the controller of each."""
     basis: _Basis
     pods: tuple[tuple[Pod, Held | None], ...]
     """The unfinished ones, sorted by name, each with why it may not be evicted, recent refusals aside."""
@@ -157,17 +161,22 @@ class _NamespaceTasks:
         refused = self._name in rules.refused.namespaces
         basis = None if refused or rules.budgets.has_in_flight(self._name) else _basis(violated, snapshot, self._name)
         known = self._basis
-        same = basis is not None and known is not None and _same(basis, known)
+        only_pods = same = False
+        if basis is not None and known is not None:
+            only_pods = _same(basis[_PODS:], known[_PODS:])
+            same = only_pods and _same(basis[:_PODS], known[:_PODS])
         if not same or _is_over(self._changes_at, rules.now):
-            self._follow(violated, snapshot.pods_by_labels.get(self._name, Map()), rules, refused=refused)
+            self._follow(violated, snapshot, rules, refused=refused, only_pods=only_pods)
             self._changes_at = earliest(part.changes_at for part in self._parts.values())
             self._tasks = sorted((each.task for each in self._known), key=lambda task: task.pods[0].name)
         self._basis = basis
         return self._tasks
 
     def _follow(
-        self, violated: Sequence[Violated], pods: Map[Labels, PodsByName], rules: Rules, *, refused: bool
+        self, violated: Sequence[Violated], snapshot: ClusterSnapshot, rules: Rules, *, refused: bool, only_pods: bool
     ) -> None:
+        pods = snapshot.pods_by_labels.get(self._name, Map())
+        by_controller = snapshot.pods_by_controller.get(self._name, Map())
         by_identity = {id(known.violated): known for known in self._known}
         by_cure = {frozenset(known.task.cure): known for known in self._known}
         parts: dict[Labels, _Part] = {}
@@ -175,7 +184,10 @@ class _NamespaceTasks:
         for each in violated:
             former = by_identity.get(id(each))
             label_sets = _label_sets(each) if former is None else former.label_sets
-            own = tuple(self._part(labels, pods.get(labels, Map()), rules) for labels in label_sets)
+            own = tuple(
+                self._part(labels, pods.get(labels, Map()), by_controller, rules, only_pods=only_pods)
+                for labels in label_sets
+            )
             parts.update(zip(label_sets, own, strict=True))
             if former is None or refused or former.refused or not _same(own, former.parts):
                 task = _task(each, own, rules)
@@ -186,12 +198,27 @@ class _NamespaceTasks:
             now.append(former)
         self._known, self._parts = now, parts
 
-    def _part(self, labels: Labels, names: PodsByName, rules: Rules) -> _Part:
-        """Return what is known of the pods of a label set, asking anew only about those for which something changed."""
+    def _part(
+        self, labels: Labels, names: PodsByName, by_controller: Map[str, PodsByName], rules: Rules, *, only_pods: bool
+    ) -> _Part:
+        """Return what is known of the pods of a label set, asking anew only about those for which something changed.
+
+        Args:
+            labels: the label set.
+            names: its pods.
+            by_controller: the pods of the namespace by their controllers' UIDs.
+            rules: what decides about them.
+            only_pods: whether nothing but pods, and which groups are violated, has changed in the namespace.
+        """
         former = self._parts.get(labels)
         same_names = former is not None and former.names is names
         samples = former.samples if former is not None and same_names else _one_of_each(names)
+        siblings = tuple(by_controller.get(_uid(each)) for each in samples)
         policy = rules.selection.policy_of(self._name, labels)
+        still = former if same_names and former is not None and not _is_over(former.changes_at, rules.now) else None
+        same_siblings = still is not None and _same(siblings, still.siblings)
+        if still is not None and only_pods and same_siblings and policy is still.basis[0]:
+            return still
         standing = rules.budgets.standing(self._name, labels)
         least = 0 if policy is None else policy.spec.victims.min_replicas
         controllers = {
@@ -200,8 +227,8 @@ class _NamespaceTasks:
         basis = (policy, standing, controllers)
         known: dict[str, tuple[Pod, Held | None]] = {}
         if former is not None and former.basis == basis:
-            if same_names and not _is_over(former.changes_at, rules.now):
-                return former
+            if still is not None:
+                return still if same_siblings else still._replace(siblings=siblings)
             known = {
                 pod.name: (pod, held)
                 for pod, held in former.pods
@@ -215,7 +242,7 @@ class _NamespaceTasks:
             elif not pod.finished:
                 pods.append((pod, _why_held(pod, policy, rules)))
         changes_at = earliest(None if held is None else held.until for _, held in pods)
-        return _Part(names, samples, basis, tuple(pods), changes_at)
+        return _Part(names, samples, siblings, basis, tuple(pods), changes_at)
 
 
 def _one_of_each(names: PodsByName) -> tuple[Pod, ...]:
@@ -231,6 +258,7 @@ def _basis(violated: Sequence[Violated], snapshot: ClusterSnapshot, namespace: s
     return (
         violated,
         snapshot.pods_by_labels.get(namespace),
+        snapshot.unread,
         snapshot.disruption_budgets.get(namespace),
         snapshot.replica_sets,
         snapshot.stateful_sets,
