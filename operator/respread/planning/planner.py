@@ -17,6 +17,7 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.budget_index import BudgetIndex
@@ -229,10 +230,12 @@ class Planner:
         pods, pods_before = snapshot.pods_by_node, before.pods_by_node
         changed: list[int] = []
         if pods is not pods_before:
+            none: Map[ObjectKey, Pod] = Map()
             changed = [
                 slot
                 for name, slot in view.table.slot_of.items()
-                if not looks_the_same(pods.get(name, Map()), pods_before.get(name, Map()))
+                if (now := pods.get(name, none)) is not (earlier := pods_before.get(name, none))
+                and not looks_the_same(now, earlier)
             ]
         return Changes(
             nodes=node_set(changed),

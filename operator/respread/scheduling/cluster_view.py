@@ -255,8 +255,6 @@ def _uncertain(table: NodeTable, snapshot: ClusterSnapshot) -> NodeSet:
 
 def looks_the_same(pods: _Pods, others: _Pods) -> bool:
     """Tell whether a node's pods are to the scheduler what others are: it minds no readiness, for one."""
-    if pods is others:
-        return True
     return len(pods) == len(others) and all(
         pod is (other := others.get(key)) or (other is not None and _what_counts(pod) == _what_counts(other))
         for key, pod in pods.items()
