@@ -37,7 +37,8 @@ class Scheduler:
     """A scheduler that knows one zone, whatever the pods' constraints say."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self.zone = FULL_ZONE
+        self.zone: str | None = FULL_ZONE
+        """None: it stands still."""
         self._sandbox = sandbox
         self._stopping = threading.Event()
 
@@ -53,13 +54,15 @@ class Scheduler:
 
     def _run(self) -> None:
         while not self._stopping.wait(0.05):
+            if (zone := self.zone) is None:
+                continue
             for pod in pods(self._sandbox, NAMESPACE):
                 if "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
-                    self._bind(pod["metadata"]["name"])
+                    self._bind(pod["metadata"]["name"], zone)
 
-    def _bind(self, name: str) -> None:
+    def _bind(self, name: str, zone: str) -> None:
         nodes = self._sandbox.api.get("/api/v1/nodes")["items"]
-        node = next(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][ZONE] == self.zone)
+        node = next(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][ZONE] == zone)
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         try:
@@ -114,9 +117,13 @@ def test_a_crash_after_every_eviction_holds_nothing_up_that_helps(cluster: Sandb
         wait_for(lambda: all_ready(cluster), "six Ready pods")
         enforce(cluster)
         for number, zone in enumerate([RIGHT_ZONE, "zone-c"] * 2):
-            scheduler.zone = zone
+            # The replacement is bound once the process is dead: one that saw it Ready would go on to the next pod at
+            # once, whose replacement then came into the same zone.
+            scheduler.zone = None
             with Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election"):
                 wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction", 30)  # type: ignore[misc]  # no types for defaults
+            assert watcher.evicted().total() == number + 1
+            scheduler.zone = zone
             wait_for(lambda: all_ready(cluster), "its replacement")
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
             wait_for(lambda: status(cluster).get("summary", {}).get("violated") == 0, "the spread to be restored", 30)
