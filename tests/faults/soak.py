@@ -53,6 +53,8 @@ PLACED_SECONDS = 60.0
 SEEN_SECONDS = 2.0
 """How long the operators are given to see what there is, before zones are opened and faults begin: a pod that comes
 after an eviction may take the room that the replacement was to have, and nobody could know."""
+SCHEDULER_SEES_SECONDS = 0.5
+"""How long it takes the scheduler to see that the zones are open; operators wait longer, for the quiet period."""
 QUIET_PERIOD = "1s"
 """Until the scheduler too has seen that the zones are open."""
 
@@ -172,15 +174,18 @@ class Soak:
         remove_namespaces(self._sandbox, [each.namespace for each in hard])
 
     def _open_zones(self) -> None:
-        """Open the zones while the scheduler may be at rest, so that what is Pending stays so for a moment."""
+        """Open the zones, and let the scheduler rest for a moment after it has seen that, so that pods stay Pending.
+
+        One that rested while they were opened would bind the first replacements by nodes that were closed.
+        """
+        close_zones(self._sandbox, closed=False)
+        time.sleep(SCHEDULER_SEES_SECONDS)
         seconds = self._chance.choice((0, 2, 5))
         if seconds:
             self._sandbox.freeze_component("kube-scheduler")
-        try:
-            close_zones(self._sandbox, closed=False)
-            time.sleep(seconds)
-        finally:
-            if seconds:
+            try:
+                time.sleep(seconds)
+            finally:
                 self._sandbox.thaw_component("kube-scheduler")
 
     def _judge(
