@@ -43,6 +43,8 @@ UNKNOWN_SECONDS: Final = 10.0
 FORBIDDEN_SECONDS: Final = 15.0
 """How long a namespace is left alone in which we may not patch pods."""
 _FAILURE_SECONDS: Final = 5.0
+_CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
+"""Results that tell what a pod has; after any other one, a pod that was uncertain still is."""
 _NOT_OURS: Final = HeldCost(0, ours=False)
 """What a pod that is to be left alone is taken to have."""
 
@@ -83,6 +85,8 @@ class PreventionLoop:
         self._policy_index = PolicyIndex((), namespaced_policies=namespaced_policies)
         self._backoff = Backoff()
         self._paused_until = -inf
+        self._unknown_until = -inf
+        """Until when a patch that was not answered may still be carried out."""
         self._forbidden: set[str] = set()
         """Namespaces of which it was told that we may not patch pods there."""
         self._woken = asyncio.Event()
@@ -114,6 +118,8 @@ class PreventionLoop:
         if self._term is None or self._term.number != term:
             now = self._clock()
             self._term = _Term(term, Prevention(now), careful_until=now + CAREFUL_SECONDS)
+            # What a term before left unanswered is not known in this one: reading tells it only once it is over.
+            self._paused_until = max(self._paused_until, self._unknown_until)
         self._term.leaving = leaving
         if not self._term.needed:
             # Most clusters have no use for any of this: then it costs them nothing.
@@ -132,7 +138,7 @@ class PreventionLoop:
     async def run(self) -> None:
         """Write costs until stopped."""
         async with asyncio.TaskGroup() as sending:
-            under_way: set[asyncio.Task[None]] = set()
+            under_way: dict[asyncio.Task[None], _Term] = {}
             while not self._stopping:
                 self._woken.clear()
                 try:
@@ -144,7 +150,7 @@ class PreventionLoop:
                     async with asyncio.timeout(None if wait_seconds == inf else wait_seconds):
                         await self._woken.wait()
 
-    def _step(self, sending: asyncio.TaskGroup, under_way: set[asyncio.Task[None]]) -> float:
+    def _step(self, sending: asyncio.TaskGroup, under_way: dict[asyncio.Task[None], _Term]) -> float:
         """Do what is to be done now, and return for how many seconds there is nothing more unless something changes."""
         term = self._term
         if term is None or not term.needed:
@@ -152,6 +158,8 @@ class PreventionLoop:
         prevention, now = term.prevention, self._clock()
         if not self._leads():
             return 1.0
+        if any(each is not term for each in under_way.values()):
+            return inf  # a read would not show what a term before has still under way; its answer wakes us
         for avoided in prevention.examine(
             Moment(now, datetime.now(UTC)), has_time=lambda: self._clock() - now < SLICE_SECONDS
         ):
@@ -160,8 +168,8 @@ class PreventionLoop:
             self._tell_made(term)
         while len(under_way) < AT_ONCE and now >= self._paused_until and (patch := prevention.take(now)) is not None:
             task = sending.create_task(self._send(patch, term))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
+            under_way[task] = term
+            task.add_done_callback(under_way.pop)
             task.add_done_callback(lambda _: self._woken.set())
         wait_seconds = prevention.wait_seconds(now)
         if len(under_way) >= AT_ONCE:
@@ -199,7 +207,8 @@ class PreventionLoop:
     def _take(self, patch: Patch, answer: PatchAnswer, term: _Term, now: float) -> None:
         """Let an answer have its consequences."""
         made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
-        term.uncertain.discard(patch.pod.uid)
+        if answer.result in _CERTAIN:
+            term.uncertain.discard(patch.pod.uid)
         match answer.result:
             case PatchResult.APPLIED:
                 self._backoff.succeeded()
@@ -226,6 +235,9 @@ class PreventionLoop:
             case PatchResult.UNKNOWN:
                 term.uncertain.add(patch.pod.uid)
                 term.prevention.answered(patch, Answered(made, UNKNOWN_SECONDS), now)
+                self._unknown_until = now + UNKNOWN_SECONDS
+                if term is not self._term:
+                    self._paused_until = max(self._paused_until, self._unknown_until)
             case PatchResult.SERVER_ERROR:
                 term.uncertain.add(patch.pod.uid)
                 term.prevention.answered(patch, None, now)
