@@ -20,7 +20,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory, GroupPace, Limiter, Pace, Paced
+from respread.eviction.history import HOUR_SECONDS, EvictionHistory
+from respread.eviction.pacing import GroupPace, Limiter, Pace, Paced
 from respread.eviction.standing import Standings
 from respread.planning.held import Held
 from respread.planning.plan import Move

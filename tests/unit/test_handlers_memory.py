@@ -26,7 +26,7 @@ from respread.cluster.workload import WorkloadName
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, PauseRules
 from respread.eviction.group_history import GroupHistory
-from respread.eviction.pacing import HOUR_SECONDS, EvictionHistory
+from respread.eviction.history import HOUR_SECONDS, EvictionHistory
 from respread.handlers.memory import (
     back_offs_to_remember,
     evictions_to_remember,

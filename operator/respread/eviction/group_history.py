@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from immutables import Map
 
-from respread.eviction.pacing import EvictionHistory, MinuteOfEvictions
+from respread.eviction.history import EvictionHistory, MinuteOfEvictions
 
 
 class GroupHistory(msgspec.Struct, frozen=True):

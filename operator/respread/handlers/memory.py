@@ -30,7 +30,7 @@ from respread.api.status import (
 from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers, Failures, PauseRules
 from respread.eviction.group_history import GroupHistory
-from respread.eviction.pacing import MINUTE_SECONDS, EvictionHistory
+from respread.eviction.history import MINUTE_SECONDS, EvictionHistory
 from respread.spread.group import GroupKey, SpreadGroup
 
 GroupsByNamespace: TypeAlias = Mapping[str, Mapping[GroupKey, SpreadGroup]]
