@@ -20,8 +20,8 @@ import msgspec
 
 from bench.feasibility_world import World, world
 from respread.cluster.pod import Pod
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 
 _T = TypeVar("_T")
 

@@ -18,7 +18,7 @@ import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
-from respread.cluster.decode import Decoder
+from respread.cluster.decode.decoder import Decoder
 from respread.cluster.state import StateObject
 
 PAGE_SIZE = 500

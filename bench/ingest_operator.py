@@ -17,11 +17,11 @@ from pathlib import Path
 import prometheus_client
 import uvloop
 
-from respread.handlers.access import load_access
 from respread.handlers.health import WatchHealth
-from respread.handlers.intake import Intake
+from respread.handlers.informers import Intake
 from respread.handlers.operator import run_operator
-from respread.handlers.resources import watched_kinds
+from respread.kube.access import load_access
+from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.logs import LogLevel, configure_logging
 from respread.telemetry.metrics import Metrics
 

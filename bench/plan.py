@@ -24,8 +24,8 @@ from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import Change
 from respread.planning.planner import Planner, PolicySetting
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import SpreadIndex
 
 NODES: Final = (1_000, 5_000, 15_000)

@@ -25,8 +25,8 @@ from respread.cluster.node import Node
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.state import ClusterState
-from respread.handlers.garbage import relax_garbage_collection
-from respread.planning.policies import PolicyIndex
+from respread.handlers.gc_tuning import relax_garbage_collection
+from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.prevention import Moment, Prevention, View
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of

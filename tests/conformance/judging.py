@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from respread.cluster.decode import Decoder
+from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError
 from respread.cluster.pod import Pod
 from respread.cluster.quantity import QuantityError, parse_quantity
 from respread.cluster.state import ClusterState
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, spread_profile
-from respread.scheduling.node_sets import node_set
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Rejection
+from respread.scheduling.view.cluster_view import ClusterView
+from respread.scheduling.view.node_sets import node_set
 from tests.conformance.cases import Case, ExpectedHard, ExpectedSoft, QuantityRow
 
 WEIGHT_TOLERANCE = 1e-9

@@ -10,12 +10,12 @@ from pathlib import Path
 import prometheus_client
 import pytest
 
-from respread.handlers.access import load_access
 from respread.handlers.health import WatchHealth
-from respread.handlers.intake import Intake
+from respread.handlers.informers import Intake
 from respread.handlers.operator import run_operator
-from respread.handlers.resources import watched_kinds
+from respread.kube.access import load_access
 from respread.sandbox import Sandbox
+from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 from tests.faults.proxy import FaultProxy
 from tests.integration.operator_process import install

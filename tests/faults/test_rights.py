@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from respread.handlers.prevention_loop import AT_ONCE
+from respread.controller.prevention_loop import AT_ONCE
 from respread.sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy

@@ -12,9 +12,9 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.carry_out import Carried, Carrier, Flights, MayEvict
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.owners import Owners
+from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
-from respread.eviction.requests import Requests, Response
+from respread.kube.requests import Requests, Response
 from respread.planning.plan import Move
 from respread.sandbox import Sandbox
 from tests.integration.eviction_cluster import with_requests

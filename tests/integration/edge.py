@@ -11,12 +11,12 @@ from typing import Any
 
 import prometheus_client
 
-from respread.handlers.access import load_access
 from respread.handlers.health import WatchHealth
-from respread.handlers.intake import Intake
+from respread.handlers.informers import Intake
 from respread.handlers.operator import run_operator
-from respread.handlers.resources import watched_kinds
+from respread.kube.access import load_access
 from respread.sandbox import Sandbox
+from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 
 PATIENCE_SECONDS = 30

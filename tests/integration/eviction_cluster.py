@@ -12,7 +12,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from respread.cluster.pod import Pod, PodSpec
-from respread.eviction.requests import Requests
+from respread.kube.requests import Requests
 from respread.sandbox import ApiError, Sandbox, SandboxError
 
 SPEC = PodSpec()

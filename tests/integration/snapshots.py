@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from respread.cluster.decode import KINDS, Decoder
+from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.sandbox import Sandbox
 

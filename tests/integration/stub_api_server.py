@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
-from respread.eviction.requests import Requests
+from respread.kube.requests import Requests
 
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

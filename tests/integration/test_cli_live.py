@@ -14,8 +14,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from respread.cli import live
 from respread.cli.main import respread
+from respread.cli.read import live
 from respread.sandbox import Sandbox
 from tests.integration.operator_process import install
 from tests.integration.operator_process import policy as hurried

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from respread.api.reasons import Reason
-from respread.cluster.decode import Decoder
+from respread.cluster.decode.decoder import Decoder
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi, Gate

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.requests import Requests
-from respread.planning.budgets import BudgetLedger
+from respread.kube.requests import Requests
 from respread.planning.held import Held
+from respread.planning.victims.budgets import BudgetLedger
 from respread.sandbox import Sandbox
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.integration.snapshots import take_snapshot

@@ -14,7 +14,7 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.carry_out import UNANSWERED_SECONDS, Carried, Carrier
 from respread.eviction.in_flight import Stage
 from respread.eviction.outcomes import Outcome
-from respread.eviction.requests import NoResponseError, Requests, Response
+from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
 from respread.sandbox import Sandbox
 from respread.sandbox.components import CONTROLLER_MANAGER

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from respread.cluster.meta import ObjectKey
-from respread.eviction.leadership import Elector, LeaseTimes
-from respread.eviction.requests import Requests
+from respread.kube.leadership import Elector, LeaseTimes
+from respread.kube.requests import Requests
 from respread.sandbox import Sandbox
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.processes import wait_until

@@ -17,8 +17,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.in_flight import InFlight
-from respread.eviction.owners import Owners
-from respread.eviction.requests import Requests, Response
+from respread.eviction.owners.last_look import Owners
+from respread.kube.requests import Requests, Response
 from respread.planning.held import Held
 from respread.sandbox import ApiError, Sandbox
 from respread.sandbox.components import CONTROLLER_MANAGER

@@ -13,8 +13,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.in_flight import InFlight
-from respread.eviction.owners import Owners
-from respread.eviction.requests import Requests
+from respread.eviction.owners.last_look import Owners
+from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.sandbox import Sandbox
 from tests.integration.eviction_cluster import with_requests

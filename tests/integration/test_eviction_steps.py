@@ -15,7 +15,7 @@ from respread.eviction.answers import EvictionResult
 from respread.eviction.carry_out import OWED_SECONDS
 from respread.eviction.in_flight import Stage
 from respread.eviction.outcomes import Outcome
-from respread.eviction.requests import Requests, Response
+from respread.kube.requests import Requests, Response
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.sandbox import Sandbox

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from respread.handlers.prevention_loop import UNKNOWN_SECONDS
+from respread.controller.prevention_loop import UNKNOWN_SECONDS
 from respread.sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy

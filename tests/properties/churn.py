@@ -20,8 +20,8 @@ from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
-from respread.planning.policies import PolicyIndex
-from respread.planning.protection import deletion_cost
+from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.protection import deletion_cost
 from respread.prevention.patches import Patch, Purpose
 from respread.prevention.prevention import Answered, Moment, Prevention, View
 from respread.prevention.ranks import HeldCost

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal, NamedTuple, TypeAlias
 
+from respread.controller.comparison import Comparison
 from respread.eviction.backoff import BackOffs
 from respread.eviction.outcomes import Outcome
-from respread.handlers.comparison import Comparison
 from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import Move

@@ -17,8 +17,8 @@ from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
 from respread.api.reasons import Reason
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod, PodSpec
-from respread.planning.budgets import BudgetLedger, Free, Needs
 from respread.planning.held import Held
+from respread.planning.victims.budgets import BudgetLedger, Free, Needs
 from tests.unit.worlds import cluster
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)

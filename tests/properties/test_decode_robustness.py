@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread.cluster.decode import Decoder
+from respread.cluster.decode.decoder import Decoder
 
 METADATA: dict[str, Any] = {
     "name": "x",

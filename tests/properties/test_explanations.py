@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from respread.api.reasons import Reason
-from respread.cli.cluster_view import ClusterView
-from respread.cli.explain_report import ConstraintReport, ExplainReport, explain_report
-from respread.cli.explain_target import find_target
-from respread.cli.plan_report import policy_report
-from respread.cli.planned import Planned
+from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.explain_target import find_target
+from respread.cli.read.planned import Planned
+from respread.cli.render.explain_report import ConstraintReport, ExplainReport, explain_report
+from respread.cli.render.plan_report import policy_report
 from respread.planning.plan import BlockedGroup
 from respread.planning.planner import Planner, PolicySetting
-from respread.scheduling.cluster_view import ClusterView as SchedulerView
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.index import Spread, spread_of
 from tests.properties.small_worlds import NOW, SMALL, World, policy_of, snapshot_of, worlds
 

@@ -13,10 +13,10 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
+from respread.controller.record import Record
 from respread.eviction.in_flight import Ended, InFlight
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter, Pace
-from respread.handlers.record import Record
 from respread.planning.plan import Move
 from tests.unit.eviction_moves import SPEC, group, move
 from tests.unit.worlds import NOW, cluster, pod

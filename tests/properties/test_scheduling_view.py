@@ -13,15 +13,15 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
-from respread.scheduling.node_affinity import matches_node_affinity, nodes_with_affinity
-from respread.scheduling.node_sets import node_set
-from respread.scheduling.node_table import NodeTable
-from respread.scheduling.pod_topology_spread import eligible_nodes
+from respread.scheduling.filters.node_affinity import matches_node_affinity, nodes_with_affinity
+from respread.scheduling.filters.pod_topology_spread import eligible_nodes
+from respread.scheduling.filters.topology_spread import eligible, required_keys
+from respread.scheduling.filters.topology_spread_constraints import SpreadConstraint, constraints_in_force
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.topology_spread import eligible, required_keys
-from respread.scheduling.topology_spread_constraints import SpreadConstraint, constraints_in_force
+from respread.scheduling.view.cluster_view import ClusterView
+from respread.scheduling.view.node_sets import node_set
+from respread.scheduling.view.node_table import NodeTable
 from tests.properties.scheduling_worlds import DELETED, NODES, fixed_objects, nodes_named, pods, rebuilt, specs
 
 LIST_DEFAULTS = spread_profile(

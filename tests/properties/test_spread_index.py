@@ -12,9 +12,9 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Service, Workload
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import Profile
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.group import template_of
 from respread.spread.index import Spread, SpreadIndex, spread_of

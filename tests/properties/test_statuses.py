@@ -17,8 +17,8 @@ from immutables import Map
 from respread.api.decoding import decode_status
 from respread.api.policy import PLURALS
 from respread.api.status import PolicyStatus, encode_status
-from respread.eviction.requests import NoResponseError, Response
-from respread.handlers.memory import group_name, situation_of
+from respread.controller.checkpoint import group_name, situation_of
+from respread.kube.requests import NoResponseError, Response
 from respread.spread.index import spread_of
 from tests.properties.statuses import largest, status_schema, statuses
 from tests.unit.handlers_parts import page

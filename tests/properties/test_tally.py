@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from respread.planning.tally import Tally, domain_map
-from respread.scheduling.cluster_view import ClusterView
+from respread.planning.search.tally import Tally, domain_map
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.index import spread_of
 from tests.properties.instances import try_on
 from tests.properties.small_worlds import SMALL, World, snapshot_of, worlds

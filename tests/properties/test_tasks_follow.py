@@ -17,15 +17,15 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget, Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.planning.budget_index import BudgetIndex
-from respread.planning.budgets import BudgetLedger
-from respread.planning.controllers import ActivePods
 from respread.planning.held import Held
 from respread.planning.planner import PolicySetting
-from respread.planning.policies import PolicyIndex
-from respread.planning.refused import NOTHING_REFUSED, Refused
-from respread.planning.selection import Selection
 from respread.planning.tasks import Rules, Task, Tasks
+from respread.planning.victims.budget_index import BudgetIndex
+from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.controllers import ActivePods
+from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.refused import NOTHING_REFUSED, Refused
+from respread.planning.victims.selection import Selection
 from respread.spread.index import SpreadIndex, spread_of
 from tests.unit.worlds import HOSTNAME, NOW, ZONE, constraint, node, pod, spec
 

@@ -20,12 +20,12 @@ from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.controller.comparison import Comparison
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffs
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter, Pace
-from respread.handlers.comparison import Comparison
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner, PolicySetting

@@ -7,10 +7,10 @@ from typing import Any
 
 import prometheus_client
 
-from respread.handlers.feed import Feed
 from respread.handlers.health import WatchHealth
-from respread.handlers.intake import Intake
-from respread.handlers.resources import watched_kinds
+from respread.handlers.informer import Feed
+from respread.handlers.informers import Intake
+from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 
 

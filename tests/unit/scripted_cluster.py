@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
-from respread.cluster.decode import Kind
-from respread.handlers.resources import watched_kinds
+from respread.cluster.decode.decoder import Kind
+from respread.stores.watched_kinds import watched_kinds
 
 Spoil = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -12,8 +12,8 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
-from respread.planning.budgets import BudgetHoldsError, BudgetLedger, Free, Needs
 from respread.planning.held import Held
+from respread.planning.victims.budgets import BudgetHoldsError, BudgetLedger, Free, Needs
 from tests.unit.worlds import NOW, cluster, pod, spec
 
 OF_WEB = LabelSelector(match_labels=Map(app="web"))

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from respread.cli.main import respread
-from respread.cli.plan_report import PlanReport
-from respread.cli.skew_report import SkewReport
-from respread.cli.snapshot_file import ABOUT, About, read_snapshot
+from respread.cli.read.snapshot_file import ABOUT, About, read_snapshot
+from respread.cli.render.plan_report import PlanReport
+from respread.cli.render.skew_report import SkewReport
 from tests.unit.cli_snapshots import HOSTNAME, ZONE, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 
 HARD_DEFAULTS = """

@@ -18,7 +18,7 @@ from respread.cli.demo.ending import Ending
 from respread.cli.demo.picture import Pair, Picture, fewest_evictions
 from respread.cli.demo.screen import Screen
 from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy
-from respread.cli.shipped_files import crds, manifests
+from respread.cli.read.shipped_files import crds, manifests
 
 
 def fewest_by_trying(counts: list[int], max_skew: int) -> int:

@@ -16,7 +16,7 @@ import requests
 import yaml
 
 from respread.cli.errors import CommandError
-from respread.cli.kubeconfig import Connection, connect
+from respread.cli.read.connection import Connection, connect
 
 
 def kubeconfig(

@@ -13,8 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from respread.cli import main as cli
-from respread.cli.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport, PolicyReport
-from respread.cli.simulate_report import (
+from respread.cli.render.plan_report import (
+    BlockedReport,
+    HelpedConstraint,
+    MoveReport,
+    PlannedGroup,
+    PlanReport,
+    PolicyReport,
+)
+from respread.cli.render.simulate_report import (
     GroupAfter,
     OutcomeReport,
     PodReport,
@@ -22,7 +29,7 @@ from respread.cli.simulate_report import (
     SimulatedGroup,
     SimulationReport,
 )
-from respread.cli.skew_report import GroupReport, SkewReport, Workload
+from respread.cli.render.skew_report import GroupReport, SkewReport, Workload
 
 DOCUMENTATION = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]

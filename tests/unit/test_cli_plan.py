@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from respread.cli.main import respread
-from respread.cli.plan_report import PlanReport
-from respread.cli.plan_table import PlanView, summary
-from respread.cli.snapshot_file import ABOUT
+from respread.cli.read.snapshot_file import ABOUT
+from respread.cli.render.plan_report import PlanReport
+from respread.cli.render.plan_table import PlanView, summary
 from tests.unit.cli_snapshots import (
     ENTRIES,
     deployment_pods,

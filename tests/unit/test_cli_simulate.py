@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from respread.cli.main import respread
-from respread.cli.snapshot_file import ABOUT
+from respread.cli.read.snapshot_file import ABOUT
 from tests.unit.cli_snapshots import (
     HOSTNAME,
     ZONE,

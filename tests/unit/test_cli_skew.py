@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from immutables import Map
 from rich.console import Console
 
-from respread.cli.cluster_view import ClusterView
-from respread.cli.domain_bars import Domain, bar, domains_shown
 from respread.cli.main import respread
-from respread.cli.output import print_parts
-from respread.cli.protections import protection_reports
-from respread.cli.skew_report import (
+from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.protections import protection_reports
+from respread.cli.render.domain_bars import Domain, bar, domains_shown
+from respread.cli.render.output import print_parts
+from respread.cli.render.skew_report import (
     GroupFilter,
     GroupReport,
     SkewReport,
@@ -26,7 +26,7 @@ from respread.cli.skew_report import (
     unknown_workloads,
     workload_matches,
 )
-from respread.cli.skew_table import SkewTable, summary
+from respread.cli.render.skew_table import SkewTable, summary
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from respread.cli.main import respread
-from respread.cli.snapshot_content import snapshot_content
-from respread.cli.snapshot_file import ABOUT
-from respread.cluster.decode import KINDS, Decoder
+from respread.cli.read.snapshot_content import snapshot_content
+from respread.cli.read.snapshot_file import ABOUT
+from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.pod import Pod
 from tests.unit.cli_snapshots import deployment_pods, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 

@@ -17,15 +17,15 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
+from respread.controller.record import Record
+from respread.controller.recovery import moves_to_remember
+from respread.controller.report import Turn, figures_of, outcomes_of
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
-from respread.handlers.record import Record
-from respread.handlers.report import Turn, figures_of, outcomes_of
-from respread.handlers.resuming import moves_to_remember
-from respread.planning.budgets import BudgetLedger
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
-from respread.planning.policies import PolicyIndex, reach
+from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.policies import PolicyIndex, reach
 from respread.spread.index import Spread, SpreadIndex
 from tests.unit.worlds import NOW, constraint, node, pod, spec
 

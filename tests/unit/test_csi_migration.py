@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.cluster.csi_migration import migrated_node_affinity
-from respread.cluster.decode import Decoder
+from respread.cluster.decode.csi_migration import migrated_node_affinity
+from respread.cluster.decode.decoder import Decoder
 from respread.cluster.objects import PersistentVolume
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 

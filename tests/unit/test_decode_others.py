@@ -9,7 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.cluster.decode import Decoder
+from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node, Taint

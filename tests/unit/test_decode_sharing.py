@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from respread.cluster.decode import Decoder
-from respread.cluster.decode_pod_content import PodContents, RawPodSpec
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.decode.pod_content import PodContents, RawPodSpec
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from respread.api.reasons import Reason
-from respread.eviction.admission_rules import why_limit_range_refuses, why_quota_refuses
-from respread.eviction.admitted_pod import admitted
-from respread.eviction.namespace_rules import LimitRange, ResourceQuota
-from respread.eviction.pod_usage import usage
+from respread.eviction.owners.admission_rules import why_limit_range_refuses, why_quota_refuses
+from respread.eviction.owners.admitted_pod import admitted
+from respread.eviction.owners.namespace_rules import LimitRange, ResourceQuota
+from respread.eviction.owners.pod_usage import usage
 
 UNIT = 10**9
 RESOURCES = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"cpu": "1"}}

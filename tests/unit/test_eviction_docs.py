@@ -11,9 +11,9 @@ from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffRules
 from respread.eviction.breaker import PauseRules
 from respread.eviction.in_flight import Patience
-from respread.eviction.leadership import LeaseTimes
 from respread.eviction.outcomes import Outcome
 from respread.eviction.probation import STEADY_SECONDS
+from respread.kube.leadership import LeaseTimes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "eviction.md").read_text(encoding="utf-8")
 ANSWERS = [

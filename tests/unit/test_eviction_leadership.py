@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from kubernetes.aio.client import ApiClient
 
 from respread.cluster.meta import ObjectKey
-from respread.eviction.leadership import Elector, LeaseTimes, seconds_since_boot
-from respread.eviction.requests import NoResponseError, Requests, Response
+from respread.kube.leadership import Elector, LeaseTimes, seconds_since_boot
+from respread.kube.requests import NoResponseError, Requests, Response
 from tests.unit.virtual_time import run_in_virtual_time
 
 LEASE = ObjectKey("respread", "respread")
@@ -515,7 +515,7 @@ def test_times_are_written_as_the_api_server_reads_them_to_the_last_zero() -> No
         task.cancel()
         await asyncio.wait([task])
 
-    with unittest.mock.patch("respread.eviction.leadership.datetime", wraps=datetime) as clock:
+    with unittest.mock.patch("respread.kube.leadership.datetime", wraps=datetime) as clock:
         clock.now.return_value = datetime(2026, 11, 21, tzinfo=UTC)  # on the very second
         run_in_virtual_time(scenario())
 

@@ -15,10 +15,10 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector, selector_of_labels
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction import other_controllers
 from respread.eviction.in_flight import InFlight
-from respread.eviction.other_controllers import AT_ONCE, OtherControllers
-from respread.eviction.requests import Requests, Response
+from respread.eviction.owners import other_controllers
+from respread.eviction.owners.other_controllers import AT_ONCE, OtherControllers
+from respread.kube.requests import Requests, Response
 from respread.planning.held import Held
 from tests.unit.eviction_moves import SPEC, group, labels, move
 from tests.unit.worlds import cluster, node, pod

@@ -12,8 +12,8 @@ import pytest
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.eviction.owner_reading import OwnerReading
-from respread.eviction.owner_rules import why_not_at_rest
+from respread.eviction.owners.reading import OwnerReading
+from respread.eviction.owners.rest_rules import why_not_at_rest
 from respread.planning.held import Held
 from tests.unit.eviction_moves import SPEC
 from tests.unit.worlds import NOW, pod

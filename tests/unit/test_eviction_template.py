@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from respread.api.reasons import Reason
-from respread.cluster.decode import Decoder
-from respread.eviction.admitted_pod import admitted
-from respread.eviction.template_rules import why_differs
+from respread.cluster.decode.decoder import Decoder
+from respread.eviction.owners.admitted_pod import admitted
+from respread.eviction.owners.template_rules import why_differs
 from tests.unit.eviction_moves import group
 
 CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]

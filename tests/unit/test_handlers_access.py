@@ -14,8 +14,8 @@ import certifi
 import pytest
 from kubernetes.config import incluster_config
 
-from respread.handlers import access as access_module
-from respread.handlers.access import AccessError, load_access
+from respread.kube import access as access_module
+from respread.kube.access import AccessError, load_access
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice, pairwise
 from random import Random
 
-from respread.handlers.backoff import Backoff, Backoffs
+from respread.kube.retry import Backoff, Backoffs
 
 GENERATOR = Random(1)
 

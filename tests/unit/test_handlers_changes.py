@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from respread.handlers.changes import Changes
+from respread.stores.changes import Changes
 
 
 def test_all_that_changed_is_reported_once() -> None:

@@ -7,8 +7,8 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
 from respread.cluster.pod import Pod
+from respread.controller.comparison import Comparison
 from respread.eviction.outcomes import Outcome
-from respread.handlers.comparison import Comparison
 from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Move
 from respread.spread.index import spread_of

@@ -15,22 +15,22 @@ import pytest
 from kubernetes.aio.client import ApiClient
 from prometheus_client import CollectorRegistry
 
+from respread.controller.announcements import Announcements
+from respread.controller.control_loop import BEAT_SECONDS, GATHER_SECONDS, ControlLoop, Leading
+from respread.controller.permission import Permission
+from respread.controller.policy_versions import PolicyReader
+from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.run import LOOP_LIMIT_SECONDS, live
+from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.status_writer import StatusWriter
 from respread.eviction.carry_out import Carrier, Flights
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.owners import Owners
+from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
-from respread.eviction.requests import NoResponseError, Requests, Response
-from respread.handlers.announcements import Announcements
-from respread.handlers.changes import Changes
-from respread.handlers.control_loop import BEAT_SECONDS, GATHER_SECONDS, ControlLoop, Leading
-from respread.handlers.deletion_costs import DeletionCosts
-from respread.handlers.permission import Permission
-from respread.handlers.policy_versions import PolicyReader
-from respread.handlers.prevention_loop import PreventionLoop
-from respread.handlers.run import LOOP_LIMIT_SECONDS, live
-from respread.handlers.scheduler_model import SchedulerModel
-from respread.handlers.server_version import ServerVersion
-from respread.handlers.status_writer import StatusWriter
+from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.server_version import ServerVersion
+from respread.prevention.deletion_costs import DeletionCosts
+from respread.stores.changes import Changes
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from respread.api.reasons import Reason
+from respread.controller.requeue import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_look
 from respread.eviction.pacing import HeldMove
-from respread.handlers.due import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_look
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
 from tests.unit.eviction_moves import group, move

@@ -10,8 +10,8 @@ import pytest
 
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
-from respread.handlers.handover import Handover, Identity, NotAnEventError
-from respread.handlers.resources import PODS
+from respread.handlers.event_buffer import Handover, Identity, NotAnEventError
+from respread.stores.watched_kinds import PODS
 from tests.unit.handlers_parts import Parts, broken_pod, page, pod
 
 WEB, API, DB = (ObjectKey("shop", name) for name in ("web", "api", "db"))

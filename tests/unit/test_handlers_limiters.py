@@ -8,8 +8,8 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
-from respread.handlers.limiters import Limiters
-from respread.handlers.record import Record
+from respread.controller.limiters import Limiters
+from respread.controller.record import Record
 
 
 def policy(name: str = "all", **spec: Any) -> Policy:

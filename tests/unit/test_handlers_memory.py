@@ -23,11 +23,7 @@ from respread.api.status import (
 )
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
-from respread.eviction.breaker import Breakers, PauseRules
-from respread.eviction.group_history import GroupHistory
-from respread.eviction.history import HOUR_SECONDS, EvictionHistory
-from respread.handlers.memory import (
+from respread.controller.checkpoint import (
     back_offs_to_remember,
     evictions_to_remember,
     failures_to_remember,
@@ -39,6 +35,10 @@ from respread.handlers.memory import (
     situation_of,
     without_settled,
 )
+from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
+from respread.eviction.breaker import Breakers, PauseRules
+from respread.eviction.group_history import GroupHistory
+from respread.eviction.history import HOUR_SECONDS, EvictionHistory
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
 from tests.unit.worlds import HOSTNAME, cluster, constraint, node, pods, spec
@@ -48,7 +48,7 @@ RULES = BackOffRules()
 
 _NAMES = """
 from immutables import Map
-from respread.handlers.memory import group_name
+from respread.controller.checkpoint import group_name
 from respread.spread.index import spread_of
 from tests.unit.worlds import *
 of = spec(constraint(), constraint(HOSTNAME), node_selector=Map({c: c for c in "abcdefgh"}))

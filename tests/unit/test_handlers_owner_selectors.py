@@ -13,11 +13,11 @@ from kubernetes.aio.client import ApiClient
 from respread.api.policy import ConstraintRules, Policy, PolicySpec
 from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
-from respread.eviction.requests import NoResponseError, Requests, Response
-from respread.handlers.owner_selectors import AT_ONCE, READ_AGAIN_SECONDS, OwnerSelectors
-from respread.handlers.scheduler_model import SchedulerModel
-from respread.handlers.server_version import ASK_AGAIN_SECONDS, ServerVersion
-from respread.planning.policies import PolicyIndex
+from respread.controller.owner_selectors import AT_ONCE, READ_AGAIN_SECONDS, OwnerSelectors
+from respread.controller.scheduler_model import SchedulerModel
+from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.server_version import ASK_AGAIN_SECONDS, ServerVersion
+from respread.planning.victims.policies import PolicyIndex
 from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.index import Spread
 from tests.unit.handlers_parts import Parts

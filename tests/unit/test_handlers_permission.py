@@ -13,8 +13,8 @@ from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec, Window
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
-from respread.handlers.permission import CONFIRMED_SECONDS, WAVE_SECONDS, Permission
-from respread.handlers.policy_versions import EVERYWHERE, PolicyVersions, versions_of
+from respread.controller.permission import CONFIRMED_SECONDS, WAVE_SECONDS, Permission
+from respread.controller.policy_versions import EVERYWHERE, PolicyVersions, versions_of
 from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import Move

@@ -16,11 +16,11 @@ from kubernetes.aio.client import ApiClient, Configuration
 from respread.api.reasons import Reason
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.requests import NoResponseError, Requests
-from respread.handlers.access import ClusterAccess, load_access
-from respread.handlers.renewal import LEAST_INTERVAL_SECONDS, Renewal
 from respread.handlers.session import open_plain_session
-from respread.handlers.writing import api_client
+from respread.kube.access import ClusterAccess, load_access
+from respread.kube.api_client import api_client
+from respread.kube.renewal import LEAST_INTERVAL_SECONDS, Renewal
+from respread.kube.requests import NoResponseError, Requests
 from respread.planning.held import Held
 from tests.unit.eviction_moves import SPEC
 from tests.unit.worlds import pod

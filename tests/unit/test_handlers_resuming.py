@@ -14,12 +14,12 @@ from respread.api.status import MAX_NEWEST_PODS, PolicyStatus, encode_status
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.comparison import Comparison
+from respread.controller.recovery import AskingRules, moves_to_remember, resume
 from respread.eviction.carry_out import Flights
 from respread.eviction.in_flight import Ended, Patience, Stage
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter
-from respread.handlers.comparison import Comparison
-from respread.handlers.resuming import AskingRules, moves_to_remember, resume
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
 from respread.spread.index import spread_of

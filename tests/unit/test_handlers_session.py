@@ -18,9 +18,9 @@ from aiohttp import web
 from kubernetes.config import ConfigException
 
 from respread.cluster.meta import ObjectKey
-from respread.handlers.access import load_access
-from respread.handlers.page_size import MOST_BYTES
 from respread.handlers.session import open_plain_session, open_session
+from respread.kube.access import load_access
+from respread.kube.page_size import MOST_BYTES
 from tests.unit.handlers_parts import Parts, page, pod
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -340,7 +340,7 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_says_but_not_for_ever(
 
     async def scenario() -> None:
         async with session_with(Script(busy, answer(200, page(pod("web")))), Parts(), tmp_path) as (session, server):
-            monkeypatch.setattr("respread.handlers.obstacle.asyncio.sleep", sleep)
+            monkeypatch.setattr("respread.kube.outage.asyncio.sleep", sleep)
             await get(session, server + PODS)
             monkeypatch.undo()
 

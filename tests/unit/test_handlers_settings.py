@@ -10,9 +10,9 @@ from typing import cast
 import kopf
 import pytest
 
-from respread.cluster.decode import KINDS
-from respread.handlers.resources import watched_kinds
+from respread.cluster.decode.decoder import KINDS
 from respread.handlers.settings import make_settings, quieten_kopf
+from respread.stores.watched_kinds import watched_kinds
 
 
 @pytest.fixture

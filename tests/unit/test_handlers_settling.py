@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from respread.api.reasons import Reason
 from respread.cluster.workload import WorkloadName
-from respread.handlers.settling import Settling
+from respread.controller.quiet_period import Settling
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
 from tests.unit.worlds import cluster, constraint, node, pods, spec

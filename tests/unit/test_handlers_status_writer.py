@@ -12,9 +12,9 @@ from aiohttp import web
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.status import PolicyStatus, Summary
-from respread.eviction.requests import Requests
-from respread.handlers.status_writer import LEAST_INTERVAL_SECONDS, MOST_AT_ONCE, StatusWriter, Wanted
-from respread.handlers.takeover import FoundStatus
+from respread.controller.status_reader import FoundStatus
+from respread.controller.status_writer import LEAST_INTERVAL_SECONDS, MOST_AT_ONCE, StatusWriter, Wanted
+from respread.kube.requests import Requests
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
 
 ALL = Policy(kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", spec=ClusterPolicySpec())

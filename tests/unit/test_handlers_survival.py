@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from respread.handlers.access import ClusterAccess, load_access
 from respread.handlers.operator import run_operator
-from respread.handlers.resources import watched_kinds
+from respread.kube.access import ClusterAccess, load_access
+from respread.stores.watched_kinds import watched_kinds
 from tests.unit.handlers_parts import Parts, pod
 from tests.unit.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.handlers.violation_times import ViolationTimes
+from respread.controller.violation_times import ViolationTimes
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
 from tests.unit.worlds import cluster, constraint, node, pods, spec

@@ -14,8 +14,8 @@ from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respread.handlers.backoff import Backoff, Backoffs
 from respread.handlers.watch_stream import WatchStream
+from respread.kube.retry import Backoff, Backoffs
 from tests.unit.handlers_parts import Parts, pod
 
 QUICK = Backoffs(least_seconds=0.001, greatest_seconds=0.002)

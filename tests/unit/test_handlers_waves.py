@@ -17,22 +17,22 @@ from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.announcements import Announcements
+from respread.controller.limiters import Limiters
+from respread.controller.permission import Permission
+from respread.controller.policy_versions import PolicyReader
+from respread.controller.record import Record
+from respread.controller.status_writer import StatusWriter
+from respread.controller.waves import CUT_SECONDS, STALE_SECONDS, Waves
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.carry_out import Carried, Carrier, Flights
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.owners import Owners
+from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
-from respread.eviction.requests import Requests
 from respread.eviction.steps import FIRST_PORTION
-from respread.handlers.announcements import Announcements
-from respread.handlers.limiters import Limiters
-from respread.handlers.permission import Permission
-from respread.handlers.policy_versions import PolicyReader
-from respread.handlers.record import Record
-from respread.handlers.resources import CLUSTER_POLICIES, NAMESPACED_POLICIES
-from respread.handlers.status_writer import StatusWriter
-from respread.handlers.waves import CUT_SECONDS, STALE_SECONDS, Waves
+from respread.kube.requests import Requests
 from respread.planning.plan import Move
+from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, hanging
 from tests.unit.eviction_moves import SPEC, move
 from tests.unit.handlers_parts import Parts

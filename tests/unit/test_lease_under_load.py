@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.leadership import Elector, LeaseTimes
-from respread.eviction.requests import Response
+from respread.kube.leadership import Elector, LeaseTimes
+from respread.kube.requests import Response
 from respread.planning.assembly import plan_cluster
 from respread.telemetry.health import HealthReport
 from respread.telemetry.listen_address import ListenAddress

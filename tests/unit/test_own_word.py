@@ -13,13 +13,13 @@ import respread.cluster.annotations as known_annotations
 from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.annotations import OWN_PREFIX, POD_DELETION_COST, kept_annotations
-from respread.cluster.decode import Decoder
-from respread.cluster.go_duration import parse_go_duration
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.decode.go_duration import parse_go_duration
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.planning.held import Held
 from respread.planning.planner import Planner, PolicySetting
-from respread.planning.protection import Protection
+from respread.planning.victims.protection import Protection
 from respread.spread.index import spread_of
 from tests.unit.blocked_plans import default_policy
 from tests.unit.test_api_docs import rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.handlers.page_size import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
+from respread.kube.page_size import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
 
 
 def test_of_small_objects_more_and_more_are_asked_for() -> None:

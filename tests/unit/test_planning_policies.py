@@ -14,7 +14,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
-from respread.planning.policies import PolicyIndex, reach
+from respread.planning.victims.policies import PolicyIndex, reach
 
 OLD = datetime(2026, 1, 1, tzinfo=UTC)
 NEW = datetime(2026, 2, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from respread.eviction.refusals import Refusals
 from respread.planning.held import Held
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
-from respread.planning.refused import NOTHING_REFUSED, Refused
+from respread.planning.victims.refused import NOTHING_REFUSED, Refused
 from respread.spread.index import SpreadIndex
 from tests.unit.worlds import NOW, cluster, constraint, node, pods, spec
 

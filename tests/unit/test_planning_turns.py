@@ -12,11 +12,11 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning import solving
 from respread.planning.assembly import plan_cluster
-from respread.planning.effort import Effort
 from respread.planning.planner import Planner, PolicySetting
-from respread.planning.solution import Finder, Solution
+from respread.planning.search import solving
+from respread.planning.search.search_budget import Effort
+from respread.planning.search.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.planning.turns import in_turns
 from respread.spread.index import spread_of

@@ -16,7 +16,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterState
-from respread.planning.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.pace import (
     GATHER_SECONDS,
     PATCHES_AT_ONCE,

@@ -15,7 +15,7 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.cluster.workload import WorkloadName
-from respread.planning.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.forecast import Forecast, NotForetoldError, Ranking, foretell
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.protection import Protection, ScaleDownReason, protection_of

@@ -13,7 +13,7 @@ from immutables import Map
 from respread.api.policy import PriorityThreshold, TrustedController, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.planning.protection import (
+from respread.planning.victims.protection import (
     Protection,
     deletion_cost,
     threshold_value,

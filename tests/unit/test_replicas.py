@@ -9,8 +9,8 @@ from respread.api.policy import VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.eviction.owner_reading import ControllerObject, OwnerReading
-from respread.eviction.owner_rules import why_too_small
+from respread.eviction.owners.reading import ControllerObject, OwnerReading
+from respread.eviction.owners.rest_rules import why_too_small
 from tests.unit.blocked_plans import default_policy, plan_of, told, two_zones
 from tests.unit.worlds import NOW, cluster, constraint, pod, spec
 

@@ -22,11 +22,11 @@ from respread.cluster.pod import (
     Toleration,
 )
 from respread.cluster.volumes import AWSElasticBlockStore, GCEPersistentDisk, ISCSIVolume, RBDVolume
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.filters.volume_restrictions import disks_conflict
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import PLUGINS, Rejection
-from respread.scheduling.volume_restrictions import disks_conflict
+from respread.scheduling.view.cluster_view import ClusterView
 from tests.unit.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, spec, taint
 
 

@@ -8,20 +8,20 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
-from respread.cluster.decode import Decoder
+from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Service, Workload
 from respread.cluster.pod import Pod, PodSpec, Toleration
 from respread.cluster.selectors import EVERYTHING, NOTHING
 from respread.cluster.state import ClusterState
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.filters.topology_spread import counts_as_pod, effective_selector, eligible, required_keys
+from respread.scheduling.filters.topology_spread_constraints import constraints_in_force
 from respread.scheduling.likely_domains import LikelyDomains, likely_domains
 from respread.scheduling.predictor import Predictor
-from respread.scheduling.topology_spread import counts_as_pod, effective_selector, eligible, required_keys
-from respread.scheduling.topology_spread_constraints import constraints_in_force
 from respread.scheduling.verdict import Unknown
+from respread.scheduling.view.cluster_view import ClusterView
 from tests.unit.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
 
 # The effective selector

@@ -11,10 +11,10 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, Workload
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Unknown
+from respread.scheduling.view.cluster_view import ClusterView
 from tests.unit.worlds import ZONE, cluster, constraint, node, pod, spec
 
 HARD_DEFAULTS = spread_profile(

@@ -12,8 +12,8 @@ from respread.api.label_selector import LabelSelector
 from respread.cluster.objects import PersistentVolume, PersistentVolumeClaim
 from respread.cluster.pod import HostPort, Pod, PodAffinityTerm, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from tests.unit.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
 
 WEB = LabelSelector(Map(app="web"))

@@ -15,9 +15,9 @@ from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.group import GroupKey
 from respread.spread.index import SpreadIndex, spread_of

@@ -8,8 +8,8 @@ from immutables import Map
 
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.cluster_view import ClusterView
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
 from tests.unit.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec

@@ -16,10 +16,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from respread.cluster.meta import ObjectKey
-from respread.eviction.leadership import Elector, LeaseTimes
-from respread.eviction.requests import Requests
-from respread.handlers.access import load_access
-from respread.handlers.writing import api_client
+from respread.kube.access import load_access
+from respread.kube.api_client import api_client
+from respread.kube.leadership import Elector, LeaseTimes
+from respread.kube.requests import Requests
 from respread.telemetry.exposition import BusyError, Exposition
 from respread.telemetry.health import Check, HealthReport
 from respread.telemetry.listen_address import ListenAddress

@@ -35,12 +35,14 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final = (
-    Entry("skew", "respread.cli.skew", "Show how evenly pods are spread, worst first."),
-    Entry("plan", "respread.cli.plan", "Show the evictions that would restore the spread."),
-    Entry("explain", "respread.cli.explain", "Show why pods move, and why others don't."),
-    Entry("simulate", "respread.cli.simulate", "Show what changes would do to the spread, without making them."),
-    Entry("snapshot", "respread.cli.snapshot", "Write all that a plan depends on to a file."),
-    Entry("run", "respread.cli.run", "Run the operator."),
+    Entry("skew", "respread.cli.commands.skew", "Show how evenly pods are spread, worst first."),
+    Entry("plan", "respread.cli.commands.plan", "Show the evictions that would restore the spread."),
+    Entry("explain", "respread.cli.commands.explain", "Show why pods move, and why others don't."),
+    Entry(
+        "simulate", "respread.cli.commands.simulate", "Show what changes would do to the spread, without making them."
+    ),
+    Entry("snapshot", "respread.cli.commands.snapshot", "Write all that a plan depends on to a file."),
+    Entry("run", "respread.cli.commands.run", "Run the operator."),
     Entry("demo", "respread.cli.demo.command", "Watch the spread being restored on a real control plane."),
     Entry("sandbox", "respread.cli.sandbox", "A real Kubernetes control plane with simulated nodes, on this machine."),
 )

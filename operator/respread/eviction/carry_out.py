@@ -22,12 +22,12 @@ from respread.eviction.answers import Answer
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.in_flight import Ended, InFlight
 from respread.eviction.outcomes import Compare
-from respread.eviction.owners import Owners
+from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Budgets, Refusals
 from respread.eviction.steps import Step, lanes_of, steps_of
-from respread.planning.budgets import BudgetLedger
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.planning.victims.budgets import BudgetLedger
 
 AT_ONCE: Final = 16
 """Requests that are made at the same time: an API server serves a few hundred, and others want some too."""

@@ -10,7 +10,7 @@ import msgspec
 
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
-from respread.eviction.requests import NoResponseError, Requests, Response
+from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
 
 Gate = Callable[[], Held | None]

@@ -18,8 +18,8 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer
 from respread.eviction.outcomes import FAILURES, Compare, Outcome
-from respread.planning.controllers import is_active, siblings_of
 from respread.planning.plan import Move
+from respread.planning.victims.controllers import is_active, siblings_of
 
 _LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
 """The deletion timestamp of pods that the watch does not show terminating yet; only that there is one is ever read."""

@@ -19,7 +19,7 @@ from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.planning.held import Held
-from respread.planning.refused import Refused
+from respread.planning.victims.refused import Refused
 
 Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]
 """The budgets that select a pod, as `BudgetLedger.budgets_of` returns them."""

@@ -18,8 +18,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.eviction.in_flight import Flight, InFlight, Patience, Stage
 from respread.eviction.outcomes import Outcome
-from respread.planning.controllers import siblings_of
 from respread.planning.plan import Move
+from respread.planning.victims.controllers import siblings_of
 from respread.spread.group import GroupKey
 
 GroupsNamed: TypeAlias = Callable[[str], Mapping[str, GroupKey]]

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.steps import Step
-from respread.planning.controllers import is_active, siblings_of
 from respread.planning.plan import Move
+from respread.planning.victims.controllers import is_active, siblings_of
 
 
 class ControllerPods:

@@ -14,12 +14,12 @@ from typing import Final
 import aiohttp
 
 from respread.api.policy import API_VERSION
-from respread.cluster.decode import Kind
-from respread.handlers.access import ClusterAccess
-from respread.handlers.backoff import Backoff, Backoffs
+from respread.cluster.decode.decoder import Kind
 from respread.handlers.health import WatchHealth
-from respread.handlers.resources import full_name
 from respread.handlers.session import open_plain_session
+from respread.kube.access import ClusterAccess
+from respread.kube.retry import Backoff, Backoffs
+from respread.stores.watched_kinds import full_name
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)

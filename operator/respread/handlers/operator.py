@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import kopf
 
-from respread.handlers.access import ClusterAccess
-from respread.handlers.garbage import relax_garbage_collection
+from respread.handlers.gc_tuning import relax_garbage_collection
+from respread.handlers.informers import Intake
 from respread.handlers.installed import wait_until_installed
-from respread.handlers.intake import Intake
 from respread.handlers.registry import make_registry
-from respread.handlers.resources import POLICY_KINDS
 from respread.handlers.settings import make_settings, quieten_kopf
+from respread.kube.access import ClusterAccess
+from respread.stores.watched_kinds import POLICY_KINDS
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 

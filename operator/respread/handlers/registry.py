@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import kopf
 
-from respread.handlers.access import AccessError, ClusterAccess
-from respread.handlers.backoff import Backoff
-from respread.handlers.feed import Feed
+from respread.handlers.informer import Feed
 from respread.handlers.session import open_session
+from respread.kube.access import AccessError, ClusterAccess
+from respread.kube.retry import Backoff
 from respread.telemetry.metrics import Metrics
 
 _SETTLED_SECONDS: Final = 60.0

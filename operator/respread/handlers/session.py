@@ -32,15 +32,15 @@ from kubernetes.config import ConfigException
 from yarl import URL
 
 from respread.cluster.errors import DecodeError
-from respread.eviction.answers import status_of
-from respread.eviction.requests import retry_after_seconds
-from respread.handlers.access import ClusterAccess
 from respread.handlers.discovery import Discovery, is_server_error
-from respread.handlers.feed import Feed
-from respread.handlers.obstacle import Obstacle
-from respread.handlers.page_size import PageSize
-from respread.handlers.resources import POLICY_KINDS, full_name
+from respread.handlers.informer import Feed
 from respread.handlers.watch_stream import ExpiredStream, WatchStream
+from respread.kube.access import ClusterAccess
+from respread.kube.api_status import status_of
+from respread.kube.outage import Obstacle
+from respread.kube.page_size import PageSize
+from respread.kube.requests import retry_after_seconds
+from respread.stores.watched_kinds import POLICY_KINDS, full_name
 from respread.telemetry.logs import get_logger
 
 if TYPE_CHECKING:

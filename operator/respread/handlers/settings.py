@@ -8,8 +8,8 @@ from typing import Final
 
 import kopf
 
-from respread.handlers.backoff import Backoffs
-from respread.handlers.resources import PODS, UNFINISHED_PODS
+from respread.kube.retry import Backoffs
+from respread.stores.watched_kinds import PODS, UNFINISHED_PODS
 
 _PAGE_OBJECTS: Final = 500
 _WATCH_SECONDS: Final = 300

@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 import aiohttp
 import msgspec
 
-from respread.handlers.backoff import Backoff
-from respread.handlers.feed import Feed
-from respread.handlers.handover import ErrorEventError, LightEvent, NotAnEventError
+from respread.handlers.event_buffer import ErrorEventError, LightEvent, NotAnEventError
+from respread.handlers.informer import Feed
+from respread.kube.retry import Backoff
 from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410

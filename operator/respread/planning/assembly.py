@@ -10,7 +10,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
-from respread.planning.protection import SYSTEM_PRIORITY_CLASSES
+from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES
 from respread.scheduling.predictor import Predictor
 from respread.spread.index import Spread, spread_of
 

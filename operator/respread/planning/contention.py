@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
-from respread.planning.placement import Placement
+from respread.planning.search.placement import Placement
 from respread.planning.seekers import Leaving, Seeker, held_by, largest_of, wanted_by
-from respread.scheduling.node_sets import NodeSet, node_set, slots_of
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.volume_usage import has_volumes
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.volume_usage import has_volumes
 
 _MOST_LOOKS: Final = 20_000
 """So many looks, each at a node or at those who may land on the same nodes, are taken at whoever is there at first, and

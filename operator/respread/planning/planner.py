@@ -20,29 +20,29 @@ from respread.api.reasons import Reason
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.budget_index import BudgetIndex
-from respread.planning.budgets import BudgetLedger
 from respread.planning.contention import Contention
-from respread.planning.controllers import ActivePods
-from respread.planning.expected_domains import ExpectedDomains, Stuck
+from respread.planning.explain.expected_domains import ExpectedDomains, Stuck
 from respread.planning.held import Held
-from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.plan import BlockedGroup, Move, Plan
-from respread.planning.policies import PolicyIndex
 from respread.planning.preemption import Priorities, preemptors_among
-from respread.planning.protection import SYSTEM_PRIORITY_CLASSES, Protection
-from respread.planning.refused import NOTHING_REFUSED, Refused
+from respread.planning.search.placement import Placement, is_replaced_when_gone
+from respread.planning.search.solution import Finder, Solution
+from respread.planning.search.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
 from respread.planning.seekers import Leaving, largest_of, seekers_in
-from respread.planning.selection import Selection
-from respread.planning.solution import Finder, Solution
-from respread.planning.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
 from respread.planning.tasks import Rules, Task, Tasks, earliest
 from respread.planning.turns import in_turns
-from respread.planning.uncounted import uncounted, why_uncounted
+from respread.planning.victims.budget_index import BudgetIndex
+from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.controllers import ActivePods
+from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection
+from respread.planning.victims.refused import NOTHING_REFUSED, Refused
+from respread.planning.victims.selection import Selection
+from respread.planning.victims.uncounted import uncounted, why_uncounted
 from respread.planning.wave import Wave
-from respread.scheduling.cluster_view import ClusterView, looks_the_same
-from respread.scheduling.node_sets import node_set
 from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
+from respread.scheduling.view.node_sets import node_set
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 

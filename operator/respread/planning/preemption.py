@@ -15,9 +15,9 @@ from immutables import Map
 
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
-from respread.planning.placement import Placement
+from respread.planning.search.placement import Placement
 from respread.planning.seekers import Seeker, held_by, is_recent
-from respread.scheduling.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_PREEMPTORS: Final = 32
 """Of more it is not asked what they may reach."""

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
-from respread.planning.placement import Placement, is_replaced_when_gone
-from respread.scheduling.free_resources import POD_SLOTS
-from respread.scheduling.node_sets import NodeSet, node_set, slots_of
+from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.free_resources import POD_SLOTS
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_SIBLINGS: Final = 64
 """Of so many different kinds of pods in a namespace it is asked whether they count for each other's constraints."""

@@ -16,14 +16,14 @@ from respread.cluster.meta import Labels
 from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, PodsByName
-from respread.planning.budgets import BudgetLedger, Standing
 from respread.planning.components import labels_of
-from respread.planning.controllers import ActivePods, controller_of
 from respread.planning.held import Held
-from respread.planning.protection import Protection, why_owner_unknown
-from respread.planning.refused import NOTHING_REFUSED, Refused
-from respread.planning.replicas import why_too_few
-from respread.planning.selection import Selection, Violated
+from respread.planning.victims.budgets import BudgetLedger, Standing
+from respread.planning.victims.controllers import ActivePods, controller_of
+from respread.planning.victims.protection import Protection, why_owner_unknown
+from respread.planning.victims.refused import NOTHING_REFUSED, Refused
+from respread.planning.victims.replicas import why_too_few
+from respread.planning.victims.selection import Selection, Violated
 from respread.spread.group import GroupKey, SpreadGroup
 
 

@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
-from respread.planning.budgets import BudgetLedger
 from respread.planning.contention import Conflict, Contention
 from respread.planning.held import Held
-from respread.planning.placement import Placement, is_replaced_when_gone
 from respread.planning.preemption import Preemptor
+from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.seekers import Leaving, Seeker, held_by, wanted_by
-from respread.scheduling.node_sets import NodeSet, slots_of
+from respread.planning.victims.budgets import BudgetLedger
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 _NODES_NAMED: Final = 3
 _NO_MORE: Final = Held(Reason.IN_MOTION, "it waits until the limits of its policy have room for it")

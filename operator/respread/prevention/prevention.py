@@ -15,7 +15,7 @@ import msgspec
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.costs import NoRoomError
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.pace import (

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.costs import NoRoomError
 from respread.prevention.ranks import rank_new, roles_of
 from respread.prevention.replica_set import ReplicaSetPods

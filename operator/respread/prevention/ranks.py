@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.pod import Pod
-from respread.planning.protection import deletion_cost
+from respread.planning.victims.protection import deletion_cost
 from respread.prevention.costs import LEAST_COST, assign_costs
 from respread.prevention.insertion import insert
 from respread.prevention.layout import HARD, violation

@@ -10,7 +10,7 @@ from math import log2
 import msgspec
 
 from respread.cluster.pod import Pod
-from respread.planning.closed_form import Bounds, fewest_moves
+from respread.planning.search.closed_form import Bounds, fewest_moves
 from respread.prevention.ranks import PHASES, CostOf, HeldCost, cost_of
 from respread.prevention.replica_set import ReplicaSetPods, counted_in
 from respread.spread.group import SpreadGroup

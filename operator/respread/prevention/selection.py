@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.policies import PolicyIndex
+from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.spread.group import GroupKey
 

@@ -8,7 +8,9 @@ from typing import Final, TypeAlias
 
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
-from respread.scheduling import (
+from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.default_selector import selector_basis
+from respread.scheduling.filters import (
     inter_pod_affinity,
     node_affinity,
     node_name,
@@ -22,15 +24,13 @@ from respread.scheduling import (
     volume_restrictions,
     volume_zone,
 )
-from respread.scheduling.cluster_view import ClusterView, storage_of
-from respread.scheduling.configuration import Profile, SchedulerConfiguration
-from respread.scheduling.default_selector import selector_basis
-from respread.scheduling.filters import Filter
+from respread.scheduling.filters.filter import Filter
+from respread.scheduling.filters.topology_spread_constraints import ConstraintsInForce, constraints_in_force
 from respread.scheduling.prepared_pod import PreparedPod
-from respread.scheduling.topology_spread_constraints import ConstraintsInForce, constraints_in_force
 from respread.scheduling.unknowns import unknown_of
 from respread.scheduling.verdict import Plugin
-from respread.scheduling.volume_usage import has_volumes
+from respread.scheduling.view.cluster_view import ClusterView, storage_of
+from respread.scheduling.view.volume_usage import has_volumes
 
 _Identity: TypeAlias = tuple[str, Labels, int, str, str, str, OwnerReference | None]
 _MOST_PREPARED: Final = 32768

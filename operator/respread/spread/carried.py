@@ -12,7 +12,7 @@ from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.default_selector import default_selector
-from respread.scheduling.topology_spread import effective_selector, required_keys
+from respread.scheduling.filters.topology_spread import effective_selector, required_keys
 from respread.scheduling.verdict import Unknown
 from respread.spread.domains import eligibility_of
 from respread.spread.group import GroupKey, Template

@@ -10,8 +10,8 @@ from immutables import Map
 from respread.cluster.meta import Labels
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration, TopologySpreadConstraint
-from respread.scheduling.node_affinity import matches_node_affinity
-from respread.scheduling.taint_toleration import untolerated_taint
+from respread.scheduling.filters.node_affinity import matches_node_affinity
+from respread.scheduling.filters.taint_toleration import untolerated_taint
 
 
 class Eligibility(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):

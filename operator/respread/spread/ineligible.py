@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from respread.cluster.node import Node
-from respread.scheduling.node_affinity import describe_affinity, matches_node_affinity
-from respread.scheduling.taint_toleration import untolerated_taint
+from respread.scheduling.filters.node_affinity import describe_affinity, matches_node_affinity
+from respread.scheduling.filters.taint_toleration import untolerated_taint
 from respread.spread.domains import Eligibility
 from respread.spread.group import SpreadGroup
 

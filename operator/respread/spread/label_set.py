@@ -14,7 +14,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, PodsByName
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.scheduling.default_selector import SelectingOwner, selecting_owner, selector_basis
-from respread.scheduling.topology_spread import counts_as_pod
+from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.spread.carried import DefaultConstraints, own_keys
 from respread.spread.group import GroupKey, Template, template_of
 

@@ -19,10 +19,10 @@ from respread.cli.demo.picture import Pair, Picture
 from respread.cli.demo.screen import Screen
 from respread.cli.demo.story import Story
 from respread.cli.demo.world import World
-from respread.cli.domain_bars import FAINT, OVER, WITHIN
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, option
-from respread.cli.output import make_console
+from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
+from respread.cli.render.output import make_console
 from respread.sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 
 NODES, ZONES = 12, 3

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from respread.cli.demo.picture import Pair, Picture
 from respread.cli.demo.world import MAX_SKEW, NAME_PREFIX
-from respread.cli.domain_bars import FAINT, OVER, WITHIN, is_ascii_only
+from respread.cli.render.domain_bars import FAINT, OVER, WITHIN, is_ascii_only
 
 HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 CELL_GAP: Final = 2

@@ -20,8 +20,8 @@ from respread.cli.demo.operator_process import (
 from respread.cli.demo.picture import Pair
 from respread.cli.demo.screen import Screen
 from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
-from respread.cli.domain_bars import FAINT, OVER, WITHIN
-from respread.cli.shipped_files import crds, manifests
+from respread.cli.read.shipped_files import crds, manifests
+from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
 from respread.sandbox import Sandbox, SandboxError
 
 LOOK_EVERY_SECONDS: Final = 0.1

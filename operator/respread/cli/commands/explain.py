@@ -1,0 +1,50 @@
+"""`respread explain`: what a plan makes of a workload, a pod or a policy, and why."""
+
+from __future__ import annotations
+
+import click
+
+from respread.cli.options import (
+    ENVIRONMENT,
+    ClusterOptions,
+    OutputOptions,
+    cluster_options,
+    namespace_options,
+    output_options,
+)
+from respread.cli.read.explain_target import find_target
+from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
+from respread.cli.render.explain_report import explain_report
+from respread.cli.render.explain_text import ExplainText
+from respread.cli.render.output import show
+
+
+@click.command(context_settings=ENVIRONMENT)
+@click.argument("target")
+@namespace_options
+@planning_options
+@cluster_options
+@output_options
+@click.pass_context
+def explain(
+    ctx: click.Context,
+    *,
+    target: str,
+    namespace: str | None,
+    planning: PlanningOptions,
+    cluster: ClusterOptions,
+    output: OutputOptions,
+) -> None:
+    """Show why pods move, and why others don't.
+
+    TARGET is a workload such as deploy/web, a pod such as pod/web-7c9-x2, a policy such as crbp/default, or a name
+    alone. Shown are its constraints, the domains that count and those that don't, what the plan does, each pod and why
+    it may move or not, and what a scale-down would leave. It is the plan of `respread plan`, looked at closely.
+
+    Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
+    """
+    planned = plan_cluster_of(cluster, planning)
+    found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
+    report = explain_report(planned, found)
+    show(report, output, lambda console: ExplainText(console, wide=output.wide).render(report))
+    ctx.exit(1 if report.violated else 0)

@@ -1,0 +1,130 @@
+"""`respread run`: the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sys
+from typing import Final
+
+import click
+
+from respread.cli.errors import CommandError
+from respread.cli.options import ENVIRONMENT, connection_options, option
+from respread.cli.read.scheduler_option import scheduler_option
+from respread.controller.options import DEFAULT_LISTEN_ADDRESS, OperatorOptions
+from respread.controller.run import run as run_operator
+from respread.kube.access import AccessError
+from respread.kube.leadership import LeaseTimes
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.telemetry.listen_address import ListenAddress, parse_listen_address
+from respread.telemetry.logs import LogFormat, LogLevel, configure_logging
+
+if sys.platform == "win32":
+    new_event_loop = asyncio.new_event_loop
+else:
+    from uvloop import new_event_loop
+
+_CANNOT_LISTEN: Final = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
+
+
+def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> ListenAddress:
+    try:
+        return parse_listen_address(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", param=param) from error
+
+
+@click.command(context_settings=ENVIRONMENT)
+@connection_options
+@option(
+    "--listen-address",
+    metavar="HOST:PORT",
+    callback=_listen_address,
+    default=str(DEFAULT_LISTEN_ADDRESS),
+    show_default=True,
+    help="Where to serve /metrics, /livez and /readyz; :8080 is port 8080 of every address.",
+)
+@option(
+    "--leader-election/--no-leader-election",
+    default=True,
+    show_default=True,
+    help="Act only while holding a Lease, so that of all operators of a cluster, here and there, one acts.",
+)
+@option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The Lease.")
+@option(
+    "--lease-seconds",
+    type=click.IntRange(3, 3600),
+    default=15,
+    show_default=True,
+    help="How long the others wait for a leader that is gone without a word.",
+)
+@option(
+    "--lease-namespace",
+    metavar="NAME",
+    help="Its namespace.  [default: the operator's own in a cluster, else the installed operator's, else default]",
+)
+@scheduler_option
+@option(
+    "--namespaced-policies",
+    type=click.Choice(["honor", "ignore"]),
+    default="honor",
+    show_default=True,
+    help="Whether RebalancePolicies count, which live in namespaces. ClusterRebalancePolicies always do.",
+)
+@option(
+    "--log-format",
+    type=click.Choice([each.value for each in LogFormat]),
+    help="[default: console on a terminal, else json]",
+)
+@option(
+    "--log-level",
+    type=click.Choice([each.value for each in LogLevel]),
+    default=LogLevel.INFO.value,
+    show_default=True,
+    help="The least severe lines to write.",
+)
+def run(
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    listen_address: ListenAddress,
+    leader_election: bool,
+    lease_name: str,
+    lease_namespace: str | None,
+    lease_seconds: int,
+    scheduler_configuration: SchedulerConfiguration,
+    namespaced_policies: str,
+    log_format: str | None,
+    log_level: str,
+) -> None:
+    """Run the operator.
+
+    It watches the cluster, plans for every policy, and evicts where a policy's mode is Enforce; until SIGTERM or
+    Ctrl-C. The right place for it is in the cluster (see manifests/); here it is as good for a try.
+    """
+    configure_logging(
+        sys.stderr, log_format=None if log_format is None else LogFormat(log_format), level=LogLevel(log_level)
+    )
+    options = OperatorOptions(
+        kubeconfig=kubeconfig,
+        context=context,
+        listen_address=listen_address,
+        leader_election=leader_election,
+        lease_name=lease_name,
+        lease_times=LeaseTimes.of(lease_seconds),
+        lease_namespace=lease_namespace,
+        scheduler_configuration=scheduler_configuration,
+        namespaced_policies=namespaced_policies == "honor",
+    )
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(run_operator(options))
+    except AccessError as error:
+        raise CommandError(f"{error}.") from error
+    except OSError as error:
+        if error.errno not in _CANNOT_LISTEN:
+            raise
+        raise CommandError(
+            f"nothing can be served at {listen_address}: {error.strerror}. Choose another --listen-address."
+        ) from error

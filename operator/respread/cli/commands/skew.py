@@ -1,0 +1,113 @@
+"""`respread skew`: how pods are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import click
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from respread.cli.errors import CommandError
+from respread.cli.options import (
+    ENVIRONMENT,
+    ClusterOptions,
+    OutputOptions,
+    cluster_options,
+    namespace_options,
+    option,
+    output_options,
+)
+from respread.cli.read.protections import protection_reports
+from respread.cli.read.reading import read_for_skew, spread_with_owners
+from respread.cli.read.scheduler_option import scheduler_option
+from respread.cli.render.output import show
+from respread.cli.render.skew_report import GroupFilter, skew_report, unknown_workloads
+from respread.cli.render.skew_table import SkewTable, summary
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.default_selector import is_known
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
+from respread.spread.index import Spread
+
+
+@click.command(context_settings=ENVIRONMENT)
+@click.argument("workloads", metavar="[WORKLOAD]...", nargs=-1)
+@namespace_options
+@option("-k", "--topology-key", "topology_keys", metavar="KEY", multiple=True, help="Only this key; zone will do.")
+@option(
+    "--when-unsatisfiable",
+    type=click.Choice(["DoNotSchedule", "ScheduleAnyway"]),
+    help="Only constraints of this kind.  [default: both]",
+)
+@option(
+    "--soft-defaults",
+    is_flag=True,
+    help="Also the ScheduleAnyway constraints that the scheduler gives pods without any of their own.",
+)
+@scheduler_option
+@cluster_options
+@output_options
+@click.pass_context
+def skew(
+    ctx: click.Context,
+    *,
+    workloads: tuple[str, ...],
+    namespace: str | None,
+    topology_keys: tuple[str, ...],
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] | None,
+    soft_defaults: bool,
+    scheduler_configuration: SchedulerConfiguration,
+    cluster: ClusterOptions,
+    output: OutputOptions,
+) -> None:
+    """Show how evenly pods are spread, worst first.
+
+    One line for every topology spread constraint that pods have, over all namespaces, or that a scheduler's
+    configuration makes them have; those that are violated are drawn domain by domain. WORKLOAD is a name, a kind and a
+    name such as deploy/web, or a pattern such as 'web-*'.
+
+    Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
+    """
+    more = output.format != "table"
+    defaults = DefaultConstraints(scheduler_configuration, ALL_DEFAULTS if soft_defaults else HARD_DEFAULTS)
+    view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
+    wanted = GroupFilter(
+        namespace=namespace,
+        workloads=workloads,
+        topology_keys=topology_keys,
+        when_unsatisfiable=when_unsatisfiable,
+    )
+    view, spread = spread_with_owners(cluster, view, defaults, namespace)
+    if unknown := unknown_workloads(spread, wanted):
+        where = "" if namespace is None else f" in namespace {namespace}"
+        raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
+    protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
+    notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
+    report = skew_report(spread, wanted, source=view.source, time=view.time, notes=notes, protections=protections)
+
+    def render(console: Console) -> Iterator[RenderableType]:
+        if report.groups:
+            table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
+            yield table.render(report.groups, report.protections)
+            yield Text()
+        yield summary(report)
+
+    show(report, output, render)
+    ctx.exit(1 if report.violated else 0)
+
+
+def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | None) -> list[str]:
+    """Return a note if default constraints are missing because nobody knows whom they count."""
+    names = [
+        f"{owner.kind} {owner.key}"
+        for owners_namespace, owners in spread.owners.items()
+        if namespace in {None, owners_namespace}
+        for owner in owners
+        if not is_known(owner, snapshot)
+    ]
+    if not names:
+        return []
+    more = f" and {len(names) - 1} more are" if len(names) > 1 else " is"
+    return [f"{min(names)}{more} not known, and so not whom the default constraints of their pods count; left out."]

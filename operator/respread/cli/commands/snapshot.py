@@ -1,0 +1,123 @@
+"""`respread snapshot`: what a plan depends on, in a file."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import click
+import msgspec
+
+from respread import __version__
+from respread.cli.errors import CommandError
+from respread.cli.options import ENVIRONMENT, connection_options
+from respread.cli.read.connection import Connection, connect
+from respread.cli.read.gathering import OWNERS, READ_KINDS
+from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, Wanted, note_unless_required
+from respread.cli.read.snapshot_content import snapshot_content
+from respread.cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
+from respread.cluster.decode.decoder import Kind
+from respread.cluster.decode.pages import NotAListError, split_list
+from respread.stores.watched_kinds import full_name
+
+STANDARD_OUTPUT: Final = STANDARD_INPUT
+
+
+class Writable(Protocol):
+    """What bytes can be written to."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write them."""
+
+
+_SHOWN_KINDS: Final = ("pods", "nodes", "namespaces", "poddisruptionbudgets")
+
+
+@click.command(context_settings=ENVIRONMENT)
+@click.argument("file", metavar="FILE")
+@connection_options
+def snapshot(*, file: str, kubeconfig: str | None, context: str | None) -> None:
+    """Write all that a plan depends on to a file.
+
+    FILE is gzipped if its name ends in .gz; - is standard output. `respread skew`, `respread plan` and others look at
+    it by --snapshot. Environment variables, commands, probes and annotations that decide nothing are left out, so that
+    it can be shown to others; the names of things are not.
+    """
+    with closing(connect(kubeconfig, context)) as connection:
+        _write(connection, file)
+
+
+def _write(connection: Connection, file: str) -> None:
+    reader = ApiReader(connection)
+    counts: Counter[Kind] = Counter()
+    notes: list[str] = []
+    taken_at = datetime.now(UTC)
+    with _written(file) as stream:
+        stream.write(b'{"apiVersion":"v1","kind":"List","items":[')
+        for kind in READ_KINDS:
+            wanted = Wanted(kind, required=kind not in OWNERS)
+            try:
+                for item in _items(reader, wanted):
+                    stream.write(b",\n" if counts.total() else b"\n")
+                    stream.write(item)
+                    counts[kind] += 1
+            except UnreadableError as error:
+                notes.append(note_unless_required(wanted, error))
+        about = About(
+            taken_at=taken_at,
+            source=connection.name,
+            namespace=connection.namespace,
+            server_version=reader.version(),
+            respread_version=__version__,
+            notes=tuple(dict.fromkeys(notes)),
+        )
+        stream.write(b'\n],"%s":%s}\n' % (ABOUT.encode(), msgspec.json.encode(about)))
+    for note in about.notes:
+        click.echo(f"Note: {note}", err=True)
+    shown = ", ".join(f"{counts[kind]:,} {full_name(kind)}" for kind in READ_KINDS if kind.resource in _SHOWN_KINDS)
+    others = sum(count for kind, count in counts.items() if kind.resource not in _SHOWN_KINDS)
+    where = "" if file == STANDARD_OUTPUT else f" to {file}"
+    click.echo(f"Wrote {shown} and {others:,} other objects of {connection.name}{where}.", err=True)
+
+
+def _items(reader: ApiReader, wanted: Wanted) -> Iterator[bytes]:
+    try:
+        for page in reader.pages(wanted):
+            for raw in split_list(page).items:
+                yield msgspec.json.encode(snapshot_content(wanted.kind, msgspec.json.decode(raw)))
+    except ListExpiredError as error:
+        raise CommandError(
+            f"the API server forgot the list of {full_name(wanted.kind)} before it was read to its end: try again, "
+            "from nearer to the cluster."
+        ) from error
+    except NotAListError as error:
+        raise CommandError(f"what the API server answered for {full_name(wanted.kind)} is no list: {error}.") from error
+
+
+@contextmanager
+def _written(file: str) -> Iterator[Writable]:
+    """Open what is written to; a file is there in whole or not at all."""
+    if file == STANDARD_OUTPUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(file)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as raw:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6, filename="") as stream:
+                    yield stream
+            else:
+                yield raw
+        partial.replace(path)
+    except OSError as error:
+        raise CommandError(f"{file} can't be written: {error.strerror or error}.") from error
+    finally:
+        partial.unlink(missing_ok=True)

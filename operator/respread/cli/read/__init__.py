@@ -1,0 +1,1 @@
+"""From a command's options to the cluster that it looks at."""

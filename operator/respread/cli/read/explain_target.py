@@ -1,0 +1,105 @@
+"""What a person wants explained: a workload, a pod or a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from respread.api.policy import Policy
+from respread.cli.errors import CommandError
+from respread.cli.render.skew_report import workload_matches
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName, workload_of
+
+_PODS: Final = frozenset({"po", "pod", "pods"})
+_POLICIES: Final = frozenset(
+    {
+        "policy",
+        "crbp",
+        "rbp",
+        "clusterrebalancepolicy",
+        "clusterrebalancepolicies",
+        "rebalancepolicy",
+        "rebalancepolicies",
+    }
+)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be explained: pods or policies, never both."""
+
+    pods: tuple[Pod, ...] = ()
+    """Of the workloads that are meant, or those meant themselves; sorted by namespace and name."""
+    workloads: tuple[WorkloadName, ...] = ()
+    """Of these, sorted."""
+    whole_workloads: bool = True
+    """Whether the workloads are meant, rather than single pods of theirs."""
+    policies: tuple[Policy, ...] = ()
+    namespace: str | None = None
+    """Where what the policies do is of interest; None is everywhere."""
+
+
+def find_target(
+    word: str, snapshot: ClusterSnapshot, policies: Iterable[Policy], namespace: str | None = None
+) -> Target:
+    """Return what a person means by `deploy/web`, `pod/web-1`, `crbp/default`, or a name alone.
+
+    A name alone is a workload's, else a pod's, else a policy's.
+
+    Args:
+        word: what was typed.
+        snapshot: where to look for pods.
+        policies: where to look for policies.
+        namespace: where to look; None is everywhere, and all that have the name are meant.
+
+    Raises:
+        CommandError: there is no such thing.
+    """
+    kind, slash, name = word.rpartition("/")
+    kind = kind.partition(".")[0].lower()
+
+    def of_workloads() -> Target:
+        return _of_pods(
+            (pod for pod in _pods(snapshot, namespace) if workload_matches(word, workload_of(pod))),
+            whole_workloads=True,
+        )
+
+    def single() -> Target:
+        return _of_pods((pod for pod in _pods(snapshot, namespace) if pod.name == name), whole_workloads=False)
+
+    def of_policies() -> Target:
+        found = (each for each in policies if name in {each.object_name, each.name})
+        there = (each for each in found if each.is_cluster_policy or namespace in {None, each.namespace})
+        return Target(policies=tuple(there), namespace=namespace)
+
+    ways: tuple[Callable[[], Target], ...] = (of_workloads, single, of_policies)
+    if slash:
+        ways = (single,) if kind in _PODS else (of_policies,) if kind in _POLICIES else (of_workloads,)
+    for way in ways:
+        target = way()
+        if target.pods or target.policies:
+            return target
+    where = "" if namespace is None else f" in namespace {namespace}"
+    what = "policy" if ways == (of_policies,) else "pod" if ways == (single,) else "workload with pods"
+    if not slash:
+        what = "workload with pods, no pod and no policy"
+    raise CommandError(f"there is no {what} named {name}{where}.")
+
+
+def _of_pods(pods: Iterable[Pod], *, whole_workloads: bool) -> Target:
+    found = tuple(sorted(pods, key=lambda pod: pod.key))
+    return Target(
+        pods=found, workloads=tuple(sorted({workload_of(pod) for pod in found})), whole_workloads=whole_workloads
+    )
+
+
+def _pods(snapshot: ClusterSnapshot, namespace: str | None) -> Iterator[Pod]:
+    """Yield the pods of a namespace, or all of them, that are not finished."""
+    found = snapshot.pods_by_labels
+    parts = found.values() if namespace is None else [found[namespace]] if namespace in found else []
+    named = chain.from_iterable(by_labels.values() for by_labels in parts)
+    return (pod for pods in named for pod in pods.values() if not pod.finished)

@@ -1,0 +1,101 @@
+"""Objects on their way into a ClusterView: the same decoders and stores that the operator has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from respread.cli.read.cluster_view import ClusterView
+from respread.cluster.decode.decoder import KINDS, Decoder, Kind
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import ObjectKey
+from respread.cluster.state import ClusterState
+from respread.stores.policy_store import PolicyStore
+from respread.stores.priority_classes import PriorityClassStore
+from respread.stores.stores import DecodedPage, PolicySink, PrioritySink, Sink, StateSink
+from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, PRIORITY_CLASSES
+
+OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
+"""What owns pods. The operator reads single ones when it needs them; a snapshot holds them all."""
+READ_KINDS: Final = (
+    *sorted(KINDS.values(), key=lambda kind: (kind.resource != "pods", kind.resource)),
+    PRIORITY_CLASSES,
+    *POLICY_KINDS,
+)
+"""Everything that a snapshot holds, in its order."""
+
+
+class Gathering:
+    """Takes objects in and returns the view of the cluster that they make up."""
+
+    __slots__ = ("_decoder", "_policies", "_priority_classes", "_sinks", "_state")
+
+    def __init__(self) -> None:
+        self._decoder = Decoder()
+        self._state = ClusterState()
+        self._policies = PolicyStore()
+        self._priority_classes = PriorityClassStore()
+        self._sinks: Mapping[Kind, Sink] = {
+            **{kind: StateSink(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
+            PRIORITY_CLASSES: PrioritySink(PRIORITY_CLASSES, self._priority_classes),
+            CLUSTER_POLICIES: PolicySink("ClusterRebalancePolicy", self._policies),
+            NAMESPACED_POLICIES: PolicySink("RebalancePolicy", self._policies),
+        }
+
+    def decode_page(self, kind: Kind, body: bytes) -> DecodedPage:
+        """Read a page of a LIST, which is not taken in yet.
+
+        Raises:
+            DecodeError: it is no list at all.
+        """
+        return self._sinks[kind].decode_page(body)
+
+    def decode_object(self, kind: Kind, body: bytes) -> tuple[Any, Any]:
+        """Read one object, which is not taken in yet, and return its key and what it is.
+
+        Raises:
+            DecodeError: it can't be read.
+        """
+        if kind.resource in KINDS:
+            decoded = self._decoder.decode_object(kind.resource, body)
+            return decoded.key, decoded
+        try:
+            return self._sinks[kind].decode_object(body)
+        except msgspec.DecodeError as error:
+            raise DecodeError(kind.resource, "", "", "", str(error)) from error
+
+    def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
+        """Take objects in."""
+        self._sinks[kind].apply(objects)
+
+    def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
+        """Take over what is known of objects that can't be read in full."""
+        self._sinks[kind].note_undecodable((ObjectKey(fault.namespace, fault.name), fault) for fault in faults)
+
+    def view(
+        self,
+        *,
+        time: datetime,
+        source: str,
+        namespace: str,
+        notes: Iterable[str],
+        server_version: str = "",
+        left_out: Iterable[str] = (),
+    ) -> ClusterView:
+        """Return the cluster as it was taken in."""
+        policies = self._policies.policies
+        return ClusterView(
+            snapshot=self._state.snapshot,
+            policies=tuple(policies[name] for name in sorted(policies)),
+            statuses=self._policies.statuses,
+            priority_classes=self._priority_classes.values,
+            time=time,
+            source=source,
+            namespace=namespace,
+            server_version=server_version,
+            left_out=frozenset(left_out),
+            notes=tuple(notes),
+        )

@@ -1,0 +1,262 @@
+"""Reading a cluster from its API server: raw pages of LISTs into the decoders that the operator has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import requests
+
+from respread.cli.errors import CommandError
+from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.connection import Connection
+from respread.cli.read.gathering import Gathering
+from respread.cluster.decode.decoder import KINDS, Kind
+from respread.cluster.errors import DecodeError
+from respread.stores.watched_kinds import POLICY_KINDS, UNFINISHED_PODS, full_name
+
+PAGE_OBJECTS: Final = 500
+TIMEOUT_SECONDS: Final = (10, 60)
+"""To connect, and to wait for the next bytes of an answer."""
+_PARALLEL: Final = 6
+_MOST_RELISTS: Final = 5
+_MOST_FAULTS_SHOWN: Final = 3
+
+
+class Wanted(NamedTuple):
+    """A kind to read."""
+
+    kind: Kind
+    required: bool
+    """Whether it makes no sense to go on without it."""
+    namespace: str | None = None
+    """Only the objects of this namespace."""
+
+    @property
+    def path(self) -> str:
+        """Where the API server lists it."""
+        if self.namespace is None:
+            return self.kind.path
+        root, _, resource = self.kind.path.rpartition("/")
+        return f"{root}/namespaces/{self.namespace}/{resource}"
+
+
+class UnreadableError(Exception):
+    """A kind that the API server does not let us read, or does not have; the message is a sentence without its end."""
+
+    def __init__(self, message: str, *, absent: bool) -> None:
+        super().__init__(message)
+        self.absent = absent
+
+
+class ListExpiredError(Exception):
+    """A list took so long that the API server has forgotten where it was."""
+
+
+class ApiReader:
+    """Reads lists, page by page."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def pages(self, wanted: Wanted) -> Iterator[bytes]:
+        """Return the pages of a list, the first of them asked for now.
+
+        Raises:
+            CommandError: the API server can't be reached, or knows us not; also while iterating.
+            UnreadableError: this kind can't be read.
+        """
+        path = wanted.path
+        first = self._get(wanted, path, "")
+        return self._rest(wanted, path, first)
+
+    def _rest(self, wanted: Wanted, path: str, page: bytes) -> Iterator[bytes]:
+        yield page
+        while more := _continue_token(page):
+            page = self._get(wanted, path, more)
+            yield page
+
+    def _get(self, wanted: Wanted, path: str, more: str) -> bytes:
+        parameters: dict[str, str | int] = {"limit": PAGE_OBJECTS}
+        if wanted.kind == KINDS["pods"]:
+            parameters["fieldSelector"] = UNFINISHED_PODS
+        if more:
+            parameters["continue"] = more
+        response = self.get(path, parameters)
+        if response.status_code == HTTPStatus.GONE and more:
+            raise ListExpiredError
+        if response.ok:
+            return response.content
+        name, said = full_name(wanted.kind), _message_of(response)
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            raise UnreadableError(f"you are not allowed to list {name}: {said}", absent=False)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            raise UnreadableError(f"the API server has no {name} in version {wanted.kind.version}", absent=True)
+        raise CommandError(f"the API server at {self._connection.server} can't list {name}: {said}.")
+
+    def version(self) -> str:
+        """Return the API server's version, such as `v1.36.3`; empty if it does not say.
+
+        Raises:
+            CommandError: the API server can't be reached, or knows us not.
+        """
+        response = self.get("/version")
+        try:
+            return msgspec.json.decode(response.content, type=_Version).git_version if response.ok else ""
+        except msgspec.DecodeError:
+            return ""
+
+    def get(self, path: str, parameters: dict[str, str | int] | None = None) -> requests.Response:
+        """Return the answer to a GET, if it is one that says something about what was asked for.
+
+        Raises:
+            CommandError: nobody answered, or did not accept our credentials.
+        """
+        connection = self._connection
+        try:
+            response: requests.Response = connection.client.session.get(
+                connection.server + path, params=parameters, timeout=TIMEOUT_SECONDS
+            )
+        except requests.exceptions.SSLError as error:
+            raise CommandError(
+                f"the API server at {connection.server} ({connection.name}) is not who the kubeconfig says: "
+                f"{_innermost(error)}."
+            ) from error
+        except requests.exceptions.RequestException as error:
+            raise CommandError(
+                f"the API server at {connection.server} ({connection.name}) can't be reached: {_innermost(error)}."
+            ) from error
+        except OSError as error:  # pykube-ng finds a certificate's file gone only when it needs it
+            raise CommandError(f"the credentials of {connection.name} can't be used: {error}.") from error
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            raise CommandError(
+                f"the API server at {connection.server} does not accept the credentials of {connection.name}: they may "
+                "have expired; log in again."
+            )
+        return response
+
+
+def read_live(connection: Connection, wanted: Collection[Wanted]) -> ClusterView:
+    """Read a cluster.
+
+    Args:
+        connection: To its API server.
+        wanted: What to read.
+
+    Raises:
+        CommandError: the API server can't be reached, or something that is required can't be read.
+    """
+    reader, gathering = ApiReader(connection), Gathering()
+    notes: list[str] = []
+    left_out: set[str] = set()
+    begun = datetime.now(UTC)
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        version = pool.submit(reader.version)
+        for each, first_pages in [(each, pool.submit(reader.pages, each)) for each in wanted]:
+            try:
+                faults = _take(gathering, each, first_pages.result, partial(reader.pages, each))
+            except UnreadableError as error:
+                notes.append(note_unless_required(each, error))
+                if not error.absent:
+                    left_out.add(each.kind.resource)
+            else:
+                notes.extend(_faults(each.kind, faults))
+    return gathering.view(
+        time=begun,
+        source=connection.name,
+        namespace=connection.namespace,
+        server_version=version.result(),
+        left_out=left_out,
+        notes=dict.fromkeys(notes),
+    )
+
+
+def _take(
+    gathering: Gathering,
+    wanted: Wanted,
+    begin: Callable[[], Iterator[bytes]],
+    begin_again: Callable[[], Iterator[bytes]],
+) -> list[DecodeError]:
+    """Read a whole list and take it in; return what of it could not be read."""
+    for _ in range(_MOST_RELISTS):
+        objects: list[tuple[Any, Any]] = []
+        faults: list[DecodeError] = []
+        try:
+            for body in begin():
+                page = gathering.decode_page(wanted.kind, body)
+                objects += page.objects
+                faults += page.errors
+        except ListExpiredError:
+            begin = begin_again
+            continue
+        except DecodeError as error:
+            raise CommandError(f"what the API server answered is no list: {error}.") from error
+        gathering.take(wanted.kind, objects)
+        gathering.note_undecodable(wanted.kind, faults)
+        return faults
+    raise CommandError(f"{full_name(wanted.kind)} could not be listed: the API server forgets lists before they end.")
+
+
+def note_unless_required(wanted: Wanted, error: UnreadableError) -> str:
+    """Return a note that a kind could not be read, where that is bearable."""
+    if error.absent and wanted.kind in POLICY_KINDS:
+        return "The CustomResourceDefinitions of Respread are not installed in this cluster."
+    if not wanted.required:
+        return f"Left out: {error}."
+    hint = ""
+    if not error.absent and wanted.namespace is None and wanted.kind.namespaced:
+        hint = " If you may list them in one namespace, name it by -n."
+    raise CommandError(f"{error}.{hint}") from error
+
+
+def _faults(kind: Kind, faults: Collection[DecodeError]) -> Iterator[str]:
+    shown = list(faults)[:_MOST_FAULTS_SHOWN]
+    yield from (f"It can't be read in full: {fault}." for fault in shown)
+    if len(faults) > len(shown):
+        yield f"They can't be read in full: {len(faults) - len(shown)} more {full_name(kind)}."
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
+class _ListMeta(msgspec.Struct):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _AnyList(msgspec.Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+def _continue_token(page: bytes) -> str:
+    try:
+        return msgspec.json.decode(page, type=_AnyList).metadata.continue_
+    except msgspec.DecodeError:
+        return ""  # whoever decodes the page says what is wrong with it
+
+
+def _message_of(response: requests.Response) -> str:
+    """Return what an error answer says: a Status's message, else the status line."""
+    try:
+        message = response.json().get("message")
+    except (ValueError, AttributeError):
+        message = None
+    return message if isinstance(message, str) and message else f"{response.status_code} {response.reason}"
+
+
+def _innermost(error: BaseException) -> str:
+    """Return the error that all the others wrap, in its own words."""
+    while True:
+        inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+        if not isinstance(inner, BaseException) or inner is error:
+            break
+        error = inner
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return said or type(error).__name__

@@ -1,0 +1,61 @@
+"""What the operator itself says in the statuses of policies: it knows of the last minutes, and a command does not."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from respread.api.policy import Policy
+from respread.api.status import ConditionStatus, ConditionType, Violation
+from respread.cli.read.cluster_view import ClusterView
+from respread.spread.group import SpreadGroup
+
+
+class ConditionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition of a policy."""
+
+    type: ConditionType | str
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+class OperatorWord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why the operator does not, or not fully, restore a constraint."""
+
+    time: datetime | None
+    """Of the plan that it is about."""
+    reason: str
+    message: str
+
+
+def conditions_of(policy: Policy, view: ClusterView) -> tuple[ConditionReport, ...]:
+    """Return the conditions that the operator gave a policy as it is now; none if it has not seen it so yet."""
+    status = view.statuses.get(policy.name)
+    if status is None or policy not in view.policies or status.observed_generation != policy.generation:
+        return ()
+    return tuple(
+        ConditionReport(type=each.type, status=each.status, reason=each.reason, message=each.message)
+        for each in status.conditions
+    )
+
+
+def word_on(group: SpreadGroup, policy: str | None, view: ClusterView) -> OperatorWord | None:
+    """Return what the operator says of a group, if it has a reason; a status holds only the worst 20."""
+    status = None if policy is None else view.statuses.get(policy)
+    if status is None:
+        return None
+    found = next((each for each in status.violations if each.reason and _is_about(each, group)), None)
+    if found is None:
+        return None
+    return OperatorWord(time=status.last_plan_time, reason=found.reason, message=found.message)
+
+
+def _is_about(violation: Violation, group: SpreadGroup) -> bool:
+    key, constraint = group.key, violation.constraint
+    return (violation.namespace, violation.workload) == (key.namespace, ", ".join(map(str, group.workloads))) and (
+        constraint.topology_key,
+        constraint.when_unsatisfiable,
+        constraint.max_skew,
+    ) == (key.topology_key, key.when_unsatisfiable, key.max_skew)

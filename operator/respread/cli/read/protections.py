@@ -1,0 +1,50 @@
+"""Whether workloads' scale-downs go by Respread's pod deletion costs, as it is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from respread.cli.read.cluster_view import ClusterView
+from respread.cli.render.skew_report import ProtectionReport, Workload
+from respread.cluster.workload import WorkloadName
+from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.protection import protection_of
+from respread.prevention.workload_pods import workloads_of
+from respread.spread.group import SpreadGroup
+from respread.spread.index import Spread
+from respread.stores.watched_kinds import POLICY_KINDS
+
+_DEPENDS_ON: Final = frozenset({"namespaces", *(kind.resource for kind in POLICY_KINDS)})
+"""Resources without which nobody can tell."""
+
+
+def protection_reports(
+    view: ClusterView, spread: Spread, groups: Iterable[SpreadGroup]
+) -> tuple[ProtectionReport, ...] | None:
+    """Return for the workloads of some groups whether they are protected; None if policies could not be read."""
+    if not _DEPENDS_ON.isdisjoint(view.left_out):
+        return None
+    names = sorted({name for group in groups for name in group.workloads}, key=_by_namespace)
+    workloads = workloads_of(view.snapshot, spread, {name.namespace for name in names})
+    index = PolicyIndex(view.policies)
+    found = []
+    for name in names:
+        if (workload := workloads.get(name)) is None:
+            continue  # all its pods are being deleted
+        protection = protection_of(workload, index, view.snapshot)
+        found.append(
+            ProtectionReport(
+                namespace=name.namespace,
+                workload=Workload(name.kind, name.name),
+                protected=protection.protected,
+                reason=protection.reason,
+                message=protection.message,
+                policy=protection.policy or None,
+            )
+        )
+    return tuple(found)
+
+
+def _by_namespace(name: WorkloadName) -> tuple[str, str, str]:
+    return name.namespace, name.kind, name.name

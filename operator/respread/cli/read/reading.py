@@ -1,0 +1,83 @@
+"""From a command's options to the cluster that it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing
+
+import msgspec
+
+from respread.cli.options import ClusterOptions
+from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.connection import connect
+from respread.cli.read.gathering import OWNERS
+from respread.cli.read.live import Wanted, read_live
+from respread.cli.read.snapshot_file import read_snapshot
+from respread.cluster.decode.decoder import KINDS
+from respread.spread.carried import DefaultConstraints
+from respread.spread.index import Spread, SpreadIndex
+from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, watched_kinds
+
+
+def read_for_skew(
+    options: ClusterOptions, namespace: str | None, *, with_policies: bool, with_services: bool
+) -> ClusterView:
+    """Read what the spread of a namespace's pods depends on, or of all pods.
+
+    Policies are read too if they are wanted and may be, and Services, on which default constraints depend.
+    """
+    if options.snapshot is not None:
+        return read_snapshot(options.snapshot)
+    wanted = [
+        Wanted(KINDS["pods"], required=True, namespace=namespace),
+        Wanted(KINDS["nodes"], required=True),
+    ]
+    if with_services:
+        wanted.append(Wanted(KINDS["services"], required=True, namespace=namespace))
+    if with_policies:
+        wanted += [
+            Wanted(KINDS["namespaces"], required=False),
+            Wanted(CLUSTER_POLICIES, required=False),
+            Wanted(NAMESPACED_POLICIES, required=False, namespace=namespace),
+        ]
+    return _read(options, wanted)
+
+
+def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterView:
+    """Read what the operator reads, since what a replacement finds on a node depends on all pods there."""
+    if options.snapshot is not None:
+        return read_snapshot(options.snapshot)
+    wanted = [Wanted(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
+    return _read(options, wanted)
+
+
+def spread_with_owners(
+    options: ClusterOptions, view: ClusterView, defaults: DefaultConstraints, namespace: str | None = None
+) -> tuple[ClusterView, Spread]:
+    """Return a view, with the pods' owners if default constraints depend on them, and the spread of its pods."""
+    index = SpreadIndex(defaults)
+    spread = index.update(view.snapshot)
+    if spread.owners and options.snapshot is None:  # a snapshot has them, or nobody
+        view = _with_owners(options, view, namespace)
+        spread = index.update(view.snapshot)
+    return view, spread
+
+
+def _with_owners(options: ClusterOptions, view: ClusterView, namespace: str | None) -> ClusterView:
+    """Return a view with the ReplicaSets and other owners of pods.
+
+    The operator reads single ones; for who looks once, a list is less to ask for.
+    """
+    read = _read(options, [Wanted(kind, required=False, namespace=namespace) for kind in OWNERS])
+    snapshot = msgspec.structs.replace(
+        view.snapshot,
+        replica_sets=read.snapshot.replica_sets,
+        stateful_sets=read.snapshot.stateful_sets,
+        replication_controllers=read.snapshot.replication_controllers,
+    )
+    return msgspec.structs.replace(view, snapshot=snapshot, notes=(*view.notes, *read.notes))
+
+
+def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ClusterView:
+    with closing(connect(options.kubeconfig, options.context)) as connection:
+        return read_live(connection, wanted)

@@ -1,0 +1,1 @@
+"""What commands found, as values and as tables."""

@@ -1,0 +1,295 @@
+"""What `respread explain` found, as values: the JSON and YAML output is these types, the text is made from them.
+
+docs/cli.md describes every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from respread.api.reasons import Reason
+from respread.cli.read.explain_target import Target
+from respread.cli.read.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
+from respread.cli.read.planned import Planned
+from respread.cli.render.plan_report import MoveReport, PolicyReport, group_after, move_report
+from respread.cli.render.scale_down_report import ScaleDownReport, scale_down_reports
+from respread.cli.render.skew_report import (
+    API_VERSION,
+    MOST_EMPTY_DOMAINS,
+    GroupReport,
+    Workload,
+    group_report,
+)
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.planning.explain.explaining import Explainer, Fate
+from respread.planning.victims.policies import PolicyIndex
+from respread.spread.group import SpreadGroup
+from respread.spread.ineligible import IneligibleNodes, ineligible_nodes
+
+_NODES_NAMED: Final = 3
+
+
+class ExplainedPolicy(PolicyReport, frozen=True, kw_only=True, rename="camel"):
+    """A policy, and what the operator says of it."""
+
+    conditions: tuple[ConditionReport, ...]
+    """None where the operator has not seen the policy as it is now, or does not run."""
+
+
+class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An eligible domain."""
+
+    domain: str
+    pods: int
+    nodes: int
+    too_full: bool
+    """Whether it holds more than the minimum and maxSkew allow."""
+    closed: str | None
+    """Why none of its nodes takes a replacement now, the spread aside; null if one does."""
+
+
+class IneligibleReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Nodes that the scheduler does not count for a constraint."""
+
+    domain: str | None
+    """Their value of the topology key; null without the label."""
+    why: str
+    nodes: int
+    examples: tuple[str, ...]
+    """Some of their names."""
+
+
+class ConstraintReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One constraint, and what the plan makes of it."""
+
+    group: GroupReport
+    policy: str | None
+    """Which restores it."""
+    counts_own_pods: bool
+    """Whether its selector matches pods that have it; if not, it does not keep them apart."""
+    evictions: int
+    """How many moves of the plan help it."""
+    skew_after: int
+    violated_after: bool
+    counts_after: dict[str, int]
+    """As `group.counts`, a prediction."""
+    reason: Reason | None
+    """Why nothing is done about it, or not enough; null if all is well."""
+    message: str | None
+    operator: OperatorWord | None
+    """What the operator says: it knows of the last minutes; null if it has nothing to say."""
+    domains: tuple[DomainReport, ...]
+    """By name; without the empty ones where `group.counts` is without them."""
+    ineligible: tuple[IneligibleReport, ...]
+
+
+class CandidateReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that a constraint counts, or that has one, and why it moves or not."""
+
+    namespace: str
+    pod: str
+    workload: Workload
+    node: str | None
+    policy: str | None
+    """Which governs it."""
+    too_full_domains: tuple[str, ...]
+    """The domains it is in that hold too many pods of a violated constraint."""
+    fate: Fate
+    reason: Reason | None
+    message: str
+    move: MoveReport | None
+
+
+class ExplainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that was asked about."""
+
+    api_version: str = API_VERSION
+    kind: Literal["ExplainReport"] = "ExplainReport"
+    source: str
+    time: datetime
+    notes: tuple[str, ...] = ()
+    subjects: tuple[str, ...]
+    """What is explained, such as `deploy/web in shop`."""
+    policies: tuple[ExplainedPolicy, ...]
+    """That govern the pods, or were asked about."""
+    default_policy: bool
+    """Whether the only policy is one that is not in the cluster, since there is none."""
+    violated: int
+    """How many of the constraints are."""
+    constraints: tuple[ConstraintReport, ...]
+    others_that_hold: int
+    """How many more constraints a policy restores that hold, and are not listed."""
+    pods: tuple[CandidateReport, ...]
+    """Those that move first, in the plan's order, then those that stay although a domain of theirs is too full."""
+    scale_downs: tuple[ScaleDownReport, ...]
+
+
+def explain_report(planned: Planned, target: Target) -> ExplainReport:
+    """Return what a plan makes of what a person asked about."""
+    view, spread = planned.view, planned.spread
+    explainer = Explainer(view.snapshot, spread, planned.setting, planned.plan, planned.predictor, view.time)
+    groups = _groups_of(planned, target)
+    shown = groups if target.pods else [each for each in groups if each.violated or explainer.why_not_restored(each)]
+    pods = _pods_of(planned, target, shown)
+    workloads = target.workloads or sorted({name for group in shown for name in group.workloads})
+    governing = {policy.name for pod in pods if (policy := explainer.policy_of(pod)) is not None}
+    names = governing | {policy.name for policy in target.policies}
+    index = PolicyIndex(planned.setting.policies, namespaced_policies=planned.setting.namespaced_policies)
+    return ExplainReport(
+        source=view.source,
+        time=view.time,
+        notes=planned.notes,
+        subjects=tuple(_subjects(target)),
+        policies=tuple(
+            ExplainedPolicy(
+                name=report.name, mode=report.mode, wrong=report.wrong, conditions=conditions_of(policy, view)
+            )
+            for policy, report in zip(planned.setting.policies, planned.reports, strict=True)
+            if report.name in names
+        ),
+        default_policy=planned.default_policy,
+        violated=sum(group.violated for group in shown),
+        constraints=tuple(_Constraint(planned, explainer, group).report() for group in shown),
+        others_that_hold=len(groups) - len(shown),
+        pods=tuple(_candidates(planned, explainer, pods, shown)),
+        scale_downs=scale_down_reports(view.snapshot, spread, index, workloads, view.time),
+    )
+
+
+def _subjects(target: Target) -> Iterable[str]:
+    if target.policies:
+        return (f"policy {policy.name}" for policy in target.policies)
+    if target.whole_workloads:
+        return (f"{Workload(name.kind, name.name)} in {name.namespace}" for name in target.workloads)
+    return (f"pod/{pod.name} in {pod.namespace}" for pod in target.pods)
+
+
+def _groups_of(planned: Planned, target: Target) -> list[SpreadGroup]:
+    """Return the groups that are carried by, or count, the pods that are meant, or that the policies meant restore."""
+    spread = planned.spread
+    names = {policy.name for policy in target.policies}
+    workloads = set(target.workloads)
+    labels = {(pod.namespace, pod.labels) for pod in target.pods}
+
+    def concerned(group: SpreadGroup) -> bool:
+        if target.namespace not in {None, group.key.namespace}:
+            return False
+        return (
+            planned.plan.policies.get(group.key) in names
+            or not workloads.isdisjoint(group.workloads)
+            or any((group.key.namespace, matched) in labels for matched in group.matched)
+        )
+
+    return sorted(filter(concerned, spread.groups.values()), key=lambda group: (not group.violated, str(group.key)))
+
+
+def _pods_of(planned: Planned, target: Target, groups: Iterable[SpreadGroup]) -> list[Pod]:
+    """Return the pods to tell about: those that are meant, and with them all that the groups count."""
+    found = {pod.key: pod for pod in target.pods}
+    if target.whole_workloads:
+        for group in groups:
+            for pods in _pods_with(planned, group, group.matched):
+                found.update({pod.key: pod for pod in pods if not pod.finished})
+    return [found[key] for key in sorted(found)]
+
+
+def _pods_with(planned: Planned, group: SpreadGroup, label_sets: Iterable[Labels]) -> Iterator[Iterable[Pod]]:
+    """Yield the pods of a group's namespace that have each of some label sets."""
+    if (by_labels := planned.view.snapshot.pods_by_labels.get(group.key.namespace)) is not None:
+        yield from (by_labels[labels].values() for labels in label_sets if labels in by_labels)
+
+
+class _Constraint:
+    """A group on its way into a report."""
+
+    def __init__(self, planned: Planned, explainer: Explainer, group: SpreadGroup) -> None:
+        self._planned = planned
+        self._explainer = explainer
+        self._group = group
+
+    def report(self) -> ConstraintReport:
+        """Return all that is told of it."""
+        group, plan = self._group, self._planned.plan
+        after = group_after(group, plan)
+        why = self._explainer.why_not_restored(group)
+        return ConstraintReport(
+            group=group_report(group),
+            policy=plan.policies.get(group.key),
+            counts_own_pods=any(template.labels in group.matched for template in group.carriers),
+            evictions=sum(group.key in move.groups for move in plan.moves),
+            skew_after=after.skew,
+            violated_after=after.violated,
+            counts_after=after.counts,
+            reason=None if why is None else why.reason,
+            message=None if why is None else why.message,
+            operator=word_on(group, plan.policies.get(group.key), self._planned.view),
+            domains=tuple(self._domains()),
+            ineligible=tuple(map(_ineligible, ineligible_nodes(group, self._planned.view.snapshot.nodes.values()))),
+        )
+
+    def _domains(self) -> Iterable[DomainReport]:
+        many = len(self._group.domains.nodes) > MOST_EMPTY_DOMAINS
+        for each in self._explainer.domains(self._group, self._carriers()):
+            if each.pods or not many:
+                yield DomainReport(
+                    domain=each.domain,
+                    pods=each.pods,
+                    nodes=len(each.nodes),
+                    too_full=each.too_full,
+                    closed=each.closed or None,
+                )
+
+    def _carriers(self) -> list[Pod]:
+        """Return one pod of each template that has the constraint and is counted by it."""
+        specs = {id(template.spec) for template in self._group.carriers if template.labels in self._group.matched}
+        found: dict[int, Pod] = {}
+        for pods in _pods_with(self._planned, self._group, [each.labels for each in self._group.carriers]):
+            for pod in pods:
+                if id(pod.spec) in specs:
+                    found.setdefault(id(pod.spec), pod)
+        return list(found.values())
+
+
+def _ineligible(nodes: IneligibleNodes) -> IneligibleReport:
+    return IneligibleReport(
+        domain=nodes.domain, why=nodes.why, nodes=len(nodes.nodes), examples=nodes.nodes[:_NODES_NAMED]
+    )
+
+
+def _candidates(
+    planned: Planned, explainer: Explainer, pods: Sequence[Pod], groups: Sequence[SpreadGroup]
+) -> list[CandidateReport]:
+    order = {move.pod.key: number for number, move in enumerate(planned.plan.moves)}
+    counting: dict[tuple[str, Labels], list[SpreadGroup]] = {}
+    for group in groups:
+        for labels in group.matched:
+            counting.setdefault((group.key.namespace, labels), []).append(group)
+    found = []
+    for pod in pods:
+        report = _candidate(planned, explainer, pod, counting.get((pod.namespace, pod.labels), ()))
+        found.append((order.get(pod.key, len(order)), report))
+    found.sort(key=lambda each: (each[0], not each[1].too_full_domains, each[1].namespace, each[1].pod))
+    return [report for _, report in found]
+
+
+def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Sequence[SpreadGroup]) -> CandidateReport:
+    verdict, policy = explainer.pod(pod, counting), explainer.policy_of(pod)
+    workload: WorkloadName = workload_of(pod)
+    return CandidateReport(
+        namespace=pod.namespace,
+        pod=pod.name,
+        workload=Workload(workload.kind, workload.name),
+        node=pod.node_name or None,
+        policy=None if policy is None else policy.name,
+        too_full_domains=tuple(domain for group in counting if (domain := group.too_full(pod.node_name)) is not None),
+        fate=verdict.fate,
+        reason=verdict.reason,
+        message=verdict.message,
+        move=None if verdict.move is None else move_report(verdict.move, planned.spread),
+    )

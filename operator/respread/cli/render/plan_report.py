@@ -1,0 +1,219 @@
+"""What `respread plan` found, as values: the JSON and YAML output is these types, the tables are made from them.
+
+docs/cli.md describes every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from respread.api.policy import Mode, Policy
+from respread.api.reasons import Reason
+from respread.cli.render.skew_report import API_VERSION, GroupReport, Workload, group_report
+from respread.cluster.pod import WhenUnsatisfiable
+from respread.planning.plan import Move, Plan
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import Spread
+
+
+class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A policy that was planned for."""
+
+    name: str
+    """`namespace/name`, or a cluster policy's name."""
+    mode: Mode
+    wrong: tuple[str, ...] = ()
+    """What is wrong with it; such a policy evicts nothing."""
+
+
+class HelpedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A violated constraint that a move helps."""
+
+    topology_key: str
+    when_unsatisfiable: WhenUnsatisfiable
+    max_skew: int
+    selector: str
+    skew: int
+    """Before any of the moves."""
+    from_domain: str
+    to_domains: tuple[str, ...]
+    """Where the replacement may land, sorted."""
+
+
+class MoveReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One eviction."""
+
+    wave: int
+    """The moves of wave 1 can be made now and together; later ones wait until the replacements before are placed."""
+    namespace: str
+    pod: str
+    workload: Workload
+    node: str
+    policy: str
+    constraints: tuple[HelpedConstraint, ...]
+    feasible_nodes: int
+    """How many nodes the replacement may land on."""
+    certain: bool
+    """Whether it helps on whichever of these the scheduler picks, or only on those that its score makes likely."""
+    waits_for: str | None
+    """What keeps the first move of a constraint out of wave 1: pods that need room too, budgets, limits."""
+
+
+class PlannedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A selected group that is violated or changed by the moves, and what becomes of it."""
+
+    group: GroupReport
+    policy: str
+    skew_after: int
+    violated_after: bool
+    counts_after: dict[str, int]
+    """As `group.counts`, a prediction."""
+
+
+class BlockedReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A selected group that stays violated, and why."""
+
+    group: GroupReport
+    policy: str
+    reason: Reason
+    message: str
+
+
+class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The moves that would restore the spread in their order, and what they leave."""
+
+    api_version: str = API_VERSION
+    kind: Literal["PlanReport"] = "PlanReport"
+    source: str
+    time: datetime
+    notes: tuple[str, ...] = ()
+    policies: tuple[PolicyReport, ...]
+    default_policy: bool
+    """Whether the only policy is one that is not in the cluster, since there is none."""
+    selected: int
+    """How many groups the policies restore."""
+    violated: int
+    """How many of them are violated now."""
+    violated_unselected: int
+    """How many more groups are violated that no policy restores."""
+    evictions: int
+    lower_bound: int | None
+    """No plan that leaves as few violations has fewer; none is known where only a part of the plan is shown."""
+    moves: tuple[MoveReport, ...]
+    groups: tuple[PlannedGroup, ...]
+    blocked: tuple[BlockedReport, ...]
+
+
+def plan_report(
+    plan: Plan,
+    spread: Spread,
+    policies: Iterable[PolicyReport],
+    *,
+    default_policy: bool,
+    namespace: str | None,
+    source: str,
+    time: datetime,
+    notes: Iterable[str],
+) -> PlanReport:
+    """Return a plan as it is shown.
+
+    Args:
+        plan: the plan.
+        spread: what it was made from.
+        policies: what it was made for.
+        default_policy: whether that is a policy that is not in the cluster.
+        namespace: show only what concerns this one.
+        source: what was read.
+        time: when.
+        notes: what the person should know besides.
+    """
+
+    def shown(key: GroupKey) -> bool:
+        return namespace is None or key.namespace == namespace
+
+    violated = [key for key, group in spread.groups.items() if group.violated and shown(key)]
+    selected = [key for key in plan.policies if shown(key)]
+    moves = [move for move in plan.moves if namespace is None or move.pod.namespace == namespace]
+    touched = sorted((key for key in selected if key in plan.counts_after or spread.groups[key].violated), key=str)
+    return PlanReport(
+        source=source,
+        time=time,
+        notes=tuple(notes),
+        policies=tuple(policies),
+        default_policy=default_policy,
+        selected=len(selected),
+        violated=sum(key in plan.policies for key in violated),
+        violated_unselected=sum(key not in plan.policies for key in violated),
+        evictions=len(moves),
+        lower_bound=plan.lower_bound if namespace is None else None,
+        moves=tuple(move_report(move, spread) for move in moves),
+        groups=tuple(_planned(spread.groups[key], plan) for key in touched),
+        blocked=tuple(
+            BlockedReport(
+                group=group_report(spread.groups[each.group]),
+                policy=each.policy,
+                reason=each.reason,
+                message=each.message,
+            )
+            for each in plan.blocked
+            if shown(each.group)
+        ),
+    )
+
+
+def policy_report(policy: Policy, wrong: Iterable[str] = ()) -> PolicyReport:
+    """Return what is told of a policy; `wrong` is what was found out about it besides its own problems."""
+    return PolicyReport(
+        name=policy.name, mode=policy.spec.mode, wrong=(*(str(problem) for problem in policy.problems), *wrong)
+    )
+
+
+def move_report(move: Move, spread: Spread) -> MoveReport:
+    """Return what is told of a move of a plan that was made from some spread groups."""
+    return MoveReport(
+        wave=move.turn + 1,
+        namespace=move.pod.namespace,
+        pod=move.pod.name,
+        workload=Workload(move.workload.kind, move.workload.name),
+        node=move.pod.node_name,
+        policy=move.policy,
+        constraints=tuple(
+            HelpedConstraint(
+                topology_key=key.topology_key,
+                when_unsatisfiable=key.when_unsatisfiable,
+                max_skew=key.max_skew,
+                selector=str(key.selector),
+                skew=spread.groups[key].skew,
+                from_domain=source,
+                to_domains=targets,
+            )
+            for key, source, targets in zip(move.groups, move.from_domains, move.to_domains, strict=True)
+        ),
+        feasible_nodes=move.nodes,
+        certain=move.certain,
+        waits_for=None if move.waits is None else move.waits.message,
+    )
+
+
+def _planned(group: SpreadGroup, plan: Plan) -> PlannedGroup:
+    after = group_after(group, plan)
+    return PlannedGroup(
+        group=group_report(group),
+        policy=plan.policies[group.key],
+        skew_after=after.skew,
+        violated_after=after.violated,
+        counts_after=after.counts,
+    )
+
+
+def group_after(group: SpreadGroup, plan: Plan) -> GroupReport:
+    """Return how a group is spread after a plan's moves, a prediction: with all domains that are shown before it."""
+    counts: Mapping[str, int] = plan.counts_after.get(group.key, group.counts)
+    occupied = {domain: count for domain, count in counts.items() if count}
+    after = group_report(msgspec.structs.replace(group, counts=occupied))
+    domains = group_report(group).counts.keys() | occupied.keys()
+    return msgspec.structs.replace(after, counts={domain: counts.get(domain, 0) for domain in sorted(domains)})

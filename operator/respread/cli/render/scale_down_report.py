@@ -1,0 +1,84 @@
+"""What a scale-down of a workload would do to its spread, and whether Respread has a say in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from respread.cli.render.skew_report import Workload
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName
+from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.forecast import NotForetoldError, foretell
+from respread.prevention.protection import ScaleDownReason, protection_of
+from respread.prevention.workload_pods import WorkloadPods, workloads_of
+from respread.spread.index import Spread
+
+MOST_FORETOLD: Final = 200
+"""Workloads of more pods than this are not foretold: one forecast for each number of replicas takes too long."""
+
+
+class ScaleDownReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What scale-downs of a workload go by, and what they would leave."""
+
+    namespace: str
+    workload: Workload
+    protected: bool
+    """Whether they go by Respread's pod deletion costs."""
+    reason: ScaleDownReason
+    message: str
+    policy: str | None
+    """Which decides about it."""
+    replicas: int
+    """As they are."""
+    violating_replicas: tuple[int, ...] | None
+    """The numbers that a scale-down to, now, would leave a constraint violated at; null if that is not known."""
+    certain: bool
+    """Whether it is sure which pods go: where their age decides, it is the likely ones."""
+
+
+def scale_down_reports(
+    snapshot: ClusterSnapshot,
+    spread: Spread,
+    policies: PolicyIndex,
+    workloads: Iterable[WorkloadName],
+    now: datetime,
+) -> tuple[ScaleDownReport, ...]:
+    """Return what is to be told of some workloads; of those without pods nothing is."""
+    names = list(workloads)
+    found = workloads_of(snapshot, spread, {name.namespace for name in names})
+    return tuple(_report(found[name], snapshot, policies, now) for name in names if name in found)
+
+
+def _report(workload: WorkloadPods, snapshot: ClusterSnapshot, policies: PolicyIndex, now: datetime) -> ScaleDownReport:
+    protection = protection_of(workload, policies, snapshot)
+    violating, certain = _violating(workload, now)
+    return ScaleDownReport(
+        namespace=workload.name.namespace,
+        workload=Workload(workload.name.kind, workload.name.name),
+        protected=protection.protected,
+        reason=protection.reason,
+        message=protection.message,
+        policy=protection.policy or None,
+        replicas=len(workload.pods),
+        violating_replicas=violating,
+        certain=certain,
+    )
+
+
+def _violating(workload: WorkloadPods, now: datetime) -> tuple[tuple[int, ...] | None, bool]:
+    if len(workload.pods) > MOST_FORETOLD:
+        return None, False
+    violating, certain = [], True
+    for replicas in range(1, len(workload.pods)):
+        try:
+            forecast = foretell(workload, replicas, now)
+        except NotForetoldError:
+            return None, False
+        certain = certain and forecast.certain
+        if forecast.evictions:
+            violating.append(replicas)
+    return tuple(violating), certain

@@ -1,0 +1,235 @@
+"""What `respread simulate` found, as values: the JSON and YAML output is these types, the table is made from them.
+
+docs/cli.md describes every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from respread.cli.read.simulate_changes import Changes
+from respread.cli.read.what_if import Outcome
+from respread.cli.render.skew_report import API_VERSION, GroupReport, ProtectionReport, Workload, group_report
+from respread.cluster.pod import Pod
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.planning.plan import Plan
+from respread.prevention.protection import Protection
+from respread.spread.group import SpreadGroup
+from respread.spread.index import Spread
+
+
+class ScaledReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
+    """A workload that is scaled."""
+
+    pods: int
+    """Before."""
+    replicas: int
+    """After."""
+
+
+class PodReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that comes, goes or moves."""
+
+    namespace: str
+    pod: str
+    workload: Workload
+    node: str | None
+    """Where it was, or where it is likely to go."""
+    certain: bool
+    """Whether that is sure: of a new pod, at least in which domains."""
+    message: str = ""
+    """Why no node takes it."""
+
+
+class OutcomeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What came of the changes under some pod deletion costs."""
+
+    violated: int
+    """How many of `groups` are."""
+    evictions: int
+    """How many evictions would restore those that the policies restore."""
+    certain: bool
+    """Whether it is sure which pods scale-downs delete."""
+    deleted: tuple[PodReport, ...]
+    placed: tuple[PodReport, ...]
+    unplaced: tuple[PodReport, ...]
+    lost: tuple[PodReport, ...]
+
+
+class GroupAfter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a group is spread afterwards."""
+
+    violated: bool
+    skew: int
+    excess: int
+    counts: dict[str, int]
+    """As in `group`; a domain that is gone is absent."""
+
+
+class SimulatedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A group that the changes are about."""
+
+    group: GroupReport
+    """As it is."""
+    as_it_is: GroupAfter
+    with_costs: GroupAfter | None
+    without_costs: GroupAfter | None
+
+
+class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a cluster would be like."""
+
+    api_version: str = API_VERSION
+    kind: Literal["SimulationReport"] = "SimulationReport"
+    source: str
+    time: datetime
+    notes: tuple[str, ...] = ()
+    added_nodes: tuple[str, ...]
+    removed_nodes: tuple[str, ...]
+    drained_nodes: tuple[str, ...]
+    scaled: tuple[ScaledReport, ...]
+    as_it_is: OutcomeReport
+    """What would happen now."""
+    with_costs: OutcomeReport | None
+    """If all pods that are scaled down had Respread's costs; null where no scale-down goes by costs."""
+    without_costs: OutcomeReport | None
+    """If none had."""
+    groups: tuple[SimulatedGroup, ...]
+    """Those of the workloads that are scaled, and those whose pods or domains change."""
+
+
+class Run(NamedTuple):
+    """The changes under some pod deletion costs."""
+
+    outcome: Outcome
+    plan: Plan
+    """For what came of it."""
+
+
+class Runs(NamedTuple):
+    """The same changes under different pod deletion costs; see `SimulationReport`."""
+
+    as_it_is: Run
+    with_costs: Run | None = None
+    without_costs: Run | None = None
+
+
+def groups_shown(
+    before: Spread, runs: Runs, scaled: Iterable[WorkloadName], namespace: str | None
+) -> tuple[SpreadGroup, ...]:
+    """Return the groups that changes are about, as they were before them."""
+    names, spreads = set(scaled), [run.outcome.spread for run in runs if run is not None]
+
+    def changes(group: SpreadGroup) -> bool:
+        after = [spread.groups.get(group.key) for spread in spreads]
+        return any(
+            each is None or each.counts != group.counts or each.domains.nodes.keys() != group.domains.nodes.keys()
+            for each in after
+        )
+
+    found = [
+        group
+        for group in before.groups.values()
+        if namespace in (None, group.key.namespace) and (not names.isdisjoint(group.workloads) or changes(group))
+    ]
+    return tuple(sorted(found, key=lambda group: (group.key.namespace, group.workloads, str(group.key))))
+
+
+def simulation_report(
+    runs: Runs,
+    shown: tuple[SpreadGroup, ...],
+    changes: Changes,
+    protections: Mapping[WorkloadName, tuple[int, Protection]],
+    *,
+    namespace: str | None,
+    source: str,
+    time: datetime,
+    notes: Iterable[str],
+) -> SimulationReport:
+    """Return a simulation as it is shown.
+
+    Args:
+        runs: what came of it.
+        shown: the groups to be told of, as they are before.
+        changes: what was simulated.
+        protections: of each scaled workload, how many pods it has and whether they are protected.
+        namespace: tell of the pods of this one only.
+        source: what was read.
+        time: when.
+        notes: what the person should know besides.
+    """
+    with_costs, without_costs = runs.with_costs, runs.without_costs
+    return SimulationReport(
+        source=source,
+        time=time,
+        notes=tuple(notes),
+        added_nodes=runs.as_it_is.outcome.added,
+        removed_nodes=changes.remove,
+        drained_nodes=changes.drain,
+        scaled=tuple(_scaled(name, replicas, *protections[name]) for name, replicas in changes.scale),
+        as_it_is=_outcome(runs.as_it_is, shown, namespace),
+        with_costs=None if with_costs is None else _outcome(with_costs, shown, namespace),
+        without_costs=None if without_costs is None else _outcome(without_costs, shown, namespace),
+        groups=tuple(
+            SimulatedGroup(
+                group=group_report(group),
+                as_it_is=_group_after(group, runs.as_it_is),
+                with_costs=None if with_costs is None else _group_after(group, with_costs),
+                without_costs=None if without_costs is None else _group_after(group, without_costs),
+            )
+            for group in shown
+        ),
+    )
+
+
+def _scaled(name: WorkloadName, replicas: int, pods: int, protection: Protection) -> ScaledReport:
+    return ScaledReport(
+        namespace=name.namespace,
+        workload=Workload(name.kind, name.name),
+        pods=pods,
+        replicas=replicas,
+        protected=protection.protected,
+        reason=protection.reason,
+        message=protection.message,
+        policy=protection.policy or None,
+    )
+
+
+def _group_after(before: SpreadGroup, run: Run) -> GroupAfter:
+    after = run.outcome.spread.groups.get(before.key)
+    report = group_report(msgspec.structs.replace(before, counts={}) if after is None else after)
+    return GroupAfter(violated=report.violated, skew=report.skew, excess=report.excess, counts=report.counts)
+
+
+def _outcome(run: Run, shown: Iterable[SpreadGroup], namespace: str | None) -> OutcomeReport:
+    outcome = run.outcome
+
+    def told(pods: Iterable[PodReport]) -> tuple[PodReport, ...]:
+        return tuple(pod for pod in pods if namespace in (None, pod.namespace))
+
+    keys = {group.key for group in shown}
+    return OutcomeReport(
+        violated=sum(_group_after(group, run).violated for group in shown),
+        evictions=sum(not keys.isdisjoint(move.groups) for move in run.plan.moves),
+        certain=outcome.certain,
+        deleted=told(_pod(pod, certain=outcome.certain) for pod in outcome.deleted),
+        placed=told(_pod(each.pod, certain=each.certain) for each in outcome.placed),
+        unplaced=told(_pod(each.pod, certain=True, message=each.why) for each in outcome.unplaced),
+        lost=told(_pod(pod, certain=True) for pod in outcome.lost),
+    )
+
+
+def _pod(pod: Pod, *, certain: bool, message: str = "") -> PodReport:
+    workload = workload_of(pod)
+    return PodReport(
+        namespace=pod.namespace,
+        pod=pod.name,
+        workload=Workload(workload.kind, workload.name),
+        node=pod.node_name or None,
+        certain=certain,
+        message=message,
+    )

@@ -1,0 +1,193 @@
+"""A simulation for people: each group as it is and as it would be, then who is protected, and what would be needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from respread.cli.render.column_widths import ColumnWidth, column_widths, cut, natural_width
+from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, is_ascii_only
+from respread.cli.render.simulate_report import (
+    GroupAfter,
+    OutcomeReport,
+    PodReport,
+    ScaledReport,
+    SimulatedGroup,
+    SimulationReport,
+)
+from respread.cli.render.skew_report import short_topology_key
+from respread.cli.render.skew_table import GAP, workloads
+
+_MOST_COUNTS: Final = 8
+_MOST_PODS: Final = 5
+_GIVE_WAY: Final = {"NAMESPACE": (14, 9), "WORKLOAD": (22, 12), "PODS PER DOMAIN": (40, 16)}
+"""The columns that give way where there is no room, the first one first: to the first width, then to the second."""
+
+
+class _State(NamedTuple):
+    """A line of a group: how it is, or would be."""
+
+    label: str
+    counts: dict[str, int]
+    skew: int
+    violated: bool
+    certain: bool
+
+
+class SimulationView:
+    """Shows simulations on one console."""
+
+    def __init__(self, console: Console, *, wide: bool, with_namespace: bool) -> None:
+        """Prepare.
+
+        Args:
+            console: Where it is going to be printed.
+            wide: Whether to name domains, and all pods.
+            with_namespace: Whether to show namespaces.
+        """
+        self._width = console.width
+        self._ascii = is_ascii_only(console)
+        self._wide = wide
+        self._with_namespace = with_namespace
+
+    def render(self, report: SimulationReport) -> Iterator[RenderableType]:
+        """Return the parts of what is shown, one below the other."""
+        if report.groups:
+            yield self._table(report)
+        else:
+            yield Text("No constraint has other pods in any of its domains afterwards.")
+        yield Text()
+        for node, what in (
+            *((name, "added") for name in report.added_nodes),
+            *((name, "removed") for name in report.removed_nodes),
+            *((name, "drained") for name in report.drained_nodes),
+        ):
+            yield Text(f"Node {node}: {what}.")
+        for scaled in report.scaled:
+            yield self._scaled(scaled)
+        yield from self._pods(report.as_it_is)
+        yield Text()
+        yield from _needed(report)
+
+    # Groups
+
+    def _table(self, report: SimulationReport) -> Table:
+        rows = [row for group in report.groups for row in self._rows(group, report)]
+        headings = list(rows[0])
+        natural = {heading: natural_width(heading, (row[heading].plain for row in rows)) for heading in headings}
+        wanted = {
+            heading: ColumnWidth(natural[heading], *floors)
+            for heading, floors in _GIVE_WAY.items()
+            if heading in natural
+        }
+        for heading in headings:
+            wanted.setdefault(heading, ColumnWidth(natural[heading], natural[heading], natural[heading]))
+        widths = column_widths(wanted, self._width - GAP * len(headings))
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+        for heading in headings:
+            table.add_column(heading, no_wrap=True, width=widths[heading])
+        for row in rows:
+            cells = []
+            for heading in headings:
+                cell, width = row[heading], widths[heading]
+                shown = cut(cell.plain, width, ascii_only=self._ascii)
+                cells.append(cell if shown == cell.plain else Text(shown, style=cell.style))
+            table.add_row(*cells)
+        return table
+
+    def _rows(self, simulated: SimulatedGroup, report: SimulationReport) -> Iterator[dict[str, Text]]:
+        group = simulated.group
+        for at, state in enumerate(_states(simulated, report)):
+            first = at == 0
+            key = group.topology_key if self._wide else short_topology_key(group.topology_key)
+            style = "" if not state.violated else OVER if group.when_unsatisfiable == "DoNotSchedule" else SOFT
+            yield {
+                **({"NAMESPACE": Text(group.namespace if first else "")} if self._with_namespace else {}),
+                "WORKLOAD": Text(workloads(group) if first else ""),
+                "KEY": Text(key if first else ""),
+                "WHEN": Text(state.label, style=FAINT if first else ""),
+                "": Text(self._mark(state, hard=group.when_unsatisfiable == "DoNotSchedule"), style=style or WITHIN),
+                "SKEW/MAX": Text(f"{state.skew}/{group.max_skew}", style=style),
+                "PODS PER DOMAIN": Text(f"{self._counts(state.counts)}{'' if state.certain else ' (likely)'}"),
+            }
+
+    def _mark(self, state: _State, *, hard: bool) -> str:
+        if not state.violated:
+            return "ok" if self._ascii else "✓"
+        return ("X" if self._ascii else "✗") if hard else "!"
+
+    def _counts(self, counts: dict[str, int]) -> str:
+        if self._wide:
+            return ", ".join(f"{domain} {pods}" for domain, pods in counts.items())
+        if len(counts) <= _MOST_COUNTS:
+            return " ".join(map(str, counts.values()))
+        return f"{min(counts.values())}-{max(counts.values())} in {len(counts)} domains"
+
+    # What else there is to be said
+
+    def _scaled(self, scaled: ScaledReport) -> Text:
+        where = f" in {scaled.namespace}" if self._with_namespace else ""
+        text = Text(f"{scaled.workload}{where}", style="bold")
+        text.append(f": {scaled.pods} pods to {scaled.replicas}. ", style="not bold")
+        if scaled.replicas < scaled.pods:
+            word = "Protected" if scaled.protected else f"Not protected ({scaled.reason})"
+            text.append(f"{word}: ", style=f"not bold {WITHIN if scaled.protected else SOFT}")
+            text.append(scaled.message, style="not bold")
+        return text
+
+    def _pods(self, outcome: OutcomeReport) -> Iterator[Text]:
+        for pods, said in ((outcome.placed, _landing), (outcome.unplaced, _pending), (outcome.lost, _lost)):
+            shown = pods if self._wide else pods[:_MOST_PODS]
+            for pod in shown:
+                yield Text(said(pod))
+            if len(pods) > len(shown):
+                yield Text(
+                    f"… and {len(pods) - len(shown)} more (-o wide)" if not self._ascii else "... and more (-o wide)"
+                )
+
+
+def _landing(pod: PodReport) -> str:
+    return f"Pod {pod.pod} goes to {pod.node}{', or another node of the same domains' if pod.certain else ' (likely)'}."
+
+
+def _pending(pod: PodReport) -> str:
+    return f"Pod {pod.pod} stays Pending: {pod.message}."
+
+
+def _lost(pod: PodReport) -> str:
+    return f"Pod {pod.pod} is gone: no controller makes it again."
+
+
+def _states(simulated: SimulatedGroup, report: SimulationReport) -> Iterator[_State]:
+    group = simulated.group
+    yield _State("now", group.counts, group.skew, group.violated, certain=True)
+    with_costs, without_costs = simulated.with_costs, simulated.without_costs
+    if with_costs is None or without_costs is None or report.with_costs is None or report.without_costs is None:
+        yield _state("then", simulated.as_it_is, report.as_it_is)
+        return
+    yield _state("without costs", without_costs, report.without_costs)
+    yield _state("with costs", with_costs, report.with_costs)
+    if simulated.as_it_is not in (without_costs, with_costs):
+        yield _state("as things are", simulated.as_it_is, report.as_it_is)
+
+
+def _state(label: str, after: GroupAfter, outcome: OutcomeReport) -> _State:
+    certain = outcome.certain and all(pod.certain for pod in outcome.placed)
+    return _State(label, after.counts, after.skew, after.violated, certain)
+
+
+def _needed(report: SimulationReport) -> Iterator[Text]:
+    """Return how many evictions would be needed, in a sentence."""
+    as_it_is, with_costs, without_costs = report.as_it_is, report.with_costs, report.without_costs
+    if with_costs is not None and without_costs is not None:
+        yield Text(
+            f"Evictions needed afterwards: {without_costs.evictions} without pod deletion costs, "
+            f"{with_costs.evictions} with them. As things are: {as_it_is.evictions}.",
+            style=OVER if as_it_is.violated else WITHIN,
+        )
+        return
+    yield Text(f"Evictions needed afterwards: {as_it_is.evictions}.", style=OVER if as_it_is.violated else WITHIN)

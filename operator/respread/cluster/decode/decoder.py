@@ -1,0 +1,220 @@
+"""From the API's JSON to the product's own types: LIST pages, watch events, single objects.
+
+What a kind decides lives in the `decode_…` modules; this one knows which kinds there are. An object that cannot be
+decoded is reported and left out, and never stops the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from immutables import Map
+
+from respread.api.maps import decode_map
+from respread.cluster.decode.nodes import WireNode, decode_node
+from respread.cluster.decode.pages import NotAListError, split_list
+from respread.cluster.decode.pods import PodDecoder, RawPod
+from respread.cluster.decode.storage import (
+    WireClaim,
+    WireCSINode,
+    WirePersistentVolume,
+    WireStorageClass,
+    decode_claim,
+    decode_csi_node,
+    decode_persistent_volume,
+    decode_storage_class,
+)
+from respread.cluster.decode.workloads import (
+    WireBudget,
+    WireNamespace,
+    WireReplicationController,
+    WireService,
+    WireWorkload,
+    decode_budget,
+    decode_namespace,
+    decode_replication_controller,
+    decode_service,
+    decode_workload,
+)
+from respread.cluster.errors import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
+from respread.cluster.interning import Interning
+from respread.cluster.state import StateObject
+from respread.cluster.unread import outline_of
+
+
+class Kind(NamedTuple):
+    """A kind of the API that is decoded."""
+
+    resource: str
+    """Its plural name, as in paths: `pods`."""
+    group: str
+    """Empty for the core group."""
+    version: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as objects carry them: `apps/v1`, or `v1` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def path(self) -> str:
+        """Where the API server lists all of the kind: `/apis/apps/v1/replicasets`."""
+        return f"{self._root}/{self.resource}"
+
+    @property
+    def path_in_namespace(self) -> str:
+        """Where it lists those of a namespace, as a template: `/api/v1/namespaces/{namespace}/pods`."""
+        return f"{self._root}/namespaces/{{namespace}}/{self.resource}"
+
+    @property
+    def _root(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+
+KINDS: Final[Mapping[str, Kind]] = Map(
+    {
+        kind.resource: kind
+        for kind in (
+            Kind("pods", "", "v1", "Pod", namespaced=True),
+            Kind("nodes", "", "v1", "Node", namespaced=False),
+            Kind("namespaces", "", "v1", "Namespace", namespaced=False),
+            Kind("services", "", "v1", "Service", namespaced=True),
+            Kind("replicationcontrollers", "", "v1", "ReplicationController", namespaced=True),
+            Kind("persistentvolumeclaims", "", "v1", "PersistentVolumeClaim", namespaced=True),
+            Kind("persistentvolumes", "", "v1", "PersistentVolume", namespaced=False),
+            Kind("poddisruptionbudgets", "policy", "v1", "PodDisruptionBudget", namespaced=True),
+            Kind("replicasets", "apps", "v1", "ReplicaSet", namespaced=True),
+            Kind("statefulsets", "apps", "v1", "StatefulSet", namespaced=True),
+            Kind("storageclasses", "storage.k8s.io", "v1", "StorageClass", namespaced=False),
+            Kind("csinodes", "storage.k8s.io", "v1", "CSINode", namespaced=False),
+        )
+    },
+)
+"""The kinds that are decoded, by plural resource name."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What a page of a LIST holds."""
+
+    items: list[StateObject]
+    errors: list[DecodeError]
+    """One for each object that was left out."""
+    remainder: bytes
+    """The same document as it was, metadata and all, but with no items."""
+
+
+class _Identity(msgspec.Struct):
+    namespace: Any = ""
+    name: Any = ""
+
+
+class _Identified(msgspec.Struct):
+    metadata: _Identity = msgspec.field(default_factory=_Identity)
+
+
+class Decoder:
+    """Decodes objects, keeping what they share as one object for as long as any of them lives.
+
+    Give everything that ends up in one `ClusterState` to one decoder: pods of one template then have one `PodSpec`.
+    """
+
+    __slots__ = ("_decoders", "_interning")
+
+    def __init__(self) -> None:
+        self._interning = interning = Interning()
+        self._decoders: Mapping[str, Callable[[bytes | msgspec.Raw], StateObject]] = {
+            "pods": _decoder(RawPod, PodDecoder(interning).decode),
+            "nodes": _interning_decoder(WireNode, decode_node, interning),
+            "namespaces": _interning_decoder(WireNamespace, decode_namespace, interning),
+            "services": _interning_decoder(WireService, decode_service, interning),
+            "replicationcontrollers": _interning_decoder(
+                WireReplicationController, decode_replication_controller, interning
+            ),
+            "replicasets": _interning_decoder(WireWorkload, decode_workload, interning),
+            "statefulsets": _interning_decoder(WireWorkload, decode_workload, interning),
+            "poddisruptionbudgets": _decoder(WireBudget, decode_budget),
+            "persistentvolumeclaims": _interning_decoder(WireClaim, decode_claim, interning),
+            "persistentvolumes": _interning_decoder(WirePersistentVolume, decode_persistent_volume, interning),
+            "storageclasses": _interning_decoder(WireStorageClass, decode_storage_class, interning),
+            "csinodes": _interning_decoder(WireCSINode, decode_csi_node, interning),
+        }
+
+    @property
+    def distinct_pod_specs(self) -> int:
+        """How many different specs the pods in use have."""
+        return self._interning.specs
+
+    def decode_page(self, resource: str, body: bytes) -> Page:
+        """Decode a page of a LIST as the API server sends it.
+
+        Args:
+            resource: one of `KINDS`.
+            body: the JSON document.
+
+        Raises:
+            DecodeError: the document is not a list at all.
+        """
+        decode = self._decoders[resource]
+        try:
+            document = split_list(body)
+        except NotAListError as error:
+            raise DecodeError(resource, "", "", "", str(error)) from error
+        items: list[StateObject] = []
+        errors: list[DecodeError] = []
+        for raw in document.items:
+            try:
+                items.append(decode(raw))
+            except (FieldError, *READING_ERRORS) as error:
+                errors.append(self._decode_error(resource, raw, error))
+        return Page(items, errors, document.remainder)
+
+    def decode_object(self, resource: str, obj: Mapping[str, Any] | bytes) -> StateObject:
+        """Decode one object, as JSON or as what JSON decodes to.
+
+        Args:
+            resource: one of `KINDS`.
+            obj: for instance `event["object"]` of a Kopf handler.
+
+        Raises:
+            DecodeError: it holds what the API would not accept.
+        """
+        raw = obj if isinstance(obj, bytes) else msgspec.json.encode(obj if isinstance(obj, dict) else dict(obj))
+        try:
+            return self._decoders[resource](raw)
+        except (FieldError, *READING_ERRORS) as error:
+            fault = self._decode_error(resource, raw, error)
+        raise fault  # outside, since it is kept for long, and is not to keep the other one and what that was about
+
+    def _decode_error(self, resource: str, raw: bytes | msgspec.Raw, error: FieldError | ReadingError) -> DecodeError:
+        fault = error if isinstance(error, FieldError) else field_error_of(error)
+        try:
+            identity = msgspec.json.decode(raw, type=_Identified).metadata
+        except READING_ERRORS:
+            identity = _Identity()
+        namespace, name = (each if isinstance(each, str) else "" for each in (identity.namespace, identity.name))
+        outline = outline_of(resource, raw, fault, self._interning, self._decoders[resource])
+        return DecodeError(resource, namespace, name, fault.path, fault.message, outline)
+
+
+def _decoder(
+    wire_type: type[Any],
+    convert: Callable[[Any], StateObject],
+) -> Callable[[bytes | msgspec.Raw], StateObject]:
+    parse = msgspec.json.Decoder(wire_type, dec_hook=decode_map).decode
+
+    def decode(raw: bytes | msgspec.Raw) -> StateObject:
+        return convert(parse(raw))
+
+    return decode
+
+
+def _interning_decoder(
+    wire_type: type[Any],
+    convert: Callable[[Any, Interning], StateObject],
+    interning: Interning,
+) -> Callable[[bytes | msgspec.Raw], StateObject]:
+    return _decoder(wire_type, lambda wire: convert(wire, interning))

@@ -1,0 +1,51 @@
+"""Nodes."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from respread.cluster.decode.metadata import WireAmounts, WireCondition, WireMetadata, nano_amounts
+from respread.cluster.interning import Interning
+from respread.cluster.node import Node, Taint
+from respread.cluster.requests import allocatable
+
+
+class WireNodeSpec(msgspec.Struct):
+    """`spec` of a node."""
+
+    unschedulable: bool | None = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class WireNodeStatus(msgspec.Struct):
+    """`status` of a node; images, addresses and capacity decide nothing here."""
+
+    allocatable: WireAmounts | None = None
+    conditions: list[WireCondition] | None = None
+
+
+class WireNode(msgspec.Struct):
+    """A node as the API sends it."""
+
+    metadata: WireMetadata
+    spec: WireNodeSpec = msgspec.field(default_factory=WireNodeSpec)
+    status: WireNodeStatus = msgspec.field(default_factory=WireNodeStatus)
+
+
+def decode_node(wire: WireNode, interning: Interning) -> Node:
+    """Return the node; without a Ready condition it is not ready.
+
+    Raises:
+        FieldError: a field holds what the API would not accept.
+    """
+    return Node(
+        name=sys.intern(wire.metadata.name),
+        uid=wire.metadata.uid,
+        labels=interning.labels(wire.metadata.labels),
+        taints=wire.spec.taints or (),
+        unschedulable=bool(wire.spec.unschedulable),
+        ready=any(each.type == "Ready" and each.status == "True" for each in wire.status.conditions or ()),
+        allocatable=allocatable(nano_amounts(wire.status.allocatable, "status.allocatable")),
+    )

@@ -1,0 +1,190 @@
+"""The part of a pod's spec that it shares with the others of its template, read in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.decode.csi_migration import migrated
+from respread.cluster.decode.metadata import WireAmounts, checked_selector, nano_amounts
+from respread.cluster.decode.pod_content import Present, WireNodeAffinity, WireVolume
+from respread.cluster.errors import FieldError
+from respread.cluster.pod import HostPort, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint
+from respread.cluster.requests import ContainerRequests, PodRequests, requests_of_spec
+from respread.cluster.volumes import AWSElasticBlockStore, Disk, GCEPersistentDisk, ISCSIVolume, RBDVolume
+
+
+class WireResources(msgspec.Struct):
+    """`resources` of a container or pod."""
+
+    requests: WireAmounts | None = None
+
+
+class WirePort(msgspec.Struct, gc=False, rename="camel"):
+    """A port of a container; what it is on the pod's own address means nothing here."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class WireContainer(msgspec.Struct, rename="camel"):
+    """A container or init container."""
+
+    name: str = ""
+    resources: WireResources | None = None
+    ports: list[WirePort] | None = None
+    restart_policy: str | None = None
+
+
+class WirePodAffinity(msgspec.Struct):
+    """`affinity.podAffinity` or `affinity.podAntiAffinity`, of which only what is required decides anything here."""
+
+    required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
+        default=None,
+        name="requiredDuringSchedulingIgnoredDuringExecution",
+    )
+
+
+class WireAffinity(msgspec.Struct, rename="camel"):
+    """`affinity`."""
+
+    node_affinity: WireNodeAffinity | None = None
+    pod_affinity: WirePodAffinity | None = None
+    pod_anti_affinity: WirePodAffinity | None = None
+
+
+class WirePodSpec(msgspec.Struct, rename="camel"):
+    """`spec` of a pod, as `decode_pod_content` left it; the fields are the same."""
+
+    containers: Sequence[WireContainer] = ()
+    init_containers: Sequence[WireContainer] | None = None
+    resources: WireResources | None = None
+    overhead: WireAmounts | None = None
+    volumes: Sequence[WireVolume] = ()
+    node_selector: Map[str, str] | None = None
+    affinity: WireAffinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    preemption_policy: str | None = None
+    resource_claims: list[Present] | None = None
+    scheduling_gates: list[Present] | None = None
+    termination_grace_period_seconds: int | None = None
+    stateful_claims: tuple[str, ...] = ()
+    pinned_to_node: bool = False
+
+
+def build_pod_spec(spec: WirePodSpec) -> PodSpec:
+    """Return the spec in the product's own form.
+
+    Raises:
+        FieldError: a field holds what the API would not accept.
+    """
+    affinity = spec.affinity or WireAffinity()
+    claims = (each.persistent_volume_claim for each in spec.volumes)
+    return PodSpec(
+        requests=requests_of_spec(requests_of(spec)),
+        host_ports=_host_ports(spec),
+        node_selector=spec.node_selector or Map(),
+        node_affinity=None if affinity.node_affinity is None else affinity.node_affinity.required,
+        pod_affinity=_checked_terms(affinity.pod_affinity, "spec.affinity.podAffinity"),
+        pod_anti_affinity=_checked_terms(affinity.pod_anti_affinity, "spec.affinity.podAntiAffinity"),
+        tolerations=spec.tolerations or (),
+        topology_spread_constraints=_checked_constraints(spec.topology_spread_constraints or ()),
+        scheduler_name=spec.scheduler_name,
+        priority=spec.priority or 0,
+        preempts=spec.preemption_policy != "Never",
+        has_local_storage=any(each.is_local for each in spec.volumes),
+        local_volumes=tuple(each.name for each in spec.volumes if each.is_local and each.name),
+        shared_claims=tuple(claim.claim_name for claim in claims if claim is not None),
+        stateful_claims=spec.stateful_claims,
+        ephemeral_volumes=tuple(each.name for each in spec.volumes if each.ephemeral is not None),
+        disks=tuple(disk for each in spec.volumes for disk in _disks(each)),
+        migrated_volumes=tuple(volume for each in spec.volumes if (volume := migrated(each)) is not None),
+        pinned_to_node=spec.pinned_to_node,
+        has_resource_claims=bool(spec.resource_claims),
+        has_scheduling_gates=bool(spec.scheduling_gates),
+        stops_without_grace=spec.termination_grace_period_seconds == 0,
+    )
+
+
+def requests_of(spec: WirePodSpec) -> PodRequests:
+    """Return what a spec requests.
+
+    Raises:
+        FieldError: a quantity is none.
+    """
+    return PodRequests(
+        containers=tuple(_container_requests(spec.containers, "spec.containers")),
+        init_containers=tuple(_container_requests(spec.init_containers or (), "spec.initContainers")),
+        pod_level=requested(spec.resources, "spec.resources"),
+        overhead=nano_amounts(spec.overhead, "spec.overhead"),
+    )
+
+
+def _container_requests(containers: Sequence[WireContainer], path: str) -> Iterator[ContainerRequests]:
+    for position, container in enumerate(containers):
+        requests = requested(container.resources, f"{path}[{position}].resources")
+        yield ContainerRequests(container.name, requests, container.restart_policy == "Always")
+
+
+def requested(resources: WireResources | None, path: str) -> dict[str, int]:
+    """Return the requests among `resources`, in billionths of a unit.
+
+    Raises:
+        FieldError: a quantity is none.
+    """
+    return {} if resources is None else nano_amounts(resources.requests, f"{path}.requests")
+
+
+def _checked_constraints(
+    constraints: tuple[TopologySpreadConstraint, ...],
+) -> tuple[TopologySpreadConstraint, ...]:
+    for position, constraint in enumerate(constraints):
+        path = f"spec.topologySpreadConstraints[{position}]"
+        if constraint.max_skew < 1:
+            raise FieldError(f"{path}.maxSkew", f"it is {constraint.max_skew}, and has to be greater than zero")
+        if constraint.min_domains is not None and constraint.min_domains < 1:
+            raise FieldError(f"{path}.minDomains", f"it is {constraint.min_domains}, and has to be greater than zero")
+        if not constraint.topology_key:
+            raise FieldError(f"{path}.topologyKey", "it is empty")
+        checked_selector(constraint.label_selector, f"{path}.labelSelector")
+    return constraints
+
+
+def _checked_terms(affinity: WirePodAffinity | None, path: str) -> tuple[PodAffinityTerm, ...]:
+    terms = () if affinity is None or affinity.required is None else affinity.required
+    for position, term in enumerate(terms):
+        at = f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{position}]"
+        if not term.topology_key:
+            raise FieldError(f"{at}.topologyKey", "it is empty")
+        checked_selector(term.label_selector, f"{at}.labelSelector")
+        checked_selector(term.namespace_selector, f"{at}.namespaceSelector")
+    return terms
+
+
+def _host_ports(spec: WirePodSpec) -> tuple[HostPort, ...]:
+    """Return the ports of containers and sidecars, each once; an ordinary init container is gone when they matter."""
+    sidecars = (each for each in spec.init_containers or () if each.restart_policy == "Always")
+    ports = {
+        HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0"): None  # noqa: S104 - the API's word
+        for container in (*sidecars, *spec.containers)
+        for port in container.ports or ()
+        if port.host_port > 0
+    }
+    return tuple(ports)
+
+
+def _disks(volume: WireVolume) -> Iterator[Disk]:
+    if (gce := volume.gce_persistent_disk) is not None:
+        yield GCEPersistentDisk(gce.pd_name, bool(gce.read_only))
+    if (aws := volume.aws_elastic_block_store) is not None:
+        yield AWSElasticBlockStore(aws.volume_id, bool(aws.read_only))
+    if (iscsi := volume.iscsi) is not None:
+        yield ISCSIVolume(iscsi.iqn, bool(iscsi.read_only))
+    if (rbd := volume.rbd) is not None:
+        yield RBDVolume(rbd.monitors, rbd.pool, rbd.image, bool(rbd.read_only))

@@ -1,0 +1,233 @@
+"""Pods: what is each one's own, and which spec, labels and owner it shares."""
+
+from __future__ import annotations
+
+import sys
+from hashlib import blake2b
+
+import msgspec
+
+from respread.api.maps import decode_map
+from respread.cluster.annotations import (
+    DO_NOT_DISRUPT,
+    MIRROR,
+    POD_DELETION_COST,
+    SAFE_TO_EVICT_LOCAL_VOLUMES,
+    kept_annotations,
+)
+from respread.cluster.decode.field_ownership import annotation_is_applied
+from respread.cluster.decode.metadata import Timestamp, WireCondition, nano_amounts
+from respread.cluster.decode.pod_content import ABSENT, PodContents, RawPodSpec
+from respread.cluster.decode.pod_specs import WirePodSpec, WireResources, build_pod_spec, requested, requests_of
+from respread.cluster.errors import READING_ERRORS, field_error_of
+from respread.cluster.interning import Interning
+from respread.cluster.pod import Pod, PodSpec, Resources
+from respread.cluster.requests import ContainerResize, Resize, requests_held, requests_of_spec
+
+_MAX_HELD = 32768
+
+
+class RawPodMetadata(msgspec.Struct, rename="camel"):
+    """`metadata` of a pod, with what is looked up by its bytes still unread."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    labels: msgspec.Raw = ABSENT
+    annotations: dict[str, str] | None = None
+    owner_references: msgspec.Raw = ABSENT
+    managed_fields: msgspec.Raw = ABSENT
+    creation_timestamp: Timestamp | None = None
+    deletion_timestamp: Timestamp | None = None
+
+
+class RawContainerStatus(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The status of a container, as far as resizing in place goes."""
+
+    name: str = ""
+    resources: msgspec.Raw = ABSENT
+    allocated_resources: msgspec.Raw = ABSENT
+
+
+class RawPodStatus(msgspec.Struct, rename="camel"):
+    """`status` of a pod."""
+
+    phase: str = "Pending"
+    nominated_node_name: str = ""
+    start_time: Timestamp | None = None
+    conditions: list[WireCondition] | None = None
+    container_statuses: list[RawContainerStatus] | None = None
+    init_container_statuses: list[RawContainerStatus] | None = None
+    resources: msgspec.Raw = ABSENT
+    allocated_resources: msgspec.Raw = ABSENT
+
+
+class RawPod(msgspec.Struct):
+    """A pod as the API sends it."""
+
+    metadata: RawPodMetadata
+    spec: RawPodSpec = msgspec.field(default_factory=RawPodSpec)
+    status: RawPodStatus = msgspec.field(default_factory=RawPodStatus)
+
+
+class RawResize(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What decides how much a pod holds that can be resized in place; `WireResize` before it is read."""
+
+    container_statuses: list[RawContainerStatus] | None = None
+    init_container_statuses: list[RawContainerStatus] | None = None
+    resources: msgspec.Raw = ABSENT
+    allocated_resources: msgspec.Raw = ABSENT
+    infeasible: bool = False
+
+
+class WireContainerStatus(msgspec.Struct, rename="camel"):
+    """`RawContainerStatus`, read."""
+
+    name: str = ""
+    resources: WireResources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+
+
+class WireResize(msgspec.Struct, rename="camel"):
+    """`RawResize`, read."""
+
+    container_statuses: list[WireContainerStatus] = []
+    init_container_statuses: list[WireContainerStatus] = []
+    resources: WireResources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+    infeasible: bool = False
+
+
+class PodDecoder:
+    """Makes pods of what the API sends, sharing what they have in common."""
+
+    __slots__ = ("_contents", "_decode_resize", "_decode_spec", "_encode", "_held", "_interning")
+
+    def __init__(self, interning: Interning) -> None:
+        self._interning = interning
+        self._contents = PodContents()
+        self._encode = msgspec.json.Encoder().encode
+        self._decode_spec = msgspec.json.Decoder(WirePodSpec, dec_hook=decode_map).decode
+        self._decode_resize = msgspec.json.Decoder(WireResize).decode
+        self._held: dict[bytes, Resources | None] = {}
+
+    def decode(self, raw: RawPod) -> Pod:
+        """Return the pod.
+
+        Raises:
+            FieldError: a field holds what the API would not accept.
+        """
+        metadata, status, interning = raw.metadata, raw.status, self._interning
+        controller = interning.controller(metadata.owner_references)
+        annotations = metadata.annotations
+        node_name, content = self._contents.detach(
+            raw.spec,
+            metadata.name,
+            of_daemon_set=controller is not None and controller.kind == "DaemonSet",
+            names_local_volumes=annotations is not None and SAFE_TO_EVICT_LOCAL_VOLUMES in annotations,
+        )
+        spec = interning.spec(content)
+        if spec is None:
+            spec = interning.keep_spec(content, self._build_spec(content))
+
+        ready = infeasible = False
+        for condition in status.conditions or ():
+            if condition.type == "Ready":
+                ready = condition.status == "True"
+            elif condition.type == "PodResizePending":
+                infeasible = condition.reason == "Infeasible"
+
+        return Pod(
+            namespace=sys.intern(metadata.namespace),
+            name=metadata.name,
+            uid=metadata.uid,
+            spec=spec,
+            labels=interning.labels_of(metadata.labels),
+            annotations=interning.labels(None if annotations is None else kept_annotations(annotations)),
+            controller=controller,
+            is_mirror=annotations is not None and MIRROR in annotations,
+            node_name=sys.intern(node_name),
+            nominated_node_name=sys.intern(status.nominated_node_name),
+            phase=sys.intern(status.phase),
+            ready=ready,
+            creation_timestamp=metadata.creation_timestamp,
+            deletion_timestamp=metadata.deletion_timestamp,
+            start_time=status.start_time if annotations is not None and DO_NOT_DISRUPT in annotations else None,
+            deletion_cost_is_ours=annotations is not None
+            and POD_DELETION_COST in annotations
+            and annotation_is_applied(metadata.managed_fields, POD_DELETION_COST),
+            held_requests=self._held_requests(content, status, infeasible=infeasible) if node_name else None,
+        )
+
+    def _build_spec(self, content: bytes) -> PodSpec:
+        return build_pod_spec(self._read_spec(content))
+
+    def _read_spec(self, content: bytes) -> WirePodSpec:
+        try:
+            return self._decode_spec(content)
+        except READING_ERRORS as error:
+            raise field_error_of(error).within("spec") from error
+
+    def _held_requests(self, content: bytes, status: RawPodStatus, *, infeasible: bool) -> Resources | None:
+        """Return what a pod holds on its node, if that is not what its spec requests.
+
+        Kubelets report resources in force for every container, resized or not, so the answer is kept for all pods of
+        a template in the same state.
+        """
+        resize = RawResize(
+            _with_resources(status.container_statuses),
+            _with_resources(status.init_container_statuses),
+            status.resources,
+            status.allocated_resources,
+            infeasible,
+        )
+        if not resize.container_statuses and not resize.init_container_statuses and resize.resources is ABSENT:
+            return None
+        encoded = self._encode(resize)
+        key = blake2b(content + encoded, digest_size=16).digest()
+        if key not in self._held:
+            if len(self._held) >= _MAX_HELD:
+                self._held.clear()
+            self._held[key] = self._reckon_held(content, encoded)
+        return self._held[key]
+
+    def _reckon_held(self, content: bytes, encoded: bytes) -> Resources | None:
+        requests = requests_of(self._read_spec(content))
+        try:
+            resize = self._decode_resize(encoded)
+        except READING_ERRORS as error:
+            raise field_error_of(error).within("status") from error
+        pod_level = None
+        if resize.resources is not None:
+            pod_level = _container_resize(
+                WireContainerStatus("", resize.resources, resize.allocated_resources), "status"
+            )
+        held = requests_held(
+            requests,
+            Resize(
+                containers=(
+                    *(_container_resize(each, "status.containerStatuses") for each in resize.container_statuses),
+                    *(
+                        _container_resize(each, "status.initContainerStatuses")
+                        for each in resize.init_container_statuses
+                    ),
+                ),
+                pod_level=pod_level,
+                infeasible=resize.infeasible,
+            ),
+        )
+        return None if held == requests_of_spec(requests) else held
+
+
+def _with_resources(statuses: list[RawContainerStatus] | None) -> list[RawContainerStatus] | None:
+    """Return the statuses that say which resources are in force; what is allocated counts only beside them."""
+    return [each for each in statuses if each.resources is not ABSENT] or None if statuses else None
+
+
+def _container_resize(status: WireContainerStatus, path: str) -> ContainerResize:
+    at = f"{path}[{status.name}]" if status.name else path
+    return ContainerResize(
+        status.name,
+        requested(status.resources, f"{at}.resources"),
+        nano_amounts(status.allocated_resources, f"{at}.allocatedResources"),
+    )

@@ -1,0 +1,215 @@
+"""What decides which pods there are and how many may go: workloads, Services, budgets and namespaces."""
+
+from __future__ import annotations
+
+import msgspec
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.cluster.decode.metadata import Timestamp, WireMetadata, checked_selector
+from respread.cluster.interning import Interning
+from respread.cluster.objects import Namespace, PodDisruptionBudget, Service, UnhealthyPodEvictionPolicy, Workload
+
+
+class WireRollingUpdate(msgspec.Struct):
+    """`spec.updateStrategy.rollingUpdate` of a StatefulSet."""
+
+    partition: int | None = 0
+
+
+class WireUpdateStrategy(msgspec.Struct, rename="camel"):
+    """`spec.updateStrategy` of a StatefulSet."""
+
+    rolling_update: WireRollingUpdate | None = None
+
+
+class WireWorkloadSpec(msgspec.Struct, rename="camel"):
+    """`spec` of a ReplicaSet or StatefulSet; the template is not read."""
+
+    replicas: int | None = 1
+    selector: LabelSelector | None = None
+    update_strategy: WireUpdateStrategy | None = None
+
+
+class WireWorkloadStatus(msgspec.Struct, rename="camel"):
+    """`status` of a ReplicaSet, StatefulSet or ReplicationController."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    observed_generation: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class WireWorkload(msgspec.Struct):
+    """A ReplicaSet or StatefulSet as the API sends it."""
+
+    metadata: WireMetadata
+    spec: WireWorkloadSpec = msgspec.field(default_factory=WireWorkloadSpec)
+    status: WireWorkloadStatus = msgspec.field(default_factory=WireWorkloadStatus)
+
+
+class WireReplicationControllerSpec(msgspec.Struct):
+    """`spec` of a ReplicationController, whose selector is a plain map."""
+
+    replicas: int | None = 1
+    selector: dict[str, str] | None = None
+
+
+class WireReplicationController(msgspec.Struct):
+    """A ReplicationController as the API sends it."""
+
+    metadata: WireMetadata
+    spec: WireReplicationControllerSpec = msgspec.field(default_factory=WireReplicationControllerSpec)
+    status: WireWorkloadStatus = msgspec.field(default_factory=WireWorkloadStatus)
+
+
+class WireServiceSpec(msgspec.Struct):
+    """`spec` of a Service."""
+
+    selector: dict[str, str] | None = None
+
+
+class WireService(msgspec.Struct):
+    """A Service as the API sends it."""
+
+    metadata: WireMetadata
+    spec: WireServiceSpec = msgspec.field(default_factory=WireServiceSpec)
+
+
+class WireBudgetSpec(msgspec.Struct, rename="camel"):
+    """`spec` of a PodDisruptionBudget."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: UnhealthyPodEvictionPolicy | None = None
+
+
+class WireBudgetStatus(msgspec.Struct, rename="camel"):
+    """`status` of a PodDisruptionBudget."""
+
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    disrupted_pods: dict[str, Timestamp] | None = None
+
+
+class WireBudget(msgspec.Struct):
+    """A PodDisruptionBudget as the API sends it."""
+
+    metadata: WireMetadata
+    spec: WireBudgetSpec = msgspec.field(default_factory=WireBudgetSpec)
+    status: WireBudgetStatus = msgspec.field(default_factory=WireBudgetStatus)
+
+
+class WireNamespaceStatus(msgspec.Struct):
+    """`status` of a Namespace."""
+
+    phase: str = "Active"
+
+
+class WireNamespace(msgspec.Struct):
+    """A Namespace as the API sends it."""
+
+    metadata: WireMetadata
+    status: WireNamespaceStatus = msgspec.field(default_factory=WireNamespaceStatus)
+
+
+def decode_workload(wire: WireWorkload, interning: Interning) -> Workload:
+    """Return a ReplicaSet or StatefulSet.
+
+    Raises:
+        FieldError: a field holds what the API would not accept.
+    """
+    strategy = wire.spec.update_strategy
+    rolling = None if strategy is None else strategy.rolling_update
+    return _workload(
+        wire.metadata,
+        wire.spec.replicas,
+        checked_selector(wire.spec.selector, "spec.selector"),
+        wire.status,
+        interning,
+        partition=0 if rolling is None else rolling.partition or 0,
+    )
+
+
+def decode_replication_controller(wire: WireReplicationController, interning: Interning) -> Workload:
+    """Return a ReplicationController, its selector in the form the others have."""
+    selector = None if wire.spec.selector is None else LabelSelector(Map(wire.spec.selector))
+    return _workload(wire.metadata, wire.spec.replicas, selector, wire.status, interning)
+
+
+def _workload(
+    metadata: WireMetadata,
+    replicas: int | None,
+    selector: LabelSelector | None,
+    status: WireWorkloadStatus,
+    interning: Interning,
+    partition: int = 0,
+) -> Workload:
+    return Workload(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        controller=interning.controller(metadata.owner_references),
+        selector=selector,
+        replicas=1 if replicas is None else replicas,
+        current_replicas=status.replicas,
+        ready_replicas=status.ready_replicas,
+        generation=metadata.generation,
+        observed_generation=status.observed_generation,
+        terminating=metadata.deletion_timestamp is not None,
+        current_revision=status.current_revision,
+        update_revision=status.update_revision,
+        partition=partition,
+    )
+
+
+def decode_service(wire: WireService, interning: Interning) -> Service:
+    """Return a Service."""
+    metadata = wire.metadata
+    return Service(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        selector=interning.labels(wire.spec.selector),
+    )
+
+
+def decode_budget(wire: WireBudget) -> PodDisruptionBudget:
+    """Return a PodDisruptionBudget.
+
+    Raises:
+        FieldError: a field holds what the API would not accept.
+    """
+    metadata, spec, status = wire.metadata, wire.spec, wire.status
+    return PodDisruptionBudget(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        selector=checked_selector(spec.selector, "spec.selector"),
+        min_available=spec.min_available,
+        max_unavailable=spec.max_unavailable,
+        unhealthy_pod_eviction_policy=spec.unhealthy_pod_eviction_policy or "IfHealthyBudget",
+        generation=metadata.generation,
+        observed_generation=status.observed_generation,
+        disruptions_allowed=status.disruptions_allowed,
+        current_healthy=status.current_healthy,
+        desired_healthy=status.desired_healthy,
+        expected_pods=status.expected_pods,
+        disrupted_pods=Map(status.disrupted_pods or {}),
+    )
+
+
+def decode_namespace(wire: WireNamespace, interning: Interning) -> Namespace:
+    """Return a Namespace."""
+    metadata = wire.metadata
+    return Namespace(
+        name=metadata.name,
+        uid=metadata.uid,
+        labels=interning.labels(metadata.labels),
+        terminating=wire.status.phase == "Terminating" or metadata.deletion_timestamp is not None,
+    )

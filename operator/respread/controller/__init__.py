@@ -1,0 +1,1 @@
+"""The reconcile loop: observe, follow the moves under way, plan, evict, report."""

@@ -1,0 +1,42 @@
+"""The limits that count: of a policy that is wrong at the moment, those that it had when it was last right."""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from respread.controller.permission import Policies
+from respread.eviction.pacing import Limiter
+
+
+class Limiters:
+    """Remembers the limits of each policy.
+
+    A policy that is wrong evicts nothing itself, but what it says of limits bounds others, and goes on counting. Were
+    it passed over, a typo in it would let others do what it forbids, and forget what `limits.perHour` has counted.
+    """
+
+    __slots__ = ("_made", "_right")
+
+    def __init__(self) -> None:
+        """Remember none yet."""
+        self._made: tuple[Policies, tuple[Limiter, ...]] = (Map(), ())
+        self._right: dict[str, Limiter] = {}
+        """Of the policies that are right, or were."""
+
+    def of(self, policies: Policies) -> tuple[Limiter, ...]:
+        """Return one limiter for each policy.
+
+        Of one that has been wrong ever since this process began it is as far as it could be read: what is wrong in it
+        has its default.
+        """
+        if policies is self._made[0]:
+            return self._made[1]
+        known = self._right
+        self._right = {
+            name: Limiter.of(policy) if not policy.problems else known[name]
+            for name, policy in policies.items()
+            if not policy.problems or name in known
+        }
+        made = tuple(self._right.get(name) or Limiter.of(policy) for name, policy in policies.items())
+        self._made = (policies, made)
+        return made

@@ -1,0 +1,31 @@
+"""What `respread run` can be told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from respread.kube.leadership import LeaseTimes
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.telemetry.listen_address import ListenAddress
+
+DEFAULT_LISTEN_ADDRESS = ListenAddress("127.0.0.1", 8080)
+
+
+class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operator is run; logging is configured before."""
+
+    kubeconfig: str | None = None
+    """A file, or several joined as in `KUBECONFIG`; None: as kubectl finds it, or the pod's ServiceAccount."""
+    context: str | None = None
+    listen_address: ListenAddress = DEFAULT_LISTEN_ADDRESS
+    """Of `/metrics`, `/livez` and `/readyz`."""
+    leader_election: bool = True
+    """Whether to act only while holding the Lease."""
+    lease_namespace: str | None = None
+    """None: the operator's own namespace in a cluster; outside that of the installed operator (see `lease_place`)."""
+    lease_name: str = "respread"
+    lease_times: LeaseTimes = LeaseTimes()
+    scheduler_configuration: SchedulerConfiguration = SchedulerConfiguration()
+    """Of the cluster's schedulers, which no API tells."""
+    namespaced_policies: bool = True
+    """Whether RebalancePolicies count; ClusterRebalancePolicies always do."""

@@ -1,0 +1,193 @@
+"""The selectors of ReplicaSets, StatefulSets and ReplicationControllers, read one by one when they are needed.
+
+The scheduler's default constraints count pods by the selector of their owner. There may be hundreds of thousands of
+owners, so they are not watched: those are read whose pods have default constraints that matter to some policy, each
+once, for the selectors of `apps/v1` never change. Owners that come anew have a name or a UID that was never read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from math import inf
+from typing import Final, NamedTuple, cast
+
+from respread.cluster.decode.decoder import KINDS
+from respread.cluster.errors import DecodeError
+from respread.cluster.objects import Workload
+from respread.handlers.informers import Intake
+from respread.kube.api_status import status_of
+from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.retry import Backoff, Backoffs
+from respread.scheduling.default_selector import SelectingOwner
+from respread.stores.watched_kinds import full_name
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+TIMEOUT_SECONDS: Final = 10.0
+AT_ONCE: Final = 8
+"""How many are read at the same time: thousands take seconds, and the API server hardly notices."""
+BATCH: Final = 200
+"""After so many the control loop hears of what was found."""
+READ_AGAIN_SECONDS: Final = 300.0
+"""How long is believed what may become different: the selector of a ReplicationController, that an owner is gone, or
+that it can't be read."""
+RESOURCES: Final = ("replicasets", "statefulsets", "replicationcontrollers")
+_UNCHANGING: Final = ("replicasets", "statefulsets")
+
+
+class _Answer(NamedTuple):
+    """What came of asking for an owner."""
+
+    workload: Workload | None
+    """None if it can't be told."""
+    again_seconds: float
+    """When to ask again."""
+    well: bool = True
+    """Whether others can be expected to be answered."""
+
+
+class OwnerSelectors:
+    """Keeps the wanted owners in the cluster state, with their selectors and what controls them, and nothing else."""
+
+    __slots__ = ("_backoff", "_clock", "_due_at", "_intake", "_requests", "_troubled", "_wanted", "_woken")
+
+    def __init__(self, requests: Requests, intake: Intake, clock: Callable[[], float]) -> None:
+        """Know of no owner yet.
+
+        Args:
+            requests: how to ask for them.
+            intake: where they go, and who is told of them.
+            clock: seconds that never go back.
+        """
+        self._requests = requests
+        self._intake = intake
+        self._clock = clock
+        self._backoff = Backoff(Backoffs(least_seconds=1.0))
+        self._wanted: frozenset[SelectingOwner] = frozenset()
+        self._due_at: dict[SelectingOwner, float] = {}
+        """When to ask again for those that were asked for."""
+        self._troubled: set[str] = set()
+        """The resources of which the last one asked for could not be read."""
+        self._woken = asyncio.Event()
+
+    def want(self, owners: Iterable[SelectingOwner]) -> bool:
+        """Say which are needed now; others are forgotten. Return whether all of them have been asked for."""
+        wanted = frozenset(owners)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._due_at = {owner: due_at for owner, due_at in self._due_at.items() if owner in wanted}
+            self._forget_others()
+            self._woken.set()
+        return len(self._due_at) == len(wanted)
+
+    async def run(self) -> None:
+        """Read what is wanted until cancelled."""
+        while True:
+            self._woken.clear()
+            now = self._clock()
+            due = [owner for owner in self._wanted if self._due_at.get(owner, now) <= now]
+            if not due:
+                await self._wait()
+                continue
+            for start in range(0, len(due), BATCH):
+                if not await self._read(due[start : start + BATCH]):
+                    await asyncio.sleep(self._backoff.failed())
+                    break
+            else:
+                self._backoff.succeeded()
+
+    async def _wait(self) -> None:
+        due_at = min(self._due_at.values(), default=inf)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if due_at == inf else max(0.0, due_at - self._clock())):
+                await self._woken.wait()
+
+    async def _read(self, owners: Iterable[SelectingOwner]) -> bool:
+        """Read some owners, and let the control loop know of them; return whether the API server is up to more."""
+        left, answers = iter(owners), dict[SelectingOwner, _Answer]()
+
+        async def read_some() -> None:
+            for owner in left:
+                answers[owner] = answer = await self._ask(owner)
+                if not answer.well:
+                    break
+
+        await asyncio.gather(*(read_some() for _ in range(AT_ONCE)))
+        now = self._clock()
+        wanted = {owner: answer for owner, answer in answers.items() if owner in self._wanted}
+        for resource in RESOURCES:
+            self._intake.state.apply(
+                resource,
+                [
+                    (owner.key, answer.workload)
+                    for owner, answer in wanted.items()
+                    if owner.resource == resource and answer.workload is not None
+                ],
+            )
+        self._due_at.update({owner: now + answer.again_seconds for owner, answer in wanted.items()})
+        self._intake.changes.notify("owners")
+        return all(answer.well for answer in answers.values())
+
+    async def _ask(self, owner: SelectingOwner) -> _Answer:
+        try:
+            response = await self._get(owner)
+            if response.succeeded:
+                read = self._intake.decoder.decode_object(owner.resource, response.body)
+                self._tell(owner, "")
+                again_seconds = inf if owner.resource in _UNCHANGING else READ_AGAIN_SECONDS
+                return _Answer(_unchanging(cast("Workload", read)), again_seconds)
+        except DecodeError as error:
+            self._tell(owner, str(error))
+            return _Answer(None, READ_AGAIN_SECONDS)
+        except NoResponseError as error:
+            self._tell(owner, error.message)
+            return _Answer(None, 0.0, well=False)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            nothing = Workload(namespace=owner.key.namespace, name=owner.key.name)
+            return _Answer(nothing, READ_AGAIN_SECONDS)  # what it comes to for the scheduler
+        self._tell(owner, f"{response.status_code}, {status_of(response.body).message or 'no reason given'}")
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            return _Answer(None, READ_AGAIN_SECONDS)
+        return _Answer(None, 0.0, well=False)
+
+    async def _get(self, owner: SelectingOwner) -> Response:
+        root, _, resource = KINDS[owner.resource].path.rpartition("/")
+        path = f"{root}/namespaces/{{namespace}}/{resource}/{{name}}"
+        names = {"namespace": owner.key.namespace, "name": owner.key.name}
+        return await self._requests.send("GET", path, names, timeout_seconds=TIMEOUT_SECONDS)
+
+    def _tell(self, owner: SelectingOwner, fault: str) -> None:
+        """Log a fault, once for each kind until one of it could be read."""
+        if not fault:
+            self._troubled.discard(owner.resource)
+        elif owner.resource not in self._troubled:
+            self._troubled.add(owner.resource)
+            _log.warning(
+                "An owner's selector could not be read, and so the default constraints of its pods are not known; "
+                "asking again. The ClusterRole of manifests/ allows to get it",
+                owner=f"{owner.kind} {owner.key}",
+                kind=full_name(KINDS[owner.resource]),
+                fault=fault,
+            )
+
+    def _forget_others(self) -> None:
+        """Keep no owners that are not wanted any more."""
+        wanted = {(owner.resource, owner.key) for owner in self._wanted}
+        for resource in RESOURCES:
+            gone = [key for key in self._intake.state.keys(resource) if (resource, key) not in wanted]
+            self._intake.state.apply(resource, [(key, None) for key in gone])
+
+
+def _unchanging(owner: Workload) -> Workload:
+    """Return an owner of which nothing is known that changes all the time: that must not look like a change."""
+    return Workload(
+        namespace=owner.namespace,
+        name=owner.name,
+        uid=owner.uid,
+        controller=owner.controller,
+        selector=owner.selector,
+    )

@@ -1,0 +1,314 @@
+"""Writing pod deletion costs while this replica leads: what `Prevention` decides is sent, and it is told the answers.
+
+The control loop hands over how the cluster stands at each of its turns. Everything else happens here, beside it, so
+that new pods need not wait for evictions to be answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from math import inf
+from time import monotonic
+from typing import Final
+
+from immutables import Map
+
+from respread.api.policy import Policy
+from respread.cluster.state import ClusterSnapshot
+from respread.kube.retry import Backoff
+from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
+from respread.prevention.patches import Patch, Purpose
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, Avoided, Moment, Prevention, View
+from respread.prevention.ranks import HeldCost
+from respread.spread.index import Spread
+from respread.telemetry.logs import get_logger
+from respread.telemetry.metrics import Metrics
+
+_log: Final = get_logger(__name__)
+
+AT_ONCE: Final = 8
+"""Patches that are under way at the same time."""
+SLICE_SECONDS: Final = 0.02
+"""For how long ranks are worked out before others get their turn."""
+CAREFUL_SECONDS: Final = 60.0
+"""For so long after it began to lead a replica reads each pod before it patches it: another one may have done so a
+moment ago."""
+UNKNOWN_SECONDS: Final = 10.0
+"""How long the watch is given to show a patch that was not answered, before the pod is read."""
+FORBIDDEN_SECONDS: Final = 15.0
+"""How long a namespace is left alone in which we may not patch pods."""
+_FAILURE_SECONDS: Final = 5.0
+_CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
+"""Results that tell what a pod has; after any other one, a pod that was uncertain still is."""
+_NOT_OURS: Final = HeldCost(0, ours=False)
+"""What a pod that is to be left alone is taken to have."""
+
+Policies = Map[str, Policy]
+
+
+class PreventionLoop:
+    """Brings pod deletion costs to what they should be."""
+
+    def __init__(
+        self,
+        costs: DeletionCosts,
+        *,
+        leads: Callable[[], bool],
+        exclusive_seconds: Callable[[], float],
+        metrics: Metrics,
+        namespaced_policies: bool = True,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """Prepare the loop.
+
+        Args:
+            costs: sets them.
+            leads: whether this replica acts at this moment.
+            exclusive_seconds: for how long nobody else can lead.
+            metrics: count.
+            namespaced_policies: whether RebalancePolicies count.
+            clock: seconds that never go back.
+        """
+        self._costs = costs
+        self._leads = leads
+        self._exclusive_seconds = exclusive_seconds
+        self._metrics = metrics
+        self._namespaced_policies = namespaced_policies
+        self._clock = clock
+        self._term: _Term | None = None
+        self._policies: Policies = Map()
+        self._policy_index = PolicyIndex((), namespaced_policies=namespaced_policies)
+        self._backoff = Backoff()
+        self._paused_until = -inf
+        self._unknown_until = -inf
+        """Until when a patch that was not answered may still be carried out."""
+        self._forbidden: set[str] = set()
+        """Namespaces of which it was told that we may not patch pods there."""
+        self._woken = asyncio.Event()
+        self._stopping = False
+
+    def observe(
+        self,
+        snapshot: ClusterSnapshot,
+        spread: Spread,
+        policies: Policies,
+        leaving: Collection[str],
+        term: int | None,
+    ) -> None:
+        """Take over how the cluster stands.
+
+        Args:
+            snapshot: the cluster.
+            spread: its spread groups.
+            policies: all of them, by name.
+            leaving: UIDs of pods that are being evicted.
+            term: a number that differs whenever somebody else may have led since; None while this replica does not.
+        """
+        if term is None:
+            self._term = None
+            return
+        if policies is not self._policies:
+            self._policies = policies
+            self._policy_index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+        if self._term is None or self._term.number != term:
+            now = self._clock()
+            self._term = _Term(term, Prevention(now), careful_until=now + CAREFUL_SECONDS)
+            # What a term before left unanswered is not known in this one: reading tells it only once it is over.
+            self._paused_until = max(self._paused_until, self._unknown_until)
+        self._term.leaving = leaving
+        if not self._term.needed:
+            # Most clusters have no use for any of this: then it costs them nothing.
+            self._term.needed = _any_enabled(policies) or (self._term.is_new and _any_cost_of_ours(snapshot))
+            self._term.is_new = False
+        if self._term.needed:
+            self._term.snapshot = snapshot
+            self._term.prevention.observe(View(snapshot, spread, self._policy_index, leaving))
+            self._woken.set()
+
+    def stop(self) -> None:
+        """End `run` as soon as whatever was sent is answered; nothing more is sent."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write costs until stopped."""
+        async with asyncio.TaskGroup() as sending:
+            under_way: dict[asyncio.Task[None], _Term] = {}
+            while not self._stopping:
+                self._woken.clear()
+                try:
+                    wait_seconds = self._step(sending, under_way)
+                except Exception:  # noqa: BLE001 - a bug in here must not end what else the operator does
+                    _log.exception("Working out pod deletion costs failed; it is tried again")
+                    wait_seconds = _FAILURE_SECONDS
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if wait_seconds == inf else wait_seconds):
+                        await self._woken.wait()
+
+    def _step(self, sending: asyncio.TaskGroup, under_way: dict[asyncio.Task[None], _Term]) -> float:
+        """Do what is to be done now, and return for how many seconds there is nothing more unless something changes."""
+        term = self._term
+        if term is None or not term.needed:
+            return inf
+        prevention, now = term.prevention, self._clock()
+        if not self._leads():
+            return 1.0
+        if any(each is not term for each in under_way.values()):
+            return inf  # a read would not show what a term before has still under way; its answer wakes us
+        for avoided in prevention.examine(
+            Moment(now, datetime.now(UTC)), has_time=lambda: self._clock() - now < SLICE_SECONDS
+        ):
+            self._tell_avoided(avoided)
+        if not under_way and not prevention.waiting:
+            self._tell_made(term)
+        while len(under_way) < AT_ONCE and now >= self._paused_until and (patch := prevention.take(now)) is not None:
+            task = sending.create_task(self._send(patch, term))
+            under_way[task] = term
+            task.add_done_callback(under_way.pop)
+            task.add_done_callback(lambda _: self._woken.set())
+        wait_seconds = prevention.wait_seconds(now)
+        if len(under_way) >= AT_ONCE:
+            wait_seconds = inf  # whichever is answered first wakes us
+        elif now < self._paused_until:
+            wait_seconds = max(wait_seconds, self._paused_until - now)
+        return max(0.0, min(wait_seconds, prevention.next_examination() - now))
+
+    async def _send(self, patch: Patch, term: _Term) -> None:
+        try:
+            await self._ask(patch, term)
+        except Exception:  # noqa: BLE001 - as in `run`
+            _log.exception("Setting a pod deletion cost failed", pod=str(patch.pod.key))
+            term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), self._clock())
+
+    async def _ask(self, patch: Patch, term: _Term) -> None:
+        pod = patch.pod
+        answer = None
+        if term.still_wants(patch):
+            answer = await self._costs.set(
+                pod,
+                patch.cost,
+                known=patch.before,
+                careful=self._clock() < term.careful_until or pod.uid in term.uncertain,
+                may_send=lambda: self._term is term and self._leads() and not self._stopping,
+                time_left=self._exclusive_seconds,
+            )
+        now = self._clock()
+        if answer is None:
+            term.prevention.answered(patch, None, now)
+            return
+        self._metrics.count_prevention_patch(policy=patch.policy, result=answer.result)
+        self._take(patch, answer, term, now)
+
+    def _take(self, patch: Patch, answer: PatchAnswer, term: _Term, now: float) -> None:
+        """Let an answer have its consequences."""
+        made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
+        if answer.result in _CERTAIN:
+            term.uncertain.discard(patch.pod.uid)
+        match answer.result:
+            case PatchResult.APPLIED:
+                self._backoff.succeeded()
+                self._forbidden.discard(patch.pod.namespace)
+                term.made[patch.purpose] += 1
+                term.prevention.answered(patch, Answered(made, SEEN_WITHIN_SECONDS), now)
+                return
+            case PatchResult.ALREADY:
+                term.prevention.answered(patch, Answered(answer.cost, SEEN_WITHIN_SECONDS), now)
+                return
+            case PatchResult.FOREIGN | PatchResult.GONE:
+                cost = _NOT_OURS if answer.cost is None else answer.cost
+                term.prevention.answered(patch, Answered(cost, SEEN_WITHIN_SECONDS), now)
+                return
+            case PatchResult.INVALID:
+                _log.error("A pod deletion cost was refused", pod=str(patch.pod.key), error=answer.message)
+                term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), now)
+                return
+            case PatchResult.FORBIDDEN:
+                self._tell_forbidden(patch, answer)
+                term.prevention.rest(patch.pod.namespace, now + FORBIDDEN_SECONDS)
+                term.prevention.answered(patch, None, now)
+                return
+            case PatchResult.UNKNOWN:
+                term.uncertain.add(patch.pod.uid)
+                term.prevention.answered(patch, Answered(made, UNKNOWN_SECONDS), now)
+                self._unknown_until = now + UNKNOWN_SECONDS
+                if term is not self._term:
+                    self._paused_until = max(self._paused_until, self._unknown_until)
+            case PatchResult.SERVER_ERROR:
+                term.uncertain.add(patch.pod.uid)
+                term.prevention.answered(patch, None, now)
+            case _:
+                term.prevention.answered(patch, None, now)
+        pause = max(self._backoff.failed(), answer.retry_after_seconds or 0.0)
+        self._paused_until = max(self._paused_until, now + pause)
+        _log.warning(
+            "A pod deletion cost was not set; pausing",
+            pod=str(patch.pod.key),
+            result=answer.result,
+            error=answer.message,
+            pause_seconds=round(pause, 1),
+        )
+
+    def _tell_made(self, term: _Term) -> None:
+        if term.made:
+            ranked, reranked, removed = (term.made[each] for each in (Purpose.RANK, Purpose.RERANK, Purpose.REMOVE))
+            _log.info("Pod deletion costs set", ranked=ranked, reranked=reranked, removed=removed)
+            term.made.clear()
+
+    def _tell_avoided(self, avoided: Avoided) -> None:
+        self._metrics.count_evictions_avoided(policy=avoided.policy, evictions=avoided.evictions)
+        _log.info(
+            "Scaled down by pod deletion costs",
+            namespace=avoided.replica_set.namespace,
+            workload=str(avoided.replica_set.workload),
+            pods=avoided.deleted,
+            evictions_avoided=avoided.evictions,
+        )
+
+    def _tell_forbidden(self, patch: Patch, answer: PatchAnswer) -> None:
+        namespace = patch.pod.namespace
+        if namespace in self._forbidden:
+            return
+        self._forbidden.add(namespace)
+        _log.error(
+            "Not allowed to patch pods, which spec.prevention.podDeletionCost needs: add the component "
+            "manifests/components/prevention to the kustomization, or set it to Disabled",
+            namespace=namespace,
+            policy=patch.policy,
+            error=answer.message,
+        )
+
+
+class _Term:
+    """What is known while this replica leads without a break."""
+
+    def __init__(self, number: int, prevention: Prevention, careful_until: float) -> None:
+        self.number = number
+        self.prevention = prevention
+        self.careful_until = careful_until
+        self.is_new = True
+        self.needed = False
+        """Whether any policy asked for costs since, or there were any of ours."""
+        self.snapshot = ClusterSnapshot()
+        self.leaving: Collection[str] = frozenset()
+        self.uncertain: set[str] = set()
+        """Pods whose last patch may have been made or not."""
+        self.made: Counter[Purpose] = Counter()
+        """Patches that have not been told of."""
+
+    def still_wants(self, patch: Patch) -> bool:
+        """Tell whether nothing that is known by now speaks against a patch."""
+        pod = self.snapshot.pods.get(patch.pod.key)
+        return pod is not None and pod.uid == patch.pod.uid and not pod.terminating and pod.uid not in self.leaving
+
+
+def _any_enabled(policies: Policies) -> bool:
+    return any(policy.spec.prevention.pod_deletion_cost == "Enabled" for policy in policies.values())
+
+
+def _any_cost_of_ours(snapshot: ClusterSnapshot) -> bool:
+    return any(pod.deletion_cost_is_ours for pod in snapshot.pods.values())

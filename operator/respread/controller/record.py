@@ -1,0 +1,255 @@
+"""What was done in the policies' names and came of it, as far as it decides what is done next, or is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from respread.api.policy import Policy
+from respread.api.status import (
+    MAX_COUNT,
+    FailuresInARow,
+    GroupEvictionCount,
+    PolicyStatus,
+    RecentEvictions,
+    RememberedBackOff,
+)
+from respread.controller.checkpoint import (
+    GroupNames,
+    GroupsByNamespace,
+    back_offs_to_remember,
+    evictions_to_remember,
+    failures_to_remember,
+    group_evictions_to_remember,
+    recalled,
+    recalled_failures,
+    recalled_group_history,
+    situation_of,
+    without_settled,
+)
+from respread.eviction.backoff import BackOffRules, BackOffs
+from respread.eviction.breaker import Breakers
+from respread.eviction.group_history import GroupHistory
+from respread.eviction.history import EvictionHistory
+from respread.eviction.in_flight import Ended
+from respread.eviction.outcomes import Outcome
+from respread.eviction.pacing import GroupPace
+from respread.eviction.standing import Standings
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.spread.group import GroupKey, SpreadGroup
+
+LATE_SECONDS: Final = 60.0
+"""What ends sooner without a replacement that is Ready has not been given up on: none was wanted."""
+
+
+class Record:
+    """The leader's memory. A new leader begins with what the statuses say."""
+
+    __slots__ = (
+        "_evicted",
+        "_last_eviction",
+        "_names",
+        "_wall_clock",
+        "back_offs",
+        "breakers",
+        "group_history",
+        "history",
+        "standings",
+    )
+
+    def __init__(self, wall_clock: Callable[[], float], rules: BackOffRules | None = None) -> None:
+        """Remember nothing yet.
+
+        Args:
+            wall_clock: seconds since the epoch.
+            rules: how long groups are left alone.
+        """
+        self._wall_clock = wall_clock
+        self.back_offs = BackOffs(rules or BackOffRules())
+        self.breakers = Breakers()
+        self.history = EvictionHistory()
+        self.group_history = GroupHistory()
+        self.standings = Standings()
+        self._names = GroupNames()
+        self._evicted: Counter[str] = Counter()
+        self._last_eviction: dict[str, datetime] = {}
+
+    def recall(self, statuses: Mapping[str, PolicyStatus], groups: GroupsByNamespace) -> None:
+        """Begin anew with what the policies' statuses say.
+
+        Args:
+            statuses: by the policies' names.
+            groups: the spread groups there are, by namespace.
+        """
+        now = self._wall_clock()
+        self.back_offs, self.history = recalled(statuses, self.back_offs.rules, groups, now)
+        self.breakers = recalled_failures(statuses, self.breakers.rules, now)
+        self.group_history = recalled_group_history(statuses, groups, now)
+        self._evicted = Counter({policy: status.summary.evicted for policy, status in statuses.items()})
+        self._last_eviction = {}
+
+    def forget_others(self, policies: Collection[str]) -> None:
+        """Forget what was done in the names of policies other than these."""
+        for names in (self._evicted, self._last_eviction):
+            for gone in names.keys() - set(policies):
+                del names[gone]
+        for gone in set(self.history.minutes) - set(policies):
+            self.history = EvictionHistory(self.history.minutes.delete(gone))
+        for gone in set(self.breakers.policies) - set(policies):
+            self.breakers = self.breakers.succeeded(gone)
+
+    # Groups
+
+    def learn(self, ended: Ended, groups: Mapping[GroupKey, SpreadGroup], policy: Policy | None) -> None:
+        """Note what became of a move: its groups are left alone unless it improved them.
+
+        Args:
+            ended: the move, and how it ended.
+            groups: as they stand.
+            policy: in whose name it was made; None if that is gone.
+        """
+        if (ready := was_ready(ended)) is not None:
+            self.standings = self.standings.with_end(ended.move.pod.namespace, ready=ready)
+        if ended.outcome is Outcome.IMPROVED:
+            return  # until it is known that it lasts
+        now = self._wall_clock()
+        for key in ended.move.groups:
+            if (group := groups.get(key)) is not None:
+                self.back_offs = self.back_offs.failed(self._names.of(key), situation_of(group), now)
+        if policy is None:
+            return
+        most = policy.spec.limits.failures_in_a_row
+        if ended.failed:
+            self.breakers = self.breakers.failed(policy.name, ended.move.workload, most, now)
+        else:
+            self.breakers = self.breakers.undecided(policy.name, most, now)
+
+    def learn_lasting(self, move: Move) -> None:
+        """Note that a move has improved its groups for good: what failed before is forgotten."""
+        for key in move.groups if self.back_offs.groups else ():
+            self.back_offs = self.back_offs.improved(self._names.of(key))
+        self.breakers = self.breakers.succeeded(move.policy)
+
+    def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
+        """Forget how namespaces other than these stood."""
+        self.standings = self.standings.among(namespaces)
+
+    def forget_settled(self, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey]) -> None:
+        """Forget what no longer matters of groups that are balanced or gone and have no move under way."""
+        now = self._wall_clock()
+        self.back_offs = without_settled(self.back_offs, groups, busy, now)
+        self.group_history = self.group_history.without_old(now)
+        self._names.keep(groups)
+
+    def why_left_alone(self, group: SpreadGroup) -> Held | None:
+        """Return why a group is left alone, or None if it is not."""
+        name = self._names.of(group.key) if self.back_offs.groups else ""
+        if name not in self.back_offs.groups:
+            return None
+        return self.back_offs.held(name, situation_of(group), self._wall_clock())
+
+    def release(self, group: SpreadGroup) -> float | None:
+        """Return until when a group that backs off is left alone, in seconds since the epoch."""
+        return self.back_offs.release(self._names.of(group.key), situation_of(group))
+
+    def pace_of(self, group: SpreadGroup) -> GroupPace:
+        """Return how a group stands to `limits.perHourPerGroup`."""
+        made = 0
+        if self.group_history.policies:
+            made = self.group_history.in_last_hour(self._names.of(group.key), self._wall_clock())
+        return GroupPace(sum(group.counts.values()), made)
+
+    # Policies
+
+    def paused(self, policy: Policy) -> Held | None:
+        """Return why nothing is evicted in the name of a policy for now, or None if failures don't pause it."""
+        return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock())
+
+    def why_not_tried(self, policy: Policy, namespace: str, undecided: Collection[str]) -> Held | None:
+        """Return why nothing is evicted in a namespace after moves of a policy failed in a row, or None if it may be.
+
+        Args:
+            policy: in whose name.
+            namespace: of the pod that would go.
+            undecided: namespaces in which its moves are under way or not known to be a lasting success. In those where
+                something has failed already they keep nobody else waiting.
+        """
+        if (single := self.single(policy)) is None:
+            return None
+        most = policy.spec.limits.failures_in_a_row
+        if (held := self.breakers.paused(policy.name, most, self._wall_clock(), namespace)) is not None:
+            return held
+        failing = self.breakers.failing_namespaces(policy.name)
+        awaited = set(undecided) if namespace in failing else set(undecided) - failing
+        return single if awaited else None
+
+    def single(self, policy: Policy) -> Held | None:
+        """Return why no more than one pod is tried in the name of a policy, or None if failures don't make it so."""
+        return self.breakers.single(policy.name, policy.spec.limits.failures_in_a_row)
+
+    # Evictions
+
+    def serve(self, namespace: str) -> None:
+        """Note that a pod of a namespace was evicted, or may have been."""
+        self.standings = self.standings.with_eviction(namespace)
+
+    def count(self, policy: str, bounded: Iterable[str], groups: Iterable[GroupKey] = (), *, certain: bool) -> None:
+        """Count an eviction that was made, or may have been.
+
+        Args:
+            policy: in whose name.
+            bounded: names of the policies whose `limits.perHour` it counts for.
+            groups: the groups that it was made for.
+            certain: whether the API server said that it was made.
+        """
+        now = self._wall_clock()
+        self.history = self.history.with_evictions(bounded, now)
+        self.group_history = self.group_history.with_evictions(policy, map(self._names.of, groups), now)
+        if certain:
+            self._evicted[policy] = min(self._evicted[policy] + 1, MAX_COUNT)
+            self._last_eviction[policy] = datetime.fromtimestamp(now, UTC)
+
+    @property
+    def evicted(self) -> Mapping[str, int]:
+        """All evictions so far by policy, those of earlier leaders included."""
+        return self._evicted
+
+    @property
+    def last_eviction_time(self) -> Mapping[str, datetime]:
+        """When this process last evicted, by policy."""
+        return self._last_eviction
+
+    # Statuses
+
+    def failures_in_a_row(self, policy: str) -> FailuresInARow:
+        """Return what a policy's status is to say of evictions that failed."""
+        return failures_to_remember(self.breakers, policy)
+
+    def group_evictions(self, policy: str) -> tuple[GroupEvictionCount, ...]:
+        """Return what a policy's status is to say of the evictions for its groups."""
+        return group_evictions_to_remember(self.group_history, policy, self._wall_clock())
+
+    def remembered_back_offs(self, groups: Iterable[GroupKey]) -> tuple[RememberedBackOff, ...]:
+        """Return what a policy's status is to say of the groups that it restores."""
+        return back_offs_to_remember(self.back_offs, groups, self._names.of)
+
+    def recent_evictions(self, policy: Policy) -> tuple[RecentEvictions, ...]:
+        """Return what a policy's status is to say of the last hour; nothing where no limit asks for it.
+
+        A policy that is wrong somewhere keeps it: what it says of limits may be what is wrong.
+        """
+        if not policy.spec.limits.per_hour and not policy.problems:
+            return ()
+        return evictions_to_remember(self.history, policy.name, self._wall_clock())
+
+
+def was_ready(ended: Ended) -> bool | None:
+    """Return whether a move's replacement was Ready; None if none was wanted, which tells nothing of its namespace."""
+    if ended.outcome is Outcome.NOT_READY:
+        return False
+    if ended.replacement is not None and ended.replacement.ready:
+        return True
+    return None if ended.seconds < LATE_SECONDS else False

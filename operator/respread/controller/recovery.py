@@ -1,0 +1,154 @@
+"""Moves under way, as the policies' statuses keep them: whoever leads next follows them to their outcome.
+
+A move is written down before its eviction is sent. So a process that is killed at any moment leaves behind which pods
+it evicted, or was about to, and for which groups; and a group that a move did not improve is left alone by the next
+process too. Without that a crash at every start could evict another pod each time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import msgspec
+
+from respread.api.status import (
+    MAX_GROUPS_OF_MOVE,
+    MAX_MOVES_IN_FLIGHT,
+    MAX_NEWEST_PODS,
+    LeftDomain,
+    MoveInFlight,
+    PolicyStatus,
+)
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.checkpoint import group_name
+from respread.eviction.carry_out import Flights
+from respread.eviction.in_flight import Flight, InFlight
+from respread.eviction.pacing import Limiter, Pace
+from respread.eviction.remembered import Moment, remembered_flights
+from respread.planning.plan import Move
+from respread.planning.planner import PolicySetting
+from respread.planning.victims.controllers import siblings_of
+from respread.planning.victims.policies import PolicyIndex
+from respread.spread.group import GroupKey
+from respread.spread.index import Spread
+
+_SECOND: Final = timedelta(seconds=1)
+"""The API server tells creation timestamps in whole seconds."""
+
+
+def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
+    """Return what the policies' statuses are to say of the moves under way, by the policies' names.
+
+    Args:
+        in_flight: the moves.
+        snapshot: the cluster as the watch shows it.
+    """
+    found: defaultdict[str, list[MoveInFlight]] = defaultdict(list)
+    for flight in in_flight.flights:
+        found[flight.move.policy].append(_remembered(flight, snapshot))
+    return {policy: tuple(moves[:MAX_MOVES_IN_FLIGHT]) for policy, moves in found.items()}
+
+
+class AskingRules(NamedTuple):
+    """What decides whether a resumed move may be asked for again: what a status says is not a plan of ours."""
+
+    setting: PolicySetting
+    limiters: tuple[Limiter, ...]
+    now: datetime
+    """With a time zone."""
+
+    def allow(self, flights: Iterable[Flight], snapshot: ClusterSnapshot) -> frozenset[str]:
+        """Return the UIDs of the pods that could have been planned for, as policies, protection and limits are now.
+
+        Pods that their controllers have made since don't count as not Ready: they replace what was evicted.
+        """
+        index = PolicyIndex(self.setting.policies, namespaced_policies=self.setting.namespaced_policies)
+        protections = self.setting.protections()
+
+        def may_go(move: Move) -> bool:
+            namespace = snapshot.namespaces.get(move.pod.namespace)
+            policies = index.in_namespace(move.pod.namespace, None if namespace is None else namespace.labels)
+            policy = policies.governance(move.pod.labels).policy
+            return (
+                policy is not None
+                and policy.name == move.policy
+                and policy.name in protections
+                and protections[policy.name].of_pod(move.pod, self.now) is None
+            )
+
+        asked = [flight for flight in flights if may_go(flight.move)]
+        replacements = frozenset(
+            pod.uid for flight in asked for pod in siblings_of(snapshot, flight.move.pod) if pod.uid not in flight.known
+        )
+        pace = Pace(snapshot=snapshot, limiters=self.limiters, replacements=replacements, now=self.now.timestamp())
+        return frozenset(move.pod.uid for move in pace.of([flight.move for flight in asked]).now)
+
+
+def resume(
+    flights: Flights,
+    statuses: Mapping[str, PolicyStatus],
+    snapshot: ClusterSnapshot,
+    spread: Spread,
+    rules: AskingRules,
+) -> None:
+    """Take up the moves that the policies' statuses say are under way, and no others.
+
+    Args:
+        flights: what is known here; moves among it that are no longer in a status were seen to their end by others.
+        statuses: by the policies' names.
+        snapshot: the cluster as the watch shows it.
+        spread: its spread groups.
+        rules: by which those that may not have been made may be asked for again.
+    """
+    names: dict[str, dict[str, GroupKey]] = {}
+
+    def groups_named(namespace: str) -> Mapping[str, GroupKey]:
+        if namespace not in names:
+            names[namespace] = {group_name(key): key for key in spread.by_namespace.get(namespace, ())}
+        return names[namespace]
+
+    moment = Moment(flights.clock(), flights.wall_clock())
+    resumed = list(remembered_flights(statuses, snapshot, groups_named, moment, flights.now.patience))
+    allowed = rules.allow(resumed, snapshot)
+    flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)
+
+
+def _remembered(flight: Flight, snapshot: ClusterSnapshot) -> MoveInFlight:
+    move, controller = flight.move, flight.move.pod.controller
+    newest, newest_pods = _newest(flight, snapshot)
+    return MoveInFlight(
+        uid=move.pod.uid,
+        namespace=move.pod.namespace,
+        pod=move.pod.name,
+        node=move.pod.node_name,
+        workload=str(move.workload),
+        controller_kind="" if controller is None else controller.kind,
+        controller_name="" if controller is None else controller.name,
+        controller_uid="" if controller is None else controller.uid,
+        groups=tuple(
+            LeftDomain(group_name(key), domain) for key, domain in zip(move.groups, move.from_domains, strict=True)
+        )[:MAX_GROUPS_OF_MOVE],
+        sent=datetime.fromtimestamp(int(flight.sent_time), UTC),
+        newest=newest,
+        newest_pods=newest_pods,
+    )
+
+
+def _newest(flight: Flight, snapshot: ClusterSnapshot) -> tuple[datetime, tuple[str, ...]]:
+    """Return a moment, and the pods created then or later that are not the replacement.
+
+    Of very many pods created in the same second none is named, and the moment is a second later: a replacement made
+    within that very second would be missed, and the move's outcome is then Unknown.
+    """
+    others = [
+        (each.creation_timestamp, each.name)
+        for each in siblings_of(snapshot, flight.move.pod)
+        if each.uid in flight.known and each.uid != flight.uid and each.creation_timestamp is not None
+    ]
+    newest = flight.newest
+    if sum(created >= newest for created, _ in others) > MAX_NEWEST_PODS:
+        newest += _SECOND
+    return newest, tuple(sorted(name for created, name in others if created >= newest))[:MAX_NEWEST_PODS]

@@ -1,0 +1,183 @@
+"""What one turn of the control loop came to, as status, metrics and people are told. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from respread.api.conditions import PolicyOutcome
+from respread.api.policy import Policy
+from respread.api.status import BlockedCount, DomainCount, MoveInFlight, Summary, ViolatedConstraint, Violation
+from respread.cluster.pod import WhenUnsatisfiable
+from respread.controller.record import Record
+from respread.eviction.pacing import HeldMove
+from respread.planning.held import Held
+from respread.planning.plan import BlockedGroup, Move, Plan
+from respread.planning.victims.policies import PolicyReach
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import Spread
+from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
+
+
+class Turn(NamedTuple):
+    """One turn of the control loop."""
+
+    spread: Spread
+    plan: Plan
+    reach: PolicyReach
+    held: Sequence[HeldMove]
+    """Moves of the plan that are not made now."""
+    in_flight: Sequence[Move]
+    remembered: Mapping[str, tuple[MoveInFlight, ...]]
+    """The same by policy, for the next process to know."""
+    time: datetime
+
+
+def outcomes_of(policies: Iterable[Policy], turn: Turn, record: Record) -> dict[str, PolicyOutcome]:
+    """Return what a turn found and did in the name of each policy, by name."""
+    shares = _shares(turn)
+    waiting = {key: each.held for each in turn.held for key in each.move.groups}
+    nothing = _Share()
+    return {
+        policy.name: _outcome(policy, shares.get(policy.name, nothing), turn, waiting, record) for policy in policies
+    }
+
+
+class _Share:
+    """The part of a turn that is one policy's."""
+
+    __slots__ = ("blocked", "groups", "held", "moves")
+
+    def __init__(self) -> None:
+        self.groups: list[SpreadGroup] = []
+        self.blocked: dict[GroupKey, BlockedGroup] = {}
+        self.moves: list[Move] = []
+        self.held: list[HeldMove] = []
+
+
+def _shares(turn: Turn) -> Mapping[str, _Share]:
+    shares: defaultdict[str, _Share] = defaultdict(_Share)
+    for key, name in turn.plan.policies.items():
+        shares[name].groups.append(turn.spread.groups[key])
+    for blocked in turn.plan.blocked:
+        shares[blocked.policy].blocked[blocked.group] = blocked
+    for move in turn.plan.moves:
+        shares[move.policy].moves.append(move)
+    for held in turn.held:
+        shares[held.move.policy].held.append(held)
+    return shares
+
+
+def _outcome(
+    policy: Policy, share: _Share, turn: Turn, waiting: Mapping[GroupKey, Held], record: Record
+) -> PolicyOutcome:
+    groups, blocked, moves = share.groups, share.blocked, share.moves
+    violated = [group for group in groups if group.violated]
+    planned = Counter(key for move in moves for key in move.groups)
+    return PolicyOutcome(
+        summary=Summary(
+            groups=len(groups),
+            violated=len(violated),
+            worst_skew=max((group.skew for group in groups), default=0),
+            pods=turn.reach.pods.get(policy.name, 0),
+            planned_evictions=len(moves),
+            in_flight=sum(move.policy == policy.name for move in turn.in_flight),
+            evicted=record.evicted.get(policy.name, 0),
+        ),
+        violations=tuple(
+            _violation(group, planned[group.key], _why(group.key, blocked, waiting)) for group in violated
+        ),
+        blocked=_blocked_counts(blocked.values(), share.held),
+        overridden_by=turn.reach.overridden_by.get(policy.name, ()),
+        group_evictions=record.group_evictions(policy.name),
+        failures_in_a_row=record.failures_in_a_row(policy.name),
+        paused="" if (held := record.paused(policy) or record.single(policy)) is None else held.message,
+        oscillating=tuple(
+            f"{', '.join(map(str, group.workloads))} in {group.key.namespace} ({pace.in_last_hour} evictions)"
+            for group in violated
+            if (pace := record.pace_of(group)).beyond(policy.name, policy.spec.limits) is not None
+        ),
+        back_offs=record.remembered_back_offs(group.key for group in groups),
+        recent_evictions=record.recent_evictions(policy),
+        moves_in_flight=turn.remembered.get(policy.name, ()),
+        plan_time=turn.time,
+        last_eviction_time=record.last_eviction_time.get(policy.name),
+    )
+
+
+def figures_of(policies: Iterable[Policy], turn: Turn, outcomes: Mapping[str, PolicyOutcome]) -> PlanFigures:
+    """Return what the metrics show of a turn, and of what it came to for policies, by name, as far as that is known."""
+    shares = _shares(turn)
+    nothing = _Share()
+    return PlanFigures(
+        skews=tuple(figure for group in turn.spread.groups.values() for figure in _skews(group)),
+        policies=tuple(
+            _policy_figures(policy.name, shares.get(policy.name, nothing), outcomes.get(policy.name))
+            for policy in policies
+        ),
+    )
+
+
+def _why(key: GroupKey, blocked: Mapping[GroupKey, BlockedGroup], waiting: Mapping[GroupKey, Held]) -> tuple[str, str]:
+    """Return the reason and message of what keeps a violated group from being restored now; both empty if nothing."""
+    if (found := blocked.get(key)) is not None:
+        return found.reason, found.message
+    if (held := waiting.get(key)) is not None:
+        return held.reason, held.message
+    return "", ""
+
+
+def _violation(group: SpreadGroup, planned_moves: int, why: tuple[str, str]) -> Violation:
+    reason, message = why
+    return Violation(
+        namespace=group.key.namespace,
+        workload=", ".join(map(str, group.workloads)),
+        constraint=ViolatedConstraint(
+            topology_key=group.key.topology_key,
+            when_unsatisfiable=group.key.when_unsatisfiable,
+            max_skew=group.key.max_skew,
+        ),
+        skew=group.skew,
+        domains=tuple(DomainCount(domain, count) for domain, count in group.all_counts().items()),
+        planned_moves=planned_moves,
+        reason=reason,
+        message=message,
+    )
+
+
+def _blocked_counts(blocked: Iterable[BlockedGroup], held: Iterable[HeldMove]) -> tuple[BlockedCount, ...]:
+    groups = Counter(each.reason for each in blocked)
+    pods = Counter(each.held.reason for each in held)
+    return tuple(
+        BlockedCount(reason=reason, groups=groups[reason], pods=pods[reason]) for reason in sorted({*groups, *pods})
+    )
+
+
+def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
+    for workload in group.workloads:
+        yield SkewFigure(
+            namespace=group.key.namespace,
+            workload=str(workload),
+            topology_key=group.key.topology_key,
+            when_unsatisfiable=group.key.when_unsatisfiable,
+            skew=group.skew,
+            max_skew=group.key.max_skew,
+        )
+
+
+def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome | None) -> PolicyFigures:
+    return PolicyFigures(
+        policy=policy,
+        groups=_by_kind(share.groups),
+        violated=_by_kind(group for group in share.groups if group.violated),
+        blocked=Counter(each.reason for each in share.blocked.values()),
+        planned_evictions=len(share.moves),
+        paused=outcome is not None and bool(outcome.paused),
+        oscillating=0 if outcome is None else len(outcome.oscillating),
+    )
+
+
+def _by_kind(groups: Iterable[SpreadGroup]) -> Mapping[WhenUnsatisfiable, int]:
+    return Counter(group.key.when_unsatisfiable for group in groups)

@@ -1,0 +1,312 @@
+"""`respread run`: the operator, put together and run until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from respread import __version__
+from respread.api.policy import VictimRules
+from respread.api.status import PolicyStatus
+from respread.cluster.meta import ObjectKey
+from respread.controller.announcements import Announcements
+from respread.controller.control_loop import BEAT_SECONDS, LONGEST_PAUSE_SECONDS, ControlLoop, Leading
+from respread.controller.options import OperatorOptions
+from respread.controller.owner_selectors import OwnerSelectors
+from respread.controller.permission import Permission
+from respread.controller.policy_versions import PolicyReader
+from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.status_writer import StatusWriter
+from respread.eviction.carry_out import Carrier, Flights
+from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
+from respread.eviction.owners.last_look import Owners
+from respread.eviction.refusals import Refusals
+from respread.handlers.health import WatchHealth
+from respread.handlers.informers import Intake
+from respread.handlers.operator import run_operator
+from respread.kube.access import AccessError, ClusterAccess, load_access
+from respread.kube.api_client import api_client
+from respread.kube.election import Election
+from respread.kube.events import record_events
+from respread.kube.leadership import Elector, seconds_since_boot
+from respread.kube.lease_place import LeasePlace
+from respread.kube.renewal import Renewal
+from respread.kube.requests import Requests
+from respread.kube.server_version import ServerVersion
+from respread.planning.plan import Move
+from respread.prevention.deletion_costs import DeletionCosts
+from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
+from respread.telemetry.health import HealthReport, Heartbeat
+from respread.telemetry.logs import get_logger
+from respread.telemetry.metrics import Metrics
+from respread.telemetry.server import serve_telemetry
+
+_log: Final = get_logger(__name__)
+
+LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
+"""A control loop that has not turned for so long is stuck, or fails again and again."""
+STOP_SECONDS: Final = 15.0
+"""How long a stop waits for what was sent to be answered: longer than any request may take, and shorter than the 30 s
+that Kubernetes gives a pod."""
+GOODBYE_SECONDS: Final = 0.1
+SWITCH_SECONDS: Final = 0.001
+"""After how long a thread that computes lets others have their turn. With Python's 0.005 the event loop, which asks for
+the interpreter after every system call, waits five times as long for it beside a plan: half as many events are taken
+over, and timers are late by 0.1 s instead of 0.03 s. Plans take no longer."""
+
+
+async def run(options: OperatorOptions) -> None:
+    """Run the operator until SIGTERM or SIGINT.
+
+    Raises:
+        AccessError: no cluster is configured, its credentials can't be had, or the rights to the Lease are missing.
+        OSError: the listen address is taken.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)
+    find = partial(load_access, kubeconfig=options.kubeconfig, context=options.context)
+    access = await asyncio.to_thread(find)
+    renewal = Renewal(access, find, monotonic)
+    kinds = watched_kinds(namespaced_policies=options.namespaced_policies)
+    policy_kinds = [kind for kind in kinds if kind in POLICY_KINDS]
+    health = WatchHealth([kind.resource for kind in kinds])
+    registry = CollectorRegistry()
+    intakes: list[Intake] = []
+    metrics = Metrics.create(
+        registry,
+        version=__version__,
+        kinds=health.kinds,
+        read_watch_ages_seconds=health.ages_seconds,
+        read_object_counts=lambda: intakes[0].object_counts() if intakes else {},
+        read_watch_lags_seconds=lambda: intakes[0].lags_seconds() if intakes else {},
+        read_decision_lag_seconds=lambda: intakes[0].changes.lag_seconds() if intakes else 0.0,
+    )
+    intake = Intake(health=health, metrics=metrics, namespaced_policies=options.namespaced_policies)
+    intakes.append(intake)
+    heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=monotonic)
+    signalled, stop = asyncio.Event(), asyncio.Event()
+    _log.info("Starting", version=__version__, server=access.server)
+    async with (
+        serve_telemetry(
+            options.listen_address,
+            registry=registry,
+            live=partial(live, heartbeat, health),
+            ready=partial(_ready, health),
+        ),
+        api_client(access) as client,
+        record_events(client, instance=_identity()) as events,
+        contextlib.AsyncExitStack() as acting,
+    ):
+        feeding = asyncio.create_task(
+            run_operator(intake, metrics, access=access, load_access=renewal.load, stop=stop, signalled=signalled),
+            name="operator",
+        )
+        try:
+            requests = Requests(client, renewal)
+            flights = Flights(seconds_since_boot)
+            leadership = await acting.enter_async_context(
+                _leadership(options, access, requests, metrics, intake, flights)
+            )
+            announcements = Announcements(events.record, intake.policies.current)
+            permission = Permission(
+                leadership.leading.leads,
+                lambda: intake.policies.policies,
+                clock=seconds_since_boot,
+                now=lambda: datetime.now(UTC),
+            )
+            carrier = Carrier(
+                EvictionApi(requests),
+                Owners(requests, seconds_since_boot, rules=partial(_victim_rules, intake)),
+                flights,
+                Refusals(seconds_since_boot),
+                may_evict=permission,
+                exclusive_seconds=leadership.exclusive_seconds,
+            )
+            prevention = PreventionLoop(
+                DeletionCosts(requests),
+                leads=leadership.leading.leads,
+                exclusive_seconds=leadership.exclusive_seconds,
+                metrics=metrics,
+                namespaced_policies=options.namespaced_policies,
+                clock=seconds_since_boot,
+            )
+            version = ServerVersion(requests, intake.changes)
+            owner_selectors = OwnerSelectors(requests, intake, seconds_since_boot)
+            loop = ControlLoop(
+                intake,
+                carrier,
+                leading=leadership.leading,
+                permission=permission,
+                prevention=prevention,
+                statuses=StatusWriter(
+                    requests,
+                    seconds_since_boot,
+                    kinds=policy_kinds,
+                    exclusive_seconds=leadership.exclusive_seconds,
+                ),
+                policy_reader=PolicyReader(requests, seconds_since_boot, kinds=policy_kinds),
+                announcements=announcements,
+                metrics=metrics,
+                heartbeat=heartbeat,
+                scheduler=SchedulerModel(options.scheduler_configuration, version, owner_selectors),
+                namespaced_policies=options.namespaced_policies,
+                clock=seconds_since_boot,
+            )
+            looping = asyncio.create_task(loop.run(), name="control-loop")
+            preventing = asyncio.create_task(prevention.run(), name="prevention")
+            try:
+                await _until_first(
+                    signalled.wait(),
+                    feeding,
+                    looping,
+                    preventing,
+                    version.run(),
+                    owner_selectors.run(),
+                    *leadership.tasks,
+                )
+            finally:
+                _log.info("Stopping")
+                # What acts ends first, with what it has sent answered, and then the Lease; last what feeds it.
+                loop.stop()
+                prevention.stop()
+                await asyncio.gather(_ended(looping, STOP_SECONDS), _ended(preventing, STOP_SECONDS))
+                await acting.aclose()
+        finally:
+            stop.set()
+            await feeding
+            # Connections over TLS say goodbye; the event loop can't be closed before they have.
+            await asyncio.sleep(GOODBYE_SECONDS)
+
+
+class _Leadership(NamedTuple):
+    leading: Leading
+    exclusive_seconds: Callable[[], float]
+    """For how long nobody else can lead."""
+    tasks: tuple[asyncio.Task[None], ...] = ()
+    """What has to go on for it."""
+
+
+@contextlib.asynccontextmanager
+async def _leadership(
+    options: OperatorOptions,
+    access: ClusterAccess,
+    requests: Requests,
+    metrics: Metrics,
+    intake: Intake,
+    flights: Flights,
+) -> AsyncIterator[_Leadership]:
+    """Take part in the election, where there is one; at the end the Lease is given up."""
+    identity = _identity()
+    if not options.leader_election:
+        _log.warning(
+            "No leader is elected: beside another operator of this cluster, installed in it or run elsewhere, both "
+            "evict at once, against limits and for the same skew; leave --no-leader-election out unless there is "
+            "certainly none"
+        )
+        metrics.show_leadership(identity, leading=True)
+        yield _Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
+        return
+
+    def on_change(leading: bool) -> None:
+        metrics.show_leadership(identity, leading=leading)
+        intake.changes.notify("leases")
+
+    def candidate(lease: ObjectKey) -> Elector:
+        return Elector(
+            requests,
+            lease,
+            identity,
+            times=options.lease_times,
+            on_change=on_change,
+            may_give_up=lambda: not flights.now.uncertain,
+            is_first=partial(_nobody_has_led, intake),
+        )
+
+    election = Election(
+        candidate,
+        _place_of_lease(options, access, intake),
+        may_wait=access.in_cluster or options.lease_namespace is not None,
+        settle_seconds=options.lease_times.lease_seconds,
+    )
+    metrics.show_leadership(identity, leading=False)
+    running = asyncio.create_task(election.run(), name="election")
+    try:
+        yield _Leadership(Leading(election.holds, election.term), election.exclusive_seconds, (running,))
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError, AccessError):
+            await running
+
+
+def _victim_rules(intake: Intake, move: Move) -> VictimRules:
+    """Return `spec.victims` of a move's policy; without the policy the move is not made anyway."""
+    policy = intake.policies.current(move.policy)
+    return VictimRules() if policy is None else policy.spec.victims
+
+
+def _place_of_lease(options: OperatorOptions, access: ClusterAccess, intake: Intake) -> Callable[[], ObjectKey | None]:
+    """Return what tells which Lease it is."""
+    if options.lease_namespace is not None or access.in_cluster:
+        given = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
+        return lambda: given
+    place = LeasePlace()
+
+    def find() -> ObjectKey | None:
+        if not intake.health.synced:
+            return None
+        return ObjectKey(place.in_snapshot(intake.state.snapshot), options.lease_name)
+
+    return find
+
+
+def _nobody_has_led(intake: Intake) -> bool:
+    """Tell whether no leader has ever done anything: it would have written a status for every policy."""
+    known = all(intake.health.has_synced(feed.kind.resource) for feed in intake.feeds if feed.kind in POLICY_KINDS)
+    return known and all(status == PolicyStatus() for status in intake.policies.statuses.values())
+
+
+async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:
+    """Wait until one of them is done, cancel the others that began here, and raise what it raised."""
+    tasks = [work if isinstance(work, asyncio.Task) else asyncio.create_task(work) for work in works]
+    own = [task for task, work in zip(tasks, works, strict=True) if task is not work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def _ended(task: asyncio.Task[None], seconds: float) -> None:
+    """Wait for a task to end by itself, and cancel it if it takes too long; what it raised was raised before."""
+    await asyncio.wait([task], timeout=seconds)
+    if not task.done():
+        _log.warning("Requests are still unanswered; stopping all the same")
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
+    """Return whether a restart would not help: every watch and the control loop go on."""
+    return HealthReport("livez", (*health.watch_checks(), heartbeat.check()))
+
+
+def _ready(health: WatchHealth) -> HealthReport:
+    return HealthReport("readyz", health.sync_checks())
+
+
+def _identity() -> str:
+    """Return a name for this process that no other has, past or present."""
+    return f"{socket.gethostname()}_{secrets.token_hex(4)}"

@@ -1,0 +1,73 @@
+"""What is taken for the cluster's schedulers: how they are configured, their version, and what of both matters now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from respread.api.policy import Policy
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.owner_selectors import OwnerSelectors
+from respread.kube.server_version import ServerVersion
+from respread.planning.planner import Planner
+from respread.planning.victims.default_constraints import kinds_restored
+from respread.planning.victims.policies import PolicyIndex
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.default_selector import SelectingOwner
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.version import of_version
+from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.carried import DefaultConstraints
+from respread.spread.index import Spread, SpreadIndex
+
+
+class SchedulerModel:
+    """What finds spread groups and plans for them, made anew when the schedulers are to be seen in another way."""
+
+    __slots__ = ("_configuration", "_defaults", "_owners", "_version", "index", "planner")
+
+    def __init__(
+        self,
+        configuration: SchedulerConfiguration | None = None,
+        version: ServerVersion | None = None,
+        owners: OwnerSelectors | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            configuration: of the cluster's schedulers; without one they are as they come.
+            version: asks for the cluster's; without it schedulers have no quirks.
+            owners: reads the selectors of owners; without it default constraints that depend on one are not known.
+        """
+        self._configuration = SchedulerConfiguration() if configuration is None else configuration
+        self._version = version
+        self._owners = owners
+        self._set(DefaultConstraints(self._configuration))
+
+    def _set(self, defaults: DefaultConstraints) -> None:
+        self._defaults = defaults
+        self.index = SpreadIndex(defaults)
+        self.planner = Planner(Predictor(ClusterView(), defaults.configuration))
+
+    def follow(self, policies: Iterable[Policy]) -> None:
+        """See the schedulers as it takes for these policies, and as the cluster's version has them."""
+        configuration = self._configuration
+        if self._version is not None:
+            configuration = of_version(configuration, self._version.version)
+        defaults = DefaultConstraints(configuration, kinds_restored(policies))
+        if defaults != self._defaults:
+            self._set(defaults)
+
+    def learn(self, spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> bool:
+        """Have read what is needed and not known; return whether everything has been asked for at least once."""
+        asked = self._version is None or self._version.asked
+        if self._owners is None:
+            return asked
+        return self._owners.want(_owners_needed(spread, snapshot, policies)) and asked
+
+
+def _owners_needed(spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> Iterator[SelectingOwner]:
+    """Yield the owners whose selectors are needed: where a policy reaches, and default constraints depend on them."""
+    for name, owners in spread.owners.items():
+        namespace = snapshot.namespaces.get(name)
+        if not policies.in_namespace(name, None if namespace is None else namespace.labels).is_empty:
+            yield from owners

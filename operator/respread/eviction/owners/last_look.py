@@ -1,0 +1,128 @@
+"""The last look at controllers before a pod is evicted, and at that of a pod whose replacement is late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from respread.api.policy import VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.in_flight import InFlight
+from respread.eviction.owners.other_controllers import OtherControllers
+from respread.eviction.owners.reading import OwnerReading, read_controller, read_owner
+from respread.eviction.owners.replacements import Replacements
+from respread.eviction.owners.rest_rules import wants_replacement, why_not_at_rest, why_too_small
+from respread.eviction.owners.wave_readings import WaveReadings
+from respread.kube.requests import Requests
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.planning.victims.controllers import is_active, siblings_of
+from respread.planning.victims.protection import why_not_replaced, why_owner_unknown
+
+FRESH_SECONDS: Final = 2.0
+"""How long one reading of a pod's own controller serves for several pods that are evicted together."""
+
+
+def ordinary_rules(_: Move) -> VictimRules:
+    """Return the rules of a policy that says nothing of its own."""
+    return VictimRules()
+
+
+class Owners:
+    """Reads controllers and says whether they are at rest."""
+
+    __slots__ = ("_now", "_others", "_readings", "_replacements", "_requests", "_rules")
+
+    def __init__(
+        self,
+        requests: Requests,
+        clock: Callable[[], float],
+        *,
+        rules: Callable[[Move], VictimRules] = ordinary_rules,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
+        """Look at controllers through the API server.
+
+        Args:
+            requests: how to ask it.
+            clock: seconds that never go back, such as `time.monotonic`.
+            rules: the `spec.victims` of a move's policy.
+            now: the time of day, with a time zone.
+            fresh_seconds: how long a reading serves. What we evict meanwhile is taken into account; what others do in
+                that time is not seen.
+        """
+        self._requests = requests
+        self._rules = rules
+        self._now = now
+        self._readings: WaveReadings[OwnerReading] = WaveReadings(clock, fresh_seconds)
+        self._replacements = Replacements(requests, clock, fresh_seconds)
+        self._others = OtherControllers(requests, clock)
+
+    def forget(self) -> None:
+        """Forget all readings: what follows is another wave, and whatever was read is from before the last one."""
+        self._readings.forget()
+        self._replacements.forget()
+        self._others.forget()
+
+    async def why_not_at_rest(
+        self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight, together: Sequence[Move] = ()
+    ) -> Held | None:
+        """Return why a move must not be made for its controllers' sake, or None if nothing speaks against it.
+
+        The pod's own controller has to be at rest, and to make a replacement that is placed as the pod would be. The
+        others whose pods its spread groups count need only have all the pods they want: one that has not brings back
+        a pod that may cure the group by itself.
+
+        Args:
+            move: the move that is to be made.
+            snapshot: the cluster that the plan was made from; it has to agree with what the API server says now.
+            in_flight: the moves under way.
+            together: the moves of its step.
+        """
+        return await self._of_own(move, snapshot, in_flight, together) or await self._others.why_incomplete(
+            move, snapshot, in_flight
+        )
+
+    async def wants_replacement(self, pod: Pod, snapshot: ClusterSnapshot) -> bool:
+        """Tell whether the controller of a pod that is gone or going wants another in its place.
+
+        As long as that can't be told, it does.
+        """
+        if pod.controller is None or why_not_replaced(pod) is not None:
+            return False
+        found = await read_controller(self._requests, pod.namespace, pod.controller)
+        if isinstance(found, Held):
+            return found.reason is not Reason.UNKNOWN_REPLACEMENT
+        active = sum(is_active(each) and each.uid != pod.uid for each in siblings_of(snapshot, pod))
+        return wants_replacement(pod.controller.kind, found, pod.name, active)
+
+    async def _of_own(
+        self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight, together: Sequence[Move]
+    ) -> Held | None:
+        pod, controller = move.pod, move.pod.controller
+        if (held := why_not_replaced(pod)) is not None or controller is None:
+            return held
+        reading = await self._readings.get(
+            controller.uid, lambda: read_owner(self._requests, pod.namespace, controller)
+        )
+        if isinstance(reading, Held):
+            return reading
+        owner, rules = reading.controller.metadata.controller, self._rules(move)
+        held = (
+            why_owner_unknown(controller, owner, rules.trusted_controllers)
+            or why_too_small(reading, rules.min_replicas)
+            or why_not_at_rest(
+                reading,
+                pod,
+                siblings_of(snapshot, pod),
+                in_flight.leaving(controller.uid),
+                in_flight.unreplaced(controller.uid),
+                now=self._now(),
+                together=[each.pod.uid for each in together if each.pod.uid != pod.uid],
+            )
+        )
+        return held or await self._replacements.why_not(move, reading, in_flight, rules)

@@ -1,0 +1,176 @@
+"""The other controllers whose pods a move's spread groups count: which there are, and whether they miss a pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final
+
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.cluster.matching import Matching
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.eviction.in_flight import InFlight
+from respread.eviction.owners.reading import ControllerObject, read_controller
+from respread.eviction.owners.rest_rules import why_incomplete
+from respread.eviction.owners.wave_readings import WaveReadings
+from respread.kube.requests import Requests
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.planning.victims.controllers import is_active, siblings_of
+from respread.planning.victims.protection import why_not_replaced
+from respread.spread.group import GroupKey
+
+MOST_CONTROLLERS: Final = 1000
+"""A group that counts the pods of more is left alone: reading them takes the API server longer than a wave may last."""
+AT_ONCE: Final = 16
+"""How many are read at the same time."""
+READING_SECONDS: Final = 5.0
+"""How long a wave reads them in all. A wave may last 20 s, and its other steps are not to wait for one group."""
+
+
+class OtherControllers:
+    """Reads, for the moves of one wave, the controllers that share their spread groups: each once."""
+
+    __slots__ = (
+        "_at_once",
+        "_by_group",
+        "_label_sets",
+        "_reading_seconds",
+        "_readings",
+        "_requests",
+        "_snapshot",
+        "_until",
+    )
+
+    def __init__(
+        self, requests: Requests, clock: Callable[[], float], reading_seconds: float = READING_SECONDS
+    ) -> None:
+        """Look at controllers through the API server.
+
+        Args:
+            requests: how to ask it.
+            clock: seconds that never go back.
+            reading_seconds: how long a wave may take to read them.
+        """
+        self._requests = requests
+        self._reading_seconds = reading_seconds
+        self._readings: WaveReadings[ControllerObject] = WaveReadings(clock, inf)
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._snapshot = ClusterSnapshot()
+        self._by_group: dict[GroupKey, Mapping[str, Pod]] = {}
+        self._label_sets: dict[str, Matching] = {}
+        """By namespace: a wave has as many groups as moves, which are not to be tried on every label set each."""
+        self._until: float | None = None
+
+    def forget(self) -> None:
+        """Forget all readings: what follows is another wave."""
+        self._readings.forget()
+        self._until = None
+
+    async def why_incomplete(self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight) -> Held | None:
+        """Return which of them speaks against a move, or None if all have the pods they want.
+
+        Args:
+            move: the move that is to be made.
+            snapshot: the cluster that the plan was made from.
+            in_flight: the moves under way.
+        """
+        samples = self._samples(move, snapshot)
+        if len(samples) > MOST_CONTROLLERS:
+            return Held(
+                Reason.GROUP_TOO_LARGE,
+                f"its spread groups count the pods of {len(samples)} other controllers, and at most "
+                f"{MOST_CONTROLLERS} are read before an eviction; a narrower labelSelector in its topology spread "
+                "constraints would help",
+            )
+        unread = [pod for uid, pod in samples.items() if self._readings.known(uid) is None]
+        if unread and (held := await self._read(unread, len(samples))) is not None:
+            return held
+        for uid, pod in samples.items():
+            controller = self._readings.known(uid)
+            if controller is None or pod.controller is None:
+                continue
+            leaving = in_flight.leaving(uid)
+            active = sum(is_active(each) and each.uid not in leaving for each in siblings_of(snapshot, pod))
+            held = why_incomplete(pod.controller.kind, controller, active, in_flight.unreplaced(uid))
+            if held is not None:
+                return _of_other(held)
+        return None
+
+    def _samples(self, move: Move, snapshot: ClusterSnapshot) -> dict[str, Pod]:
+        """Return one pod of each other controller that replaces its pods and has some in a spread group of a move."""
+        if snapshot is not self._snapshot:
+            self._snapshot, self._by_group, self._label_sets = snapshot, {}, {}
+        samples: dict[str, Pod] = {}
+        for group in move.groups:
+            if group not in self._by_group:
+                self._by_group[group] = self._samples_of(group, move.pod.namespace)
+            samples |= self._by_group[group]
+        if move.pod.controller is not None:
+            samples.pop(move.pod.controller.uid, None)
+        return samples
+
+    def _samples_of(self, group: GroupKey, namespace: str) -> dict[str, Pod]:
+        """Return one pod of each controller that replaces its pods and has some that a group counts."""
+        label_sets: Map[Labels, PodsByName] = self._snapshot.pods_by_labels.get(namespace, Map())
+        if (matching := self._label_sets.get(namespace)) is None:
+            matching = self._label_sets[namespace] = Matching()
+            for labels in label_sets:
+                matching.add_labels(labels)
+        samples: dict[str, Pod] = {}
+        for labels in matching.labels_of(group.selector):
+            for pod in label_sets[labels].values():
+                if pod.controller is not None and pod.controller.uid not in samples and why_not_replaced(pod) is None:
+                    samples[pod.controller.uid] = pod
+        return samples
+
+    async def _read(self, unread: list[Pod], of: int) -> Held | None:
+        """Read some controllers, several at the same time; return why not all of them could be read."""
+        now = asyncio.get_running_loop().time
+        if self._until is None:
+            self._until = now() + self._reading_seconds
+        left, problems = iter(unread), list[Held]()
+
+        async def read_some() -> None:
+            for pod in left:
+                if (held := await self._read_one(pod)) is not None:
+                    problems.append(held)
+                if problems:
+                    return
+
+        try:
+            async with asyncio.timeout_at(self._until), asyncio.TaskGroup() as group:
+                for _ in range(min(AT_ONCE, len(unread))):
+                    group.create_task(read_some())
+        except TimeoutError:
+            missing = sum(
+                pod.controller is not None and self._readings.known(pod.controller.uid) is None for pod in unread
+            )
+            return Held(
+                Reason.GROUP_TOO_LARGE,
+                f"its spread groups count the pods of {of} other controllers, of which {missing} could not be read in "
+                f"the {self._reading_seconds:.0f} s there are; a narrower labelSelector in its topology spread "
+                "constraints, or a faster API server, would help",
+            )
+        return problems[0] if problems else None
+
+    async def _read_one(self, pod: Pod) -> Held | None:
+        controller = pod.controller
+        if controller is None:
+            return None
+        async with self._at_once:
+            found = await self._readings.get(
+                controller.uid, lambda: read_controller(self._requests, pod.namespace, controller)
+            )
+        return _of_other(found) if isinstance(found, Held) else None
+
+
+def _of_other(held: Held) -> Held:
+    """Say whom it is about. That a controller is gone or going is passing: its pods go with it."""
+    reason = Reason.IN_MOTION if held.reason is Reason.UNKNOWN_REPLACEMENT else held.reason
+    return Held(reason, f"pods of another workload are in its spread group, and {held.message}")

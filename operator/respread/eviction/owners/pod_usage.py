@@ -1,0 +1,110 @@
+"""What a pod takes of ResourceQuotas, and what LimitRanges measure of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from respread.api.maps import decode_map
+from respread.cluster.decode.metadata import nano_amounts
+from respread.cluster.decode.pod_specs import WirePodSpec, requests_of
+from respread.cluster.quantity import NANO_PER_UNIT
+from respread.cluster.requests import NanoAmounts, total_requests
+from respread.eviction.owners.admitted_pod import Json, containers_of, has_pod_level_resources, resources_of
+
+_COUNTED: Final = ("cpu", "memory", "ephemeral-storage")
+_HUGE_PAGES: Final = "hugepages-"
+
+
+def requests_and_limits(spec: Json) -> tuple[NanoAmounts, NanoAmounts]:
+    """Return what a pod requests and what it is limited to, in billionths of a unit, by resource.
+
+    Raises:
+        FieldError: a quantity is none.
+    """
+    return _total(spec, spec.get("overhead") or {}), _total_limits(spec)
+
+
+def usage(spec: Json) -> dict[str, int]:
+    """Return what a pod takes of quotas by the names that they use, in billionths of a unit (`PodUsageFunc`).
+
+    The claims of its ephemeral volumes count with it: the old pod's are still there when the new ones are made.
+
+    Raises:
+        FieldError: a quantity is none.
+    """
+    requests, limits = requests_and_limits(spec)
+    used = {"pods": NANO_PER_UNIT, "count/pods": NANO_PER_UNIT}
+    for name, amount in requests.items():
+        if name in _COUNTED or name.startswith(_HUGE_PAGES):
+            used[name] = amount
+        used[f"requests.{name}"] = amount
+    used |= {f"limits.{name}": amount for name, amount in limits.items() if name in _COUNTED}
+    for name, amount in _claims(spec):
+        used[name] = used.get(name, 0) + amount
+    return used
+
+
+def is_best_effort(spec: Json) -> bool:
+    """Tell whether a pod asks for no cpu and no memory at all (`ComputePodQOS`)."""
+    asking = [spec] if has_pod_level_resources(spec) else list(containers_of(spec))
+    return not any(
+        amount and name in {"cpu", "memory"}
+        for each in asking
+        for amounts in resources_of(each)
+        for name, amount in nano_amounts(amounts, "resources").items()
+    )
+
+
+def containers_without(spec: Json, resource: str) -> list[str]:
+    """Return the containers that say nothing of a resource that a quota counts, such as `limits.cpu`.
+
+    The API server refuses them, unless the pod as a whole says something (`podEvaluator.Constraints`).
+    """
+    if has_pod_level_resources(spec) or resource.removeprefix("requests.").removeprefix("limits.") not in {
+        "cpu",
+        "memory",
+    }:
+        return []
+    which = 1 if resource.startswith("limits.") else 0
+    name = resource.removeprefix("requests.").removeprefix("limits.")
+    return [each.get("name", "") for each in containers_of(spec) if name not in resources_of(each)[which]]
+
+
+def _claims(spec: Json) -> Iterator[tuple[str, int]]:
+    for volume in spec.get("volumes") or ():
+        ephemeral = volume.get("ephemeral")
+        if not ephemeral:
+            continue
+        claim = (ephemeral.get("volumeClaimTemplate") or {}).get("spec") or {}
+        storage = nano_amounts(resources_of(claim)[0], "spec.volumes").get("storage", 0)
+        prefixes = ["", f"{claim['storageClassName']}.storageclass.storage.k8s.io/"]
+        for prefix in prefixes if claim.get("storageClassName") else prefixes[:1]:
+            yield f"{prefix}persistentvolumeclaims", NANO_PER_UNIT
+            yield f"{prefix}requests.storage", storage
+        yield "count/persistentvolumeclaims", NANO_PER_UNIT
+
+
+def _total_limits(spec: Json) -> NanoAmounts:
+    """Return limits by the same sums; overhead counts for what is limited (`PodLimits`)."""
+    limited: dict[str, Any] = {key: spec[key] for key in ("containers", "initContainers", "resources") if spec.get(key)}
+    for kind in ("containers", "initContainers"):
+        limited[kind] = [_with_limits_for_requests(each) for each in limited.get(kind, ())]
+    if "resources" in limited:
+        limited = _with_limits_for_requests(limited)
+    found = _total(limited, {})
+    overhead = nano_amounts(spec.get("overhead"), "spec.overhead")
+    return {name: amount + (overhead.get(name, 0) if amount else 0) for name, amount in found.items()}
+
+
+def _with_limits_for_requests(container: Mapping[str, Any]) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    return {**container, "resources": {"requests": resources.get("limits") or {}}}
+
+
+def _total(spec: Mapping[str, Any], overhead: Mapping[str, Any]) -> NanoAmounts:
+    kept = {key: spec[key] for key in ("containers", "initContainers", "resources") if spec.get(key)}
+    wire = msgspec.convert({**kept, "overhead": dict(overhead)}, type=WirePodSpec, dec_hook=decode_map)
+    return total_requests(requests_of(wire))

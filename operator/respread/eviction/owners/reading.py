@@ -1,0 +1,280 @@
+"""A pod's controller and all of its pods, read fresh from the API server rather than from what we watched."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.maps import decode_map
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.selectors import SelectorError, compile_selector, selector_of_labels
+from respread.kube.api_status import status_of
+from respread.kube.requests import NoResponseError, Requests, Response
+from respread.planning.held import Held
+from respread.planning.victims.protection import is_deployment
+
+TIMEOUT_SECONDS: Final = 10.0
+_PAGE: Final = 500
+_PODS: Final = "/api/v1/namespaces/{namespace}/pods"
+_PATHS: Final = {
+    "ReplicaSet": "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}",
+    "StatefulSet": "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}",
+    "ReplicationController": "/api/v1/namespaces/{namespace}/replicationcontrollers/{name}",
+    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
+}
+
+_READING_ERRORS: Final = (NoResponseError, msgspec.DecodeError, UnicodeDecodeError, SelectorError)
+
+
+class ObjectOwner(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of `ownerReferences`."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+    controller: bool = False
+
+
+class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of `metadata` that is looked at."""
+
+    name: str
+    uid: str
+    generation: int = 0
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    owner_references: tuple[ObjectOwner, ...] = ()
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls the object."""
+        owner = next((each for each in self.owner_references if each.controller), None)
+        return None if owner is None else OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
+
+
+class RollingUpdate(msgspec.Struct, frozen=True):
+    """`updateStrategy.rollingUpdate` of a StatefulSet."""
+
+    partition: int = 0
+
+
+class UpdateStrategy(msgspec.Struct, frozen=True, rename="camel"):
+    """`updateStrategy` of a StatefulSet."""
+
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate | None = None
+
+
+class Ordinals(msgspec.Struct, frozen=True):
+    """`ordinals` of a StatefulSet."""
+
+    start: int = 0
+
+
+class ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The `spec` of a controller of any kind that is read here."""
+
+    replicas: int = 1
+    paused: bool = False
+    selector: Any = None
+    min_ready_seconds: int = 0
+    pod_management_policy: str = "OrderedReady"
+    update_strategy: UpdateStrategy = UpdateStrategy()
+    ordinals: Ordinals = Ordinals()
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    """As it was sent: most controllers are only counted."""
+    volume_claim_templates: tuple[dict[str, Any], ...] = ()
+
+
+class ControllerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The `status` of a controller of any kind that is read here."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    current_replicas: int = 0
+    current_revision: str = ""
+    update_revision: str = ""
+
+
+class ControllerObject(msgspec.Struct, frozen=True):
+    """A ReplicaSet, StatefulSet, ReplicationController or Deployment."""
+
+    metadata: ObjectMetadata
+    spec: ControllerSpec = ControllerSpec()
+    status: ControllerStatus = ControllerStatus()
+
+
+class ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a pod's `spec` that is looked at."""
+
+    node_name: str = ""
+
+
+class ListedCondition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
+class ListedStatus(msgspec.Struct, frozen=True):
+    """The part of a pod's `status` that is looked at."""
+
+    phase: str = ""
+    conditions: tuple[ListedCondition, ...] = ()
+
+
+class ListedPod(msgspec.Struct, frozen=True):
+    """A pod as the API server lists it."""
+
+    metadata: ObjectMetadata
+    spec: ListedSpec = ListedSpec()
+    status: ListedStatus = ListedStatus()
+
+    @property
+    def active(self) -> bool:
+        """Whether controllers count it: neither finished nor being deleted (`IsPodActive`)."""
+        return self.metadata.deletion_timestamp is None and self.status.phase not in {"Succeeded", "Failed"}
+
+    def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
+        """Tell whether it has been Ready for so many seconds (`IsPodAvailable`), running and not being deleted."""
+        if self.metadata.deletion_timestamp is not None or self.status.phase != "Running":
+            return False
+        ready = next((each for each in self.status.conditions if each.type == "Ready"), None)
+        if ready is None or ready.status != "True":
+            return False
+        if min_ready_seconds <= 0:
+            return True
+        since = ready.last_transition_time
+        return since is not None and since + timedelta(seconds=min_ready_seconds) <= now
+
+
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _PodList(msgspec.Struct):
+    metadata: _ListMetadata
+    items: tuple[ListedPod, ...] = ()
+
+
+class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
+    """A controller as it stood when it was read, its Deployment where it has one, and the pods it controls."""
+
+    kind: str
+    controller: ControllerObject
+    deployment: ControllerObject | None = None
+    pods: tuple[ListedPod, ...] = ()
+
+
+async def read_owner(
+    requests: Requests, namespace: str, controller: OwnerReference, timeout_seconds: float = TIMEOUT_SECONDS
+) -> OwnerReading | Held:
+    """Read a ReplicaSet, StatefulSet or ReplicationController with its pods, and its Deployment.
+
+    Returns:
+        The reading; or why there is none: the controller is gone, or the API server would not say.
+    """
+    found = await read_controller(requests, namespace, controller, timeout_seconds)
+    if isinstance(found, Held):
+        return found
+    try:
+        deployment = None
+        owner = found.metadata.controller
+        if owner is not None and is_deployment(owner):
+            read = await _get(requests, namespace, owner.kind, owner.name, owner.uid, timeout_seconds)
+            if isinstance(read, Held):
+                return read
+            deployment = read
+        pods = await _list(requests, namespace, controller, found, timeout_seconds)
+    except _READING_ERRORS as error:
+        return _unread(controller, error)
+    if isinstance(pods, Held):
+        return pods
+    return OwnerReading(kind=controller.kind, controller=found, deployment=deployment, pods=pods)
+
+
+async def read_controller(
+    requests: Requests, namespace: str, controller: OwnerReference, timeout_seconds: float = TIMEOUT_SECONDS
+) -> ControllerObject | Held:
+    """Read a ReplicaSet, StatefulSet or ReplicationController alone.
+
+    Returns:
+        The controller; or why there is none: it is gone, or the API server would not say.
+    """
+    try:
+        return await _get(requests, namespace, controller.kind, controller.name, controller.uid, timeout_seconds)
+    except _READING_ERRORS as error:
+        return _unread(controller, error)
+
+
+async def _get(
+    requests: Requests, namespace: str, kind: str, name: str, uid: str, timeout_seconds: float
+) -> ControllerObject | Held:
+    names = {"namespace": namespace, "name": name}
+    response = await requests.send("GET", _PATHS[kind], names, timeout_seconds=timeout_seconds)
+    if response.status_code == HTTPStatus.NOT_FOUND:
+        return _gone(kind, name)
+    if not response.succeeded:
+        return _unreadable(f"{kind} {name}", response)
+    found = msgspec.json.decode(response.body, type=ControllerObject)
+    return found if found.metadata.uid == uid else _gone(kind, name)
+
+
+async def _list(
+    requests: Requests, namespace: str, reference: OwnerReference, controller: ControllerObject, timeout_seconds: float
+) -> tuple[ListedPod, ...] | Held:
+    query = {"limit": str(_PAGE)}
+    if (selector := _selector(reference.kind, controller.spec.selector)) is not None:
+        query["labelSelector"] = selector
+    pods: list[ListedPod] = []
+    while True:
+        response = await requests.send(
+            "GET", _PODS, {"namespace": namespace}, query=query, timeout_seconds=timeout_seconds
+        )
+        if not response.succeeded:
+            return _unreadable(f"the list of pods of {reference.kind} {reference.name}", response)
+        page = msgspec.json.decode(response.body, type=_PodList)
+        for pod in page.items:
+            owner = pod.metadata.controller
+            if owner is not None and owner.uid == reference.uid:
+                pods.append(pod)
+        if not page.metadata.continue_:
+            return tuple(pods)
+        query["continue"] = page.metadata.continue_
+
+
+def _selector(kind: str, selector: Any) -> str | None:
+    """Return a controller's selector as the API takes it in a query; None where every pod has to be listed."""
+    if not selector:
+        return None
+    if kind == "ReplicationController":
+        return str(selector_of_labels(Map(msgspec.convert(selector, type=dict[str, str]))))
+    return str(compile_selector(msgspec.convert(selector, type=LabelSelector, dec_hook=decode_map)))
+
+
+def _unread(controller: OwnerReference, error: Exception) -> Held:
+    words = error.message if isinstance(error, NoResponseError) else str(error)
+    return Held(Reason.API_UNAVAILABLE, f"{controller.kind} {controller.name} could not be read: {words}")
+
+
+def _gone(kind: str, name: str) -> Held:
+    return Held(Reason.UNKNOWN_REPLACEMENT, f"{kind} {name} is gone: nothing would replace the pod")
+
+
+def _unreadable(what: str, response: Response) -> Held:
+    if response.status_code == HTTPStatus.FORBIDDEN:
+        hint = ": does the operator's ClusterRole still have the rules of its manifest?"
+    else:
+        hint = ""
+    words = status_of(response.body).message or "no reason given"
+    return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {response.status_code}, {words}{hint}")

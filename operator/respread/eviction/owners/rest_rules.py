@@ -1,0 +1,197 @@
+"""Whether a controller is at rest: evicting one of its pods now makes it bring back one just like it, and only that.
+
+This is what keeps a skew from being cured twice when nobody remembers the first cure. After a restart, a lost lease or
+a watch that silently stopped, a pod that somebody evicted is missing from its controller's count until its replacement
+is there; so every controller is read fresh before one of its pods is evicted, and what we watched has to agree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Final
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.eviction.owners.ordinals import ordinal_of, why_replacement_waits
+from respread.eviction.owners.reading import ControllerObject, ListedPod, OwnerReading
+from respread.planning.held import Held
+from respread.planning.victims.replicas import why_too_few
+
+_REVISION_LABEL: Final = "controller-revision-hash"
+
+
+def why_not_at_rest(
+    reading: OwnerReading,
+    pod: Pod,
+    known: Iterable[Pod],
+    leaving: Collection[str] = (),
+    unreplaced: int = 0,
+    *,
+    now: datetime,
+    together: Collection[str] = (),
+) -> Held | None:
+    """Return why a pod's controller is not at rest, or None if it is.
+
+    Args:
+        reading: the controller, read fresh.
+        pod: the pod that is to be evicted.
+        known: the controller's pods as we watched them.
+        leaving: UIDs of the controller's pods that we evicted ourselves and whose move is still in flight.
+        unreplaced: how many of these moves have no replacement yet.
+        now: the time, with a time zone.
+        together: UIDs of the pods that are to be evicted together with it.
+    """
+    active = [each for each in reading.pods if each.active and each.metadata.uid not in leaving]
+    return (
+        why_incomplete(reading.kind, reading.controller, len(active), unreplaced)
+        or (_of_deployment(reading.deployment, reading.controller) if reading.deployment is not None else None)
+        or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
+        or _of_view(active, pod, known, leaving)
+        or (_of_order(reading, pod, leaving, together, now) if reading.kind == "StatefulSet" else None)
+    )
+
+
+def why_too_small(reading: OwnerReading, min_replicas: int) -> Held | None:
+    """Return why the pods of a workload that wants so few are left alone, or None if it wants enough.
+
+    Args:
+        reading: the controller, and the Deployment above it where there is one, read fresh.
+        min_replicas: what the policy says (`victims.minReplicas`).
+    """
+    kind, top = (reading.kind, reading.controller) if reading.deployment is None else ("Deployment", reading.deployment)
+    return why_too_few(f"{kind} {top.metadata.name}", top.spec.replicas, min_replicas)
+
+
+def why_incomplete(kind: str, controller: ControllerObject, active: int, unreplaced: int) -> Held | None:
+    """Return why a controller has not just the pods it wants, or None if it has.
+
+    Args:
+        kind: of the controller.
+        controller: as it was read.
+        active: how many pods it has, without those being deleted and those that we evicted.
+        unreplaced: how many of those that we evicted have no replacement yet.
+    """
+    if (held := _of_controller(kind, controller)) is not None:
+        return held
+    named, wanted = f"{kind} {controller.metadata.name}", controller.spec.replicas
+    if active > wanted:
+        return Held(
+            Reason.IN_MOTION,
+            f"{named} has {active} pods and wants {wanted}: being scaled down, it would not replace the pod",
+        )
+    if active + unreplaced < wanted:
+        return Held(Reason.IN_MOTION, f"{named} has {active} pods and wants {wanted}: a replacement is still to come")
+    return None
+
+
+def wants_replacement(kind: str, controller: ControllerObject, pod_name: str, active: int) -> bool:
+    """Tell whether a controller still wants another pod in the place of one that is gone or going.
+
+    Args:
+        kind: of the controller.
+        controller: as it was read.
+        pod_name: the name of the pod.
+        active: how many other pods it has.
+    """
+    if controller.metadata.deletion_timestamp is not None:
+        return False
+    if kind == "StatefulSet":
+        start = controller.spec.ordinals.start
+        return start <= ordinal_of(pod_name) < start + controller.spec.replicas
+    return active < controller.spec.replicas
+
+
+def _of_controller(kind: str, controller: ControllerObject) -> Held | None:
+    named = f"{kind} {controller.metadata.name}"
+    if controller.metadata.deletion_timestamp is not None:
+        return Held(Reason.UNKNOWN_REPLACEMENT, f"{named} is being deleted: nothing would replace the pod")
+    if controller.status.observed_generation < controller.metadata.generation:
+        return Held(Reason.IN_MOTION, f"{named} has changed and its controller has not caught up with that yet")
+    return None
+
+
+def _of_deployment(deployment: ControllerObject, replica_set: ControllerObject) -> Held | None:
+    """A rollout is over when no pod is of an older template, as `kubectl rollout status` sees it."""
+    named = f"Deployment {deployment.metadata.name}"
+    if (held := _of_controller("Deployment", deployment)) is not None:
+        return held
+    older = deployment.status.replicas - deployment.status.updated_replicas
+    if older > 0:
+        if deployment.spec.paused:
+            return Held(
+                Reason.PROTECTED_POD,
+                f"{named} is paused in the middle of a rollout, {older} of its pods are of an older template: "
+                "resume it, or roll it back",
+            )
+        return Held(Reason.IN_MOTION, f"{named} is being rolled out: {older} of its pods are of an older template")
+    if deployment.spec.replicas != replica_set.spec.replicas:
+        return Held(
+            Reason.IN_MOTION,
+            f"{named} wants {deployment.spec.replicas} pods and has told its ReplicaSet {replica_set.metadata.name} "
+            f"{replica_set.spec.replicas}: it is being scaled or rolled out",
+        )
+    return None
+
+
+def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], pod: Pod) -> Held | None:
+    """Every pod has to be of the revision that the StatefulSet would make it anew from."""
+    name = stateful_set.metadata.name
+    rolls_by_itself = stateful_set.spec.update_strategy.type == "RollingUpdate"
+    for each in sorted(active, key=lambda each: each.metadata.uid != pod.uid):
+        has = each.metadata.labels.get(_REVISION_LABEL)
+        would_have = revision_of_pod(stateful_set, each.metadata.name)
+        if has == would_have:
+            continue
+        if each.metadata.uid == pod.uid and not rolls_by_itself:
+            return Held(
+                Reason.PROTECTED_POD,
+                f"StatefulSet {name} would bring it back at revision {would_have} instead of {has}, and its update "
+                "strategy leaves that to people",
+            )
+        if rolls_by_itself:
+            return Held(
+                Reason.IN_MOTION,
+                f"StatefulSet {name} is being rolled out: {each.metadata.name} is still at revision {has}",
+            )
+    return None
+
+
+def revision_of_pod(stateful_set: ControllerObject, pod_name: str) -> str:
+    """Return the revision that a StatefulSet would make a pod anew from (`newVersionedStatefulSetPod`)."""
+    spec, status, ordinal = stateful_set.spec, stateful_set.status, ordinal_of(pod_name)
+    rolling = spec.update_strategy.rolling_update
+    if rolling is not None:
+        stays = ordinal < spec.ordinals.start + rolling.partition
+    elif spec.update_strategy.type == "RollingUpdate":
+        stays = ordinal < spec.ordinals.start + status.current_replicas
+    else:
+        stays = False
+    return status.current_revision if stays else status.update_revision
+
+
+def _of_order(
+    reading: OwnerReading, pod: Pod, leaving: Collection[str], together: Collection[str], now: datetime
+) -> Held | None:
+    return why_replacement_waits(
+        reading.controller, reading.pods, pod.name, leaving=leaving, together=together, now=now
+    )
+
+
+def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leaving: Collection[str]) -> Held | None:
+    """The plan was made from what we watched: it holds only if that is how it is."""
+    there = {(each.metadata.uid, each.spec.node_name): each.metadata.name for each in active}
+    watched = {
+        (each.uid, each.node_name): each.name
+        for each in known
+        if not each.terminating and not each.finished and each.uid not in leaving
+    }
+    if (pod.uid, pod.node_name) not in there:
+        return Held(Reason.IN_MOTION, "it is not where it was when the plan was made")
+    differing = [name for where, name in (there | watched).items() if (where in there) != (where in watched)]
+    if differing:
+        return Held(
+            Reason.IN_MOTION,
+            f"pods of its workload have changed since the plan was made ({', '.join(sorted(set(differing))[:5])})",
+        )
+    return None

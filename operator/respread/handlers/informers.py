@@ -1,0 +1,68 @@
+"""Everything that is known of the cluster, and what brings it in."""
+
+from __future__ import annotations
+
+from immutables import Map
+
+from respread.cluster.decode.decoder import Decoder, Kind
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import ObjectKey
+from respread.cluster.state import ClusterState
+from respread.handlers.health import WatchHealth
+from respread.handlers.informer import Feed
+from respread.stores.changes import Changes
+from respread.stores.policy_store import PolicyStore
+from respread.stores.priority_classes import PriorityClassStore
+from respread.stores.stores import PolicySink, PrioritySink, Sink, StateSink
+from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, PRIORITY_CLASSES, watched_kinds
+from respread.telemetry.metrics import Metrics
+
+
+class Intake:
+    """The cluster state, the policies and the priority classes, with a feed for each watched kind.
+
+    Belongs to one event loop: what is kept changes only between the awaits of who reads it.
+    """
+
+    __slots__ = ("changes", "decoder", "feeds", "health", "policies", "priority_classes", "state")
+
+    def __init__(self, *, health: WatchHealth, metrics: Metrics, namespaced_policies: bool = True) -> None:
+        """Start empty.
+
+        Args:
+            health: Made for the kinds of `watched_kinds`, with the same `namespaced_policies`.
+            metrics: Told of lists and of objects that can't be decoded.
+            namespaced_policies: Whether RebalancePolicies count.
+        """
+        self.health = health
+        self.changes = Changes()
+        self.decoder = Decoder()
+        """Decode whatever else is to be kept in `state` with this, so that it shares what pods share."""
+        self.state = ClusterState()
+        self.policies = PolicyStore()
+        self.priority_classes = PriorityClassStore()
+        self.feeds: tuple[Feed, ...] = tuple(
+            Feed(kind, self._sink(kind), health=health, metrics=metrics, notify=self.changes.notify)
+            for kind in watched_kinds(namespaced_policies=namespaced_policies)
+        )
+
+    def undecodable(self) -> dict[str, Map[ObjectKey, DecodeError]]:
+        """Return, by plural name of the resource, the objects of which only an older version or nothing is known."""
+        return {feed.kind.resource: feed.undecodable for feed in self.feeds if feed.undecodable}
+
+    def object_counts(self) -> dict[str, int]:
+        """Return how many objects are kept of each watched kind."""
+        return {feed.kind.resource: feed.count for feed in self.feeds}
+
+    def lags_seconds(self) -> dict[str, float]:
+        """Return, for each watched kind, for how long the oldest event that was received waits to be taken over."""
+        return {feed.kind.resource: feed.lag_seconds() for feed in self.feeds}
+
+    def _sink(self, kind: Kind) -> Sink:
+        if kind == PRIORITY_CLASSES:
+            return PrioritySink(kind, self.priority_classes)
+        if kind == CLUSTER_POLICIES:
+            return PolicySink("ClusterRebalancePolicy", self.policies)
+        if kind == NAMESPACED_POLICIES:
+            return PolicySink("RebalancePolicy", self.policies)
+        return StateSink(kind.resource, self.decoder, self.state)

@@ -1,0 +1,347 @@
+"""Which of several replicas evicts: the one that holds a Lease, and only while it can prove that it does.
+
+Two clocks decide, and neither is the time of day. The leader counts from before it *asked* for a renewal and stops
+being one `renew_deadline_seconds` later; everybody else counts from after they *saw* a renewal and waits for the whole
+of `lease_seconds`. What lies between is time for an eviction on its way to arrive before the next leader starts.
+
+`kubernetes.aio.leaderelection` is not used: it compares times of day, waits for a renewal without a limit while the
+leader goes on, ends for good after a loss or a lost connection, and never gives the Lease up. See docs/eviction.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any, Final, Self
+
+import msgspec
+
+from respread.cluster.meta import ObjectKey
+from respread.kube.api_status import status_of
+from respread.kube.requests import NoResponseError, Requests, Response
+from respread.telemetry.logs import get_logger
+
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+_LEASE: Final = f"{_LEASES}/{{name}}"
+_JITTER: Final = 0.2
+_LEAST_PAUSE_SECONDS: Final = 0.01
+
+_log = get_logger(__name__)
+
+
+class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a Lease is held; the defaults are those of the control plane's own components."""
+
+    lease_seconds: int = 15
+    """How long the others wait for a leader that says nothing."""
+    renew_deadline_seconds: float = 10.0
+    """How long after its last renewal a leader goes on."""
+    retry_seconds: float = 2.0
+    """How long from one renewal, or one attempt to get the Lease, to the next."""
+
+    @classmethod
+    def of(cls, lease_seconds: int) -> Self:
+        """Return times in the proportion of the defaults."""
+        return cls(
+            lease_seconds=lease_seconds,
+            renew_deadline_seconds=lease_seconds * 2 / 3,
+            retry_seconds=lease_seconds * 2 / 15,
+        )
+
+    def __post_init__(self) -> None:
+        """Refuse times that could make two leaders.
+
+        Raises:
+            ValueError: they are not in the order that safety needs.
+        """
+        if not 0 < self.retry_seconds * (1 + _JITTER) < self.renew_deadline_seconds < self.lease_seconds:
+            raise ValueError(
+                f"a Lease held for {self.lease_seconds} s, renewed for {self.renew_deadline_seconds:g} s every "
+                f"{self.retry_seconds:g} s: each has to be longer than the next"
+            )
+
+
+def seconds_since_boot() -> float:
+    """Return seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    if sys.platform != "linux":
+        return time.monotonic()
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Elector:
+    """One candidate for a Lease.
+
+    `run` tries to get it and keeps it renewed, for ever; whenever the Lease is lost it tries to get it again.
+    Cancelling `run` gives the Lease up at once: first end what is done as the leader, then cancel.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        lease: ObjectKey,
+        identity: str,
+        *,
+        times: LeaseTimes | None = None,
+        clock: Callable[[], float] = seconds_since_boot,
+        on_change: Callable[[bool], None] | None = None,
+        may_give_up: Callable[[], bool] = lambda: True,
+        is_first: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Prepare a candidate.
+
+        Args:
+            requests: how to ask the API server.
+            lease: namespace and name of the Lease; it is made, as nobody's, if it does not exist.
+            identity: who we are; no other process, past or present, may have the same.
+            times: how long it is held.
+            clock: seconds that never go back, and go on while the process is frozen.
+            on_change: told when the Lease was got and when it was lost.
+            may_give_up: asked at the end: whether nothing of what was done as the leader is still on its way. If not,
+                the Lease is left to run out.
+            is_first: asked while the Lease has never been held: whether certainly nobody has ever led. Else another may
+                have been deleted under a leader, who is given the time that a Lease is held to find out.
+        """
+        self.lease = lease
+        self.identity = identity
+        self.times = times or LeaseTimes()
+        self._requests = requests
+        self._clock = clock
+        self._on_change = on_change
+        self._may_give_up = may_give_up
+        self._is_first = is_first
+        self._random = random.Random()  # noqa: S311 - keeps candidates apart, no secret
+        self._renewed_at: float | None = None
+        self._leading = False
+        self._object: dict[str, Any] | None = None
+        self._seen: tuple[Any, ...] | None = None
+        self._seen_at = 0.0
+        self._term = 0
+        self._taken = False
+        """Whether the Lease was another's or nobody's when we last began to write it as ours."""
+        self._is_vacant = False
+        """Whether the Lease was never held when it was last seen, as one that was deleted and made anew."""
+        self._seen_seconds = 0.0
+        self._holder = ""
+        self._trouble = ""
+        self._forbidden = ""
+
+    @property
+    def forbidden(self) -> str:
+        """Which rights to the Lease are missing and what to do, by the last answer; empty if none are."""
+        return self._forbidden
+
+    @property
+    def holder(self) -> str:
+        """Who was last seen to hold the Lease; empty if nobody was."""
+        return self._holder
+
+    @property
+    def term(self) -> int:
+        """How often this candidate took the Lease from another or from nobody: a new number, and others may have led.
+
+        What the Lease itself says of that is gone with it when somebody deletes it.
+        """
+        return self._term
+
+    def holds(self) -> bool:
+        """Tell whether the Lease is ours at this moment, provably. Ask before everything that only a leader may do."""
+        return self.remaining_seconds() > 0
+
+    def remaining_seconds(self) -> float:
+        """Return for how long the Lease is ours still, if it is never renewed again; 0 if it is not."""
+        if self._renewed_at is None:
+            return 0.0
+        return max(0.0, self._renewed_at + self.times.renew_deadline_seconds - self._clock())
+
+    def exclusive_seconds(self) -> float:
+        """Return for how long nobody else can become the leader; what is sent has to arrive within that time."""
+        if self._renewed_at is None:
+            return 0.0
+        return max(0.0, self._renewed_at + self.times.lease_seconds - self._clock())
+
+    async def run(self) -> None:
+        """Get the Lease, renew it, and get it again when it was lost, until cancelled."""
+        try:
+            while True:
+                await self._attempt_in_time()
+                self._notice()
+                await asyncio.sleep(self._pause_seconds())
+        finally:
+            await self._release()
+
+    async def _attempt_in_time(self) -> None:
+        """Make one attempt, which ends at the latest when the Lease does: what hangs must not hide that it is lost."""
+        limit = self.remaining_seconds() or self.times.renew_deadline_seconds
+        try:
+            async with asyncio.timeout(limit):
+                await self._attempt()
+        except TimeoutError:
+            self._troubled(f"the API server did not answer within {limit:.1f} s")
+        except NoResponseError as error:
+            self._troubled(error.message)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._troubled(f"the API server's answer is no Lease: {error}")
+
+    async def _attempt(self) -> None:
+        """Renew the Lease if it is ours, else get it if it is free."""
+        if self._object is not None and self.holds() and await self._write(self._object):
+            return
+        response = await self._send("GET", _LEASE)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            response = await self._send("POST", _LEASES, self._vacant())
+        if not response.succeeded:
+            self._refused("read or create", response)
+            return
+        self._trouble = self._forbidden = ""
+        found = msgspec.json.decode(response.body, type=dict[str, Any])
+        self._see(found)
+        if self._holder not in {"", self.identity}:
+            self._renewed_at = None
+        if self._is_free():
+            await self._write(found)
+
+    def _vacant(self) -> dict[str, Any]:
+        """Return a Lease that is nobody's: a request to create it may arrive late, when another leads again."""
+        metadata = {"namespace": self.lease.namespace, "name": self.lease.name}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+
+    def _is_free(self) -> bool:
+        """Tell whether nobody else can be leading by the Lease as it was just seen."""
+        if self._is_vacant:  # somebody may have deleted it under a leader who does not know yet
+            may_lead = not self.holds() and not self._is_first()
+        else:
+            may_lead = self._holder not in {"", self.identity}
+        return not may_lead or self._clock() >= self._seen_at + self._seen_seconds
+
+    async def _write(self, lease: dict[str, Any]) -> bool:
+        """Write the Lease as ours, if nobody has written it since we read it (its resourceVersion says)."""
+        if (lease.get("spec") or {}).get("holderIdentity") != self.identity and not self.holds():
+            self._taken = True
+        started = self._clock()
+        return self._written(
+            await self._send("PUT", _LEASE, {**lease, "spec": self._spec(lease.get("spec") or {})}), started
+        )
+
+    def _written(self, response: Response, started: float) -> bool:
+        if response.status_code == HTTPStatus.CONFLICT:
+            self._object = None
+            return False
+        if not response.succeeded:
+            self._refused("write", response)
+            return False
+        self._object = msgspec.json.decode(response.body, type=dict[str, Any])
+        self._see(self._object)
+        self._term += self._taken
+        self._taken = False
+        self._renewed_at = started
+        self._trouble = ""
+        return True
+
+    async def _release(self) -> None:
+        """Give the Lease up, so that nobody has to wait for it to run out."""
+        self._renewed_at = None
+        self._notice()
+        if not self._may_give_up():
+            _log.warning("The Lease is left to run out: an eviction may still be on its way", lease=str(self.lease))
+            return
+        try:
+            async with asyncio.timeout(self.times.retry_seconds):
+                await self._give_up()
+        except (TimeoutError, NoResponseError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("The Lease was not given up, and runs out by itself", lease=str(self.lease), error=str(error))
+
+    async def _give_up(self) -> None:
+        response = await self._send("GET", _LEASE)  # a renewal may have been cancelled after it was sent
+        if not response.succeeded:
+            return
+        found = msgspec.json.decode(response.body, type=dict[str, Any])
+        self._see(found)
+        if self._holder != self.identity:
+            return
+        spec = self._spec(found["spec"]) | {"leaseDurationSeconds": 1}
+        del spec["holderIdentity"]
+        response = await self._send("PUT", _LEASE, {**found, "spec": spec})
+        if response.succeeded:
+            self._holder = ""
+        else:
+            self._refused("give up", response)
+
+    async def _send(self, method: Any, path: str, body: dict[str, Any] | None = None) -> Response:
+        return await self._requests.send(
+            method, path, self.lease._asdict(), body=body, timeout_seconds=self.times.renew_deadline_seconds
+        )
+
+    def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Return the spec that says the Lease is ours; fields that we know nothing of stay."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {
+            **before,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self.times.lease_seconds,
+            "renewTime": now,
+        }
+        if before.get("holderIdentity") != self.identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = int(before.get("leaseTransitions") or 0) + bool(before)
+        return spec
+
+    def _see(self, lease: dict[str, Any]) -> None:
+        """Note what the Lease says, and since when: its holder's renewals are told by their being different."""
+        spec = lease.get("spec") or {}
+        seen: tuple[Any, ...] = (
+            spec.get("holderIdentity"),
+            spec.get("renewTime"),
+            spec.get("acquireTime"),
+            spec.get("leaseTransitions"),
+        )
+        is_vacant = not spec.get("holderIdentity") and not spec.get("renewTime")
+        if is_vacant:  # it may have been held, deleted and made anew meanwhile
+            seen = (*seen, (lease.get("metadata") or {}).get("resourceVersion"))
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, self._clock()
+        self._holder = spec.get("holderIdentity") or ""
+        self._is_vacant = is_vacant
+        self._seen_seconds = float(spec.get("leaseDurationSeconds") or self.times.lease_seconds)
+
+    def _notice(self) -> None:
+        """Tell whoever wants to know that the Lease was got or lost."""
+        leading = self.holds()
+        if leading == self._leading:
+            return
+        self._leading = leading
+        _log.info(
+            "This replica leads" if leading else "This replica does not lead any more",
+            lease=str(self.lease),
+            identity=self.identity,
+            holder=self._holder,
+        )
+        if self._on_change is not None:
+            self._on_change(leading)
+
+    def _pause_seconds(self) -> float:
+        pause = self.times.retry_seconds * (1 + _JITTER * self._random.random())
+        if self._is_vacant and not self.holds():
+            pause /= 4  # that nobody has ever led may be known at any moment
+        return min(pause, max(remaining, _LEAST_PAUSE_SECONDS)) if (remaining := self.remaining_seconds()) else pause
+
+    def _refused(self, what: str, response: Response) -> None:
+        words = status_of(response.body).message or "no reason given"
+        trouble = f"the API server would not {what} it: {response.status_code}, {words}"
+        if response.status_code == HTTPStatus.FORBIDDEN:
+            trouble += (
+                f"; the operator needs the rights to get, create and update leases in namespace {self.lease.namespace} "
+                "(as manifests/base/role.yaml gives them): grant them, name another namespace by --lease-namespace, or "
+                "give --no-leader-election if certainly no other operator acts on this cluster"
+            )
+            self._forbidden = f"no leader can be elected by the Lease {self.lease}: {trouble}"
+        self._troubled(trouble)
+
+    def _troubled(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            _log.warning("The Lease is out of reach", lease=str(self.lease), error=trouble, leading=self.holds())
+        self._trouble = trouble

@@ -1,0 +1,82 @@
+"""Asking the API server for all objects of a kind, page by page, at the moment they matter: a watch may be behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from respread.cluster.decode.decoder import Kind
+from respread.kube.api_status import status_of
+from respread.kube.requests import NoResponseError, Requests
+
+T = TypeVar("T")
+
+JSON: Final = "application/json"
+METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
+"""Without what specs and statuses say, which may be long."""
+
+
+class ListError(Exception):
+    """The objects could not be listed; the message names the kind and says why."""
+
+
+class _Metadata(msgspec.Struct, rename={"continue_": "continue"}):
+    continue_: str = ""
+
+
+class _Page(msgspec.Struct):
+    metadata: _Metadata
+    items: list[msgspec.Raw] | None
+    """None in the metadata of no objects, as the API server writes it."""
+
+
+async def list_objects(
+    requests: Requests,
+    kind: Kind,
+    decode: Callable[[msgspec.Raw], T],
+    *,
+    page_objects: int,
+    timeout_seconds: float,
+    accept: str = JSON,
+    namespace: str = "",
+    most_objects: int | None = None,
+) -> list[T]:
+    """Return all objects of a kind as the API server has them now.
+
+    Args:
+        requests: how to ask it.
+        kind: what to list.
+        decode: makes an object of its JSON; raises `msgspec.DecodeError` if it is none.
+        page_objects: the most to ask for at once.
+        timeout_seconds: the longest to wait for each page.
+        accept: in which form to ask for them, `JSON` or `METADATA_ONLY`.
+        namespace: where, of a kind that has namespaces; all of them if left out.
+        most_objects: more than so many are not read.
+
+    Raises:
+        ListError: it could not be asked, refused, did not answer with a list, or there are too many.
+    """
+    path, names = (kind.path, {}) if not namespace else (kind.path_in_namespace, {"namespace": namespace})
+    found: list[T] = []
+    query = {"limit": str(page_objects)}
+    while True:
+        try:
+            response = await requests.send(
+                "GET", path, names, query=query, accept=accept, timeout_seconds=timeout_seconds
+            )
+            if not response.succeeded:
+                said = status_of(response.body).message
+                raise ListError(f"{kind.resource} can't be listed: {response.status_code}, {said}")
+            page = msgspec.json.decode(response.body, type=_Page)
+            found.extend(map(decode, page.items or ()))
+        except NoResponseError as error:
+            raise ListError(f"{kind.resource} can't be listed: {error.message}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ListError(f"{kind.resource} can't be listed: the answer is no list of them: {error}") from error
+        if not page.metadata.continue_:
+            return found
+        if most_objects is not None and len(found) >= most_objects:
+            raise ListError(f"{kind.resource} can't be listed: there are more than {most_objects} in {namespace}")
+        query["continue"] = page.metadata.continue_

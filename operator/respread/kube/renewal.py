@@ -1,0 +1,63 @@
+"""Finding credentials anew, once the API server no longer accepts those that were found at the start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from respread.kube.access import AccessError, ClusterAccess
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+LEAST_INTERVAL_SECONDS: Final = 2.0
+
+
+class Renewal:
+    """Looks where the credentials were found, and lets everyone go on with what is there now."""
+
+    __slots__ = ("_access", "_clock", "_find", "_looked_at", "_looking")
+
+    def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
+        """Renew an access.
+
+        Args:
+            access: what everyone shares.
+            find: looks anew; may read files and run plugins, so it is called in a thread.
+            clock: seconds that never go back.
+        """
+        self._access = access
+        self._find = find
+        self._clock = clock
+        self._looked_at = -inf
+        self._looking: asyncio.Task[None] | None = None
+
+    def load(self) -> ClusterAccess:
+        """Find an access anew; the shared one goes on with its credentials.
+
+        Raises:
+            AccessError: there is none.
+        """
+        found = self._find()
+        self._access.adopt(found)
+        return found
+
+    async def __call__(self) -> None:
+        """Do it in a thread, once for all who ask meanwhile, and not again at once.
+
+        If nothing is found, all stays as it is. Who no longer wants to wait may be cancelled; it goes on.
+        """
+        if self._looking is None or self._looking.done():
+            if self._clock() - self._looked_at < LEAST_INTERVAL_SECONDS:
+                return
+            self._looked_at = self._clock()
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.shield(self._looking)
+
+    async def _look(self) -> None:
+        try:
+            await asyncio.to_thread(self.load)
+        except AccessError as error:
+            _log.warning("The API server does not accept the credentials, and there are no others", error=str(error))

@@ -1,0 +1,76 @@
+"""Which version of Kubernetes the cluster has: schedulers of some versions have quirks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from respread.kube.requests import NoResponseError, Requests
+from respread.kube.retry import Backoff, Backoffs
+from respread.stores.changes import Changes
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+TIMEOUT_SECONDS: Final = 10.0
+ASK_AGAIN_SECONDS: Final = 600.0
+"""A cluster may be upgraded while we run."""
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str
+
+
+class ServerVersion:
+    """The API server's version, asked for now and then."""
+
+    __slots__ = ("_backoff", "_changes", "_requests", "asked", "version")
+
+    def __init__(self, requests: Requests, changes: Changes) -> None:
+        """Know of no version yet.
+
+        Args:
+            requests: how to ask.
+            changes: told when it is another one.
+        """
+        self._requests = requests
+        self._changes = changes
+        self._backoff = Backoff(Backoffs(greatest_seconds=ASK_AGAIN_SECONDS))
+        self.version = ""
+        """Such as `v1.36.3`; empty as long as it is not known."""
+        self.asked = False
+        """Whether it was asked for at all, with or without success."""
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            seconds = await self._ask()
+            await asyncio.sleep(seconds)
+
+    async def _ask(self) -> float:
+        """Ask once, and return for how many seconds that will do."""
+        found, fault = "", ""
+        try:
+            response = await self._requests.send("GET", "/version", {}, timeout_seconds=TIMEOUT_SECONDS)
+            if response.succeeded:
+                found = msgspec.json.decode(response.body, type=_Version).git_version
+            else:
+                fault = f"the answer was {response.status_code}"
+        except NoResponseError as error:
+            fault = error.message
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            fault = str(error)
+        if not self.asked or (found and found != self.version):
+            self._changes.notify("version")
+        self.asked = True
+        if not found:
+            seconds = self._backoff.failed()
+            _log.warning(
+                "The cluster's version is not known; asking again", fault=fault, wait_seconds=round(seconds, 1)
+            )
+            return seconds
+        self._backoff.succeeded()
+        self.version = found
+        return ASK_AGAIN_SECONDS

@@ -1,0 +1,220 @@
+"""Why a group stays violated, for the person who can do something about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.planning.held import Held
+from respread.planning.search.board import Board, Piece, Spot
+from respread.planning.search.path import Way
+from respread.planning.search.tally import Tally
+from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.node_sets import NodeSet
+
+_DOMAINS_SHOWN: Final = 3
+_REASONS_SHOWN: Final = 3
+_OUT_OF_USE: Final = (
+    "make it take pods again, or set nodeTaintsPolicy: Honor in the constraint, so that it does not count such nodes"
+)
+_REMEDIES: Final[Mapping[Plugin, str]] = {
+    "NodeUnschedulable": _OUT_OF_USE,
+    "TaintToleration": _OUT_OF_USE,
+    "NodeAffinity": "let the pods' affinity match nodes there",
+    "NodeResourcesFit": "make room there, or add nodes",
+    "NodePorts": "add nodes there whose ports are free",
+    "InterPodAffinity": "add nodes there, or relax the pods' affinity",
+}
+
+
+def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]], way: Way) -> Held:
+    """Return why a group is still violated after a plan's moves.
+
+    Args:
+        tally: the group, as it is after them.
+        board: the position after them.
+        protected: the pods of the component that may not be evicted, and why.
+        way: the moves.
+    """
+    overfull = sorted(domain for domain in tally.group.domains.nodes if tally.overfull(domain))
+    candidates = _candidates(board, tally)
+    if not candidates:
+        return _all_protected(tally, overfull, protected)
+    if way.cut:
+        return Held(
+            Reason.SEARCH_LIMIT,
+            f"it takes more than the {way.evictions} evictions that are planned: the others are planned when these are "
+            "made",
+        )
+    held = (
+        _too_few_domains(tally)
+        or _unknown_replacement(board, tally, candidates, overfull)
+        or _no_room(board, tally, candidates)
+        or _conflict(board, tally, candidates)
+    )
+    if way.proven or held.reason is not Reason.CONFLICTING_CONSTRAINTS:
+        return held
+    return Held(
+        Reason.SEARCH_LIMIT,
+        "no way was found before the search for moves stopped at its limit; what helps is planned. It seems that "
+        + held.message,
+    )
+
+
+def _candidates(board: Board, tally: Tally) -> list[Spot]:
+    """Return where there are pods in a domain that is too full which may still be evicted, one spot of each piece."""
+    index = board.tallies.index(tally)
+    found: dict[int, Spot] = {}
+    for spot in sorted(board.movable_spots()):
+        if index in board.pieces[spot.piece].counted_by and tally.overfull(tally.domain_of[spot.slot]):
+            found.setdefault(spot.piece, spot)
+    return list(found.values())
+
+
+def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tuple[Pod, Held]]) -> Held:
+    """Say why no pod in the domains that are too full may be evicted: by reason, that of most pods first."""
+    matched, too_full = frozenset(tally.group.matched), frozenset(overfull)
+    by_reason: dict[Reason, list[tuple[Pod, Held]]] = {}
+    for pod, held in protected:
+        if pod.labels in matched and tally.group.domains.of_node.get(pod.node_name) in too_full:
+            by_reason.setdefault(held.reason, []).append((pod, held))
+    if not by_reason:
+        return Held(Reason.IN_MOTION, f"the pods in {_listed(overfull)} that may be evicted are being replaced already")
+    most_first = sorted(by_reason.values(), key=len, reverse=True)
+    return Held(
+        most_first[0][0][1].reason,
+        f"no pod in {_listed(overfull)} may be evicted: {'; '.join(map(_for_all, most_first[:_REASONS_SHOWN]))}",
+    )
+
+
+def _for_all(held: Sequence[tuple[Pod, Held]]) -> str:
+    (pod, why), more = held[0], len(held) - 1
+    return f"{pod.name}{f' and {more} more' if more else ''}, since {why.message}"
+
+
+def _too_few_domains(tally: Tally) -> Held | None:
+    group = tally.group
+    there = sorted(group.domains.nodes)
+    if len(there) >= group.key.min_domains:
+        return None
+    return Held(
+        Reason.TOO_FEW_DOMAINS,
+        f"minDomains is {group.key.min_domains} and there {'is' if len(there) == 1 else 'are'} only {len(there)} of "
+        f"{group.key.topology_key} ({_listed(there)}), so the minimum counts as 0 and none may hold more than maxSkew, "
+        f"{tally.max_skew}: add nodes in more domains, or lower minDomains",
+    )
+
+
+def _unknown_replacement(
+    board: Board, tally: Tally, candidates: Sequence[Spot], overfull: Sequence[str]
+) -> Held | None:
+    index = board.tallies.index(tally)
+    minding = [spot for spot in candidates if index in (*_piece(board, spot).hard, *_piece(board, spot).soft)]
+    if not minding:
+        return Held(
+            Reason.UNKNOWN_REPLACEMENT,
+            f"the pods that it counts in {_listed(overfull)}, such as {board.victim(candidates[0]).name}, don't have "
+            "the constraint themselves, so their replacements may land anywhere: give them the same constraint, or "
+            "narrow its labelSelector",
+        )
+    unknown = [_piece(board, spot).replacement.unknown for spot in minding]
+    if unknown[0] is not None and None not in unknown:
+        return Held(
+            Reason.UNKNOWN_REPLACEMENT,
+            f"where a replacement for {board.victim(minding[0]).name} would land can't be told: {unknown[0].message}",
+        )
+    return None
+
+
+def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held | None:
+    """Say of the domains that hold the minimum, and take no replacement as other rules than spread go, why that is."""
+    reachable: NodeSet = 0
+    for spot in candidates:
+        reachable |= _piece(board, spot).replacement.admitted(spread=False)
+    minimum = tally.minimum()
+    closed = sorted(
+        domain
+        for domain, nodes in tally.domains.nodes.items()
+        if tally.count(domain) == minimum and not nodes & reachable
+    )
+    if not closed:
+        return None
+    spot, domain = candidates[0], closed[0]
+    why = why_none_there(_piece(board, spot).replacement, tally.group.domains.nodes[domain])
+    of_which = f"{domain}: " if len(closed) > 1 else ""
+    return Held(
+        Reason.NO_FEASIBLE_NODE,
+        f"{_listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and no node there "
+        f"takes a replacement for {board.victim(spot).name} ({of_which}{why})",
+    )
+
+
+def why_none_there(replacement: PreparedPod, nodes: Iterable[str]) -> str:
+    """Return what keeps a pod off some nodes, topology spread constraints aside, and what would let it on.
+
+    Args:
+        replacement: the pod, placed nowhere yet.
+        nodes: the names of nodes none of which takes it.
+    """
+    by_plugin: dict[Plugin, list[tuple[str, Rejection]]] = {}
+    for name in nodes:
+        for rejection in replacement.rejections(name):
+            if rejection.plugin != "PodTopologySpread":
+                by_plugin.setdefault(rejection.plugin, []).append((name, rejection))
+                break
+    if not by_plugin:
+        return "the scheduler keeps the room there for other pods"
+    most_first = sorted(by_plugin.items(), key=lambda each: len(each[1]), reverse=True)[:_REASONS_SHOWN]
+    parts = []
+    for _, refused in most_first:
+        (name, rejection), more = refused[0], len(refused) - 1
+        parts.append(f"{name} {rejection.message}{f', and so it is on {more} more' if more else ''}")
+    remedy = next((_REMEDIES[plugin] for plugin, _ in most_first if plugin in _REMEDIES), None)
+    return "; ".join(parts) + (f": {remedy}" if remedy is not None else "")
+
+
+def _conflict(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held:
+    """Say which other constraint keeps a pod of a domain that is too full from going where the fewest are."""
+    spot, fewest, node = _best_chance(board, tally, candidates)
+    pod, domain = board.victim(spot), tally.domain_of[spot.slot]
+    mark = board.mark()
+    board.evict(spot)
+    rejection = _piece(board, spot).replacement.first_rejection(node)
+    board.revert(mark)
+    if rejection is None:
+        return Held(
+            Reason.CONFLICTING_CONSTRAINTS,
+            f"a replacement for {pod.name} of {domain} could go to {fewest}, which holds the fewest, but the scheduler "
+            "may as well put it where it leaves this constraint as it is or breaks another",
+        )
+    return Held(
+        Reason.CONFLICTING_CONSTRAINTS,
+        f"a replacement for {pod.name} of {domain} would have to go to {fewest}, which holds the fewest, and "
+        f"{rejection.message}: both can't be met with the nodes there are; add some, or relax one of the constraints",
+    )
+
+
+def _best_chance(board: Board, tally: Tally, candidates: Sequence[Spot]) -> tuple[Spot, str, str]:
+    """Return a pod that may go, a domain with the fewest pods, and a node there that takes it but for the spread."""
+    minimum = min(map(tally.count, tally.group.domains.nodes))
+    fewest = [domain for domain in sorted(tally.group.domains.nodes) if tally.count(domain) == minimum]
+    names = board.placement.table.names
+    for spot in candidates:
+        open_nodes = _piece(board, spot).replacement.admitted(spread=False)
+        for domain in fewest:
+            if nodes := tally.domains.nodes[domain] & open_nodes:
+                return spot, domain, names[board.pick(nodes)]
+    return candidates[0], fewest[0], tally.group.domains.nodes[fewest[0]][0]
+
+
+def _piece(board: Board, spot: Spot) -> Piece:
+    return board.pieces[spot.piece]
+
+
+def _listed(domains: Sequence[str]) -> str:
+    shown = ", ".join(domains[:_DOMAINS_SHOWN])
+    more = len(domains) - _DOMAINS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,82 @@
+"""What the plan says of each move: what it helps, why this pod goes, and where its replacement may land."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from respread.cluster.pod import Pod
+from respread.cluster.workload import workload_of
+from respread.planning.plan import Move
+from respread.planning.search.board import Board, Spot
+from respread.planning.search.path import Choice
+from respread.planning.search.safety import Step
+from respread.planning.search.tally import Tally
+from respread.planning.victims.selection import Selection
+from respread.scheduling.view.node_sets import NodeSet, slots_of
+
+
+class Place(NamedTuple):
+    """Where a step stands in the plan."""
+
+    component: int
+    step: int
+
+
+def moves_of(board: Board, choice: Choice, place: Place, selection: Selection) -> Iterator[Move]:
+    """Yield the moves of a step, one for each pod.
+
+    Args:
+        board: as it is just before.
+        choice: the step.
+        place: where it stands in the plan.
+        selection: which policy governs which pods.
+    """
+    assessment = choice.assessment
+    for spot, pod in zip(choice.step, choice.victims, strict=True):
+        nodes = assessment.nodes(spot.piece)
+        policy = selection.policy_of(pod.namespace, pod.labels)
+        helped = _helped(board, spot)
+        yield Move(
+            pod=pod,
+            policy=policy.name if policy is not None else "",
+            workload=workload_of(pod),
+            turn=place.step,
+            component=place.component,
+            step=place.step,
+            groups=tuple(tally.group.key for tally in helped),
+            from_domains=tuple(tally.domain_of[spot.slot] or "" for tally in helped),
+            to_domains=tuple(_domains(tally, nodes) for tally in helped),
+            nodes=nodes.bit_count(),
+            certain=assessment.certain,
+            why=_why(board, choice.step, spot, pod),
+        )
+
+
+def _helped(board: Board, spot: Spot) -> list[Tally]:
+    """Return the groups that a pod's eviction helps: those in which its domain is too full, else all that count it."""
+    counting = [
+        tally
+        for tally in (board.tallies[index] for index in board.pieces[spot.piece].counted_by)
+        if tally.cure and tally.excess() and tally.domain_of[spot.slot] is not None
+    ]
+    return [tally for tally in counting if tally.overfull(tally.domain_of[spot.slot])] or counting
+
+
+def _why(board: Board, step: Step, spot: Spot, pod: Pod) -> str:
+    """Say why this pod goes: what its domain has too many of, and what sets it apart from the others there."""
+    others = board.left(spot) - step.count(spot)
+    if len(step) > 1:
+        return f"one of {len(step)} pods whose replacements fit only if all of them go"
+    if not pod.ready:
+        return "it is not Ready"
+    if others <= 0:
+        return "the only one of its template on its node that may go"
+    return f"the one of {others + 1} on its node that is missed least"
+
+
+def _domains(tally: Tally, nodes: NodeSet) -> tuple[str, ...]:
+    of_slot = tally.domain_of
+    if not tally.single:
+        return tuple(sorted(domain for domain, members in tally.domains.nodes.items() if members & nodes))
+    return tuple(sorted(domain for slot in slots_of(nodes) if (domain := of_slot[slot]) is not None))

@@ -1,0 +1,93 @@
+"""Domains that a policy expects and that have no node: the scheduler doesn't know them, so nothing can be moved there.
+
+A group is told of them only where they matter: if it would be violated with them there and empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from respread.api.policy import Policy
+from respread.api.reasons import Reason
+from respread.cluster.pod import NodeSelector, NodeSelectorTerm
+from respread.planning.held import Held
+from respread.scheduling.filters.node_affinity import matches_node_selector
+from respread.scheduling.view.node_table import NodeTable
+from respread.spread.group import GroupKey, SpreadGroup
+
+Stuck: TypeAlias = tuple[GroupKey, Held]
+"""A group about which something is not done, and why."""
+
+
+class ExpectedDomains:
+    """What policies expect, and the cluster's nodes don't have."""
+
+    __slots__ = ("_missing",)
+
+    def __init__(self, policies: Iterable[Policy], table: NodeTable) -> None:
+        """Compare what policies expect with the nodes."""
+        self._missing: dict[tuple[str, str], list[str]] = {}
+        """By policy and topology key; never empty."""
+        for policy in policies:
+            for expected in policy.spec.constraints.expected_domains:
+                there = table.column(expected.topology_key).nodes_with
+                if missing := sorted(set(expected.values) - there.keys()):
+                    self._missing[policy.name, expected.topology_key] = missing
+
+    def complete(
+        self, stuck: Iterable[Stuck], selected: Mapping[GroupKey, str], groups: Mapping[GroupKey, SpreadGroup]
+    ) -> list[Stuck]:
+        """Return why something is not done about groups, with the domains that are missing for them.
+
+        That there are fewer domains than minDomains is then for want of those; every other reason is the better one.
+
+        Args:
+            stuck: the groups that stay violated, and why.
+            selected: the groups that policies restore, and the names of these.
+            groups: all groups.
+        """
+        known = list(stuck)
+        if not self._missing:
+            return known
+        found = {key: held for key, name in selected.items() if (held := self._held(groups[key], name)) is not None}
+        kept = [(key, held) for key, held in known if key not in found or held.reason is not Reason.TOO_FEW_DOMAINS]
+        others = found.keys() - {key for key, _ in kept}
+        return kept + [(key, held) for key, held in found.items() if key in others]
+
+    def _held(self, group: SpreadGroup, policy: str) -> Held | None:
+        key = group.key
+        most = max(group.counts.values(), default=0)
+        if most <= key.max_skew:
+            return None
+        missing = [each for each in self._missing.get((policy, key.topology_key), ()) if _may_count(key, each)]
+        if not missing:
+            return None
+        one = len(missing) == 1
+        fullest = min(domain for domain, count in group.counts.items() if count == most)
+        return Held(
+            Reason.DOMAIN_HAS_NO_NODE,
+            f"{_listed(missing)} {'has' if one else 'have'} no node, so the scheduler does not know "
+            f"{'it' if one else 'them'}, and {fullest} holds {most} pods, where maxSkew {key.max_skew} would not allow "
+            f"it with {'it' if one else 'them'} there: add nodes labelled {key.topology_key}={missing[0]}, or take "
+            f"{'it' if one else 'them'} out of spec.constraints.expectedDomains of policy {policy}",
+        )
+
+
+def _may_count(key: GroupKey, domain: str) -> bool:
+    """Whether nodes of a domain can count for a group: its pods' affinity may ask for other domains only."""
+    eligibility, topology_key = key.eligibility, key.topology_key
+    if eligibility.node_selector.get(topology_key, domain) != domain:
+        return False
+    if eligibility.node_affinity is None:
+        return True
+    terms = [
+        tuple(each for each in term.match_expressions if each.key == topology_key)
+        for term in eligibility.node_affinity.node_selector_terms
+    ]
+    about_domain = NodeSelector(tuple(NodeSelectorTerm(match_expressions=term) for term in terms))
+    return not all(terms) or matches_node_selector(about_domain, None, {topology_key: domain})
+
+
+def _listed(domains: Sequence[str]) -> str:
+    return domains[0] if len(domains) == 1 else f"{', '.join(domains[:-1])} and {domains[-1]}"

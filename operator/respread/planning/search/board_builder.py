@@ -1,0 +1,164 @@
+"""From spread groups and their pods to a board: which pods are alike, which may go, and what bounds the counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+from zlib import crc32
+
+from respread.cluster.meta import Labels, OwnerReference
+from respread.cluster.pod import Pod
+from respread.planning.search.board import Board, Piece, Spot
+from respread.planning.search.closed_form import Bounds
+from respread.planning.search.placement import Placement, is_replaced_when_gone
+from respread.planning.search.tally import DomainMap, Tally, domain_map
+from respread.planning.tasks import Task
+from respread.planning.victims.protection import victim_order
+from respread.scheduling.filters.topology_spread import counts_as_pod
+from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.spread.group import SpreadGroup, template_of
+
+_Identity: TypeAlias = tuple[str, tuple[Labels, int, OwnerReference | None], str]
+
+
+def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
+    """Return the board on which some tasks, mostly one, are solved together.
+
+    Args:
+        tasks: of different components; all their pods have a node.
+        placement: the cluster.
+    """
+    groups = [group for task in tasks for group in task.groups]
+    pods = [pod for task in tasks for pod in task.pods]
+    cure = {key for task in tasks for key in task.cure}
+    slot_of = placement.table.slot_of
+    pieces, piece_of = _pieces(groups, pods, placement)
+    movable: dict[Spot, list[Pod]] = {}
+    for pod in sorted((pod for task in tasks for pod in task.victims), key=victim_order):
+        if (slot := slot_of.get(pod.node_name)) is not None:
+            movable.setdefault(Spot(piece_of[_identity(pod)], slot), []).append(pod)
+    occupied = node_set([slot for pod in pods if (slot := slot_of.get(pod.node_name)) is not None])
+    tallies = [
+        _tally(group, at, pieces, movable, pods, placement, cure=group.key in cure) for at, group in enumerate(groups)
+    ]
+    return Board(
+        tallies,
+        pieces,
+        movable,
+        occupied,
+        placement,
+        components=_numbered([task.groups for task in tasks]),
+        first_slot=crc32(str(pods[0].key).encode()) % len(slot_of) if slot_of else 0,
+    )
+
+
+def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:
+    numbered = []
+    first = 0
+    for component in components:
+        numbered.append(range(first, first + len(component)))
+        first += len(component)
+    return numbered
+
+
+def _identity(pod: Pod) -> _Identity:
+    """Return what is equal for pods whose replacements are alike: of one template, with the same claims."""
+    own_claims = pod.spec.stateful_claims or pod.spec.ephemeral_volumes
+    return pod.namespace, template_of(pod).identity, pod.name if own_claims and is_replaced_when_gone(pod) else ""
+
+
+def _pieces(
+    groups: Sequence[SpreadGroup], pods: Iterable[Pod], placement: Placement
+) -> tuple[list[Piece], dict[_Identity, int]]:
+    matched = [(group.key.namespace, frozenset(group.matched)) for group in groups]
+    carried: dict[tuple[object, ...], list[int]] = {}
+    for index, group in enumerate(groups):
+        for template in group.carriers:
+            carried.setdefault((group.key.namespace, template.identity), []).append(index)
+    samples: dict[_Identity, Pod] = {}
+    for pod in pods:
+        samples.setdefault(_identity(pod), pod)
+    pieces = []
+    for pod in samples.values():
+        template = template_of(pod)
+        own = carried.get((pod.namespace, template.identity), ())
+        pieces.append(
+            Piece(
+                template=template,
+                sample=pod,
+                replacement=placement.prepare(pod),
+                when_gone=is_replaced_when_gone(pod),
+                counted_by=tuple(
+                    index
+                    for index, (namespace, labels) in enumerate(matched)
+                    if namespace == pod.namespace and pod.labels in labels
+                ),
+                hard=tuple(index for index in own if groups[index].key.when_unsatisfiable == "DoNotSchedule"),
+                soft=tuple(index for index in own if groups[index].key.when_unsatisfiable == "ScheduleAnyway"),
+            )
+        )
+    return pieces, {identity: number for number, identity in enumerate(samples)}
+
+
+def _tally(
+    group: SpreadGroup,
+    at: int,
+    pieces: Sequence[Piece],
+    movable: dict[Spot, list[Pod]],
+    pods: Iterable[Pod],
+    placement: Placement,
+    *,
+    cure: bool,
+) -> Tally:
+    """Make a group's tally, with what its pods that stay and the domains that take no replacement mean for it."""
+    domains = domain_map(placement.table, group)
+    if not cure:
+        return Tally(group, domains, cure=False)
+    counted = [piece for piece in pieces if at in piece.counted_by]
+    staying = Counter(group.counts)
+    reachable: NodeSet = 0
+    for (number, slot), victims in movable.items():
+        if at in pieces[number].counted_by and (domain := domains.of_slot[slot]) is not None:
+            staying[domain] -= len(victims)
+        reachable |= 1 << slot  # whoever is evicted leaves room
+    settled: NodeSet = 0
+    for piece in counted:
+        if piece.replacement.unknown is None:
+            reachable |= piece.replacement.admitted(spread=False)
+            settled |= piece.replacement.settled
+    bounds = Bounds(
+        least=max(staying.values(), default=0),
+        incoming=_outside(group, domains, pods, placement),
+        leaving=any(_may_leave(piece, at, domains.eligible) for piece in counted if piece.replacement.unknown is None),
+    )
+    return Tally(
+        group,
+        domains,
+        cure=True,
+        bounds=bounds,
+        closed=domains.closed(reachable & settled, group.counts),
+        never=domains.closed(settled, group.counts),
+    )
+
+
+def _outside(group: SpreadGroup, domains: DomainMap, pods: Iterable[Pod], placement: Placement) -> int:
+    """Return how many pods that the group's selector matches are in none of its domains."""
+    matched = frozenset(group.matched)
+    if domains.eligible == placement.table.every:
+        return 0
+    slot_of = placement.table.slot_of
+    return sum(
+        1
+        for pod in pods
+        if counts_as_pod(pod)
+        and pod.labels in matched
+        and pod.namespace == group.key.namespace
+        and (slot := slot_of.get(pod.node_name)) is not None
+        and domains.of_slot[slot] is None
+    )
+
+
+def _may_leave(piece: Piece, at: int, eligible: NodeSet) -> bool:
+    """Whether a replacement may land where there is no domain: not if it has the constraint itself."""
+    return at not in piece.hard and bool(piece.replacement.settled & ~eligible)

@@ -1,0 +1,225 @@
+"""The safe steps at a position of the board, the best first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import combinations_with_replacement, permutations
+from typing import Any, Final, NamedTuple
+
+from respread.cluster.pod import Pod
+from respread.planning.search.board import Board, Potential, Spot
+from respread.planning.search.safety import Assessment, Outcome, Step, assess
+from respread.planning.search.search_budget import Effort
+
+MOST_TOGETHER: Final = 3
+"""No more pods than this are evicted together because no part of them can go alone."""
+
+_MOST_AT_ONCE: Final = 12
+"""So many steps are compared by what may come of them, where the best one is all that is wanted."""
+
+Gentleness = Callable[[Pod], Any]
+"""How gladly a pod is evicted, as something that sorts: the least first."""
+
+
+class Option(NamedTuple):
+    """A safe step."""
+
+    step: Step
+    assessment: Assessment
+    outcomes: tuple[Outcome, ...]
+    """The likely ones, the best first."""
+    potentials: tuple[Potential, ...]
+    """How far from cured the board is after each of them."""
+
+
+class Options:
+    """Finds safe steps, and puts those first after which the board is nearest to cured.
+
+    How near that is on average counts, over where the scheduler may put the replacements; among equal steps the one
+    whose pods are missed least is the best.
+    """
+
+    __slots__ = ("_alone", "_board", "_effort", "_gentleness", "_jointly", "_together")
+
+    def __init__(
+        self,
+        board: Board,
+        effort: Effort,
+        gentleness: Gentleness,
+        together: Callable[[Sequence[Pod]], bool],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            board: asked for its options as it stands.
+            effort: what finding them may cost.
+            gentleness: how gladly a pod is evicted.
+            together: whether pods may be evicted at the same time.
+        """
+        self._board = board
+        self._effort = effort
+        self._gentleness = gentleness
+        self._together = together
+        self._alone: dict[Hashable, tuple[Option, ...]] = {}
+        self._jointly: dict[Hashable, tuple[Option, ...]] = {}
+
+    def nearest(self) -> tuple[Option, ...]:
+        """Return safe steps of one pod: from domains that are too full, and others only if there are none of these.
+
+        Where there are many, those are returned that look best by the eviction alone, if any of them is safe.
+        """
+        for overfull in (True, False):
+            spots = list(self._board.spots(overfull=overfull))
+            if len(spots) > _MOST_AT_ONCE:
+                spots.sort(key=self._promise)
+            for first in range(0, len(spots), _MOST_AT_ONCE):
+                steps = ((spot,) for spot in spots[first : first + _MOST_AT_ONCE])
+                if found := self._ranked(steps, to_the_end=True):
+                    return found
+        return ()
+
+    def _promise(self, spot: Spot) -> tuple[Potential, Any]:
+        """Return how far from cured the board is without the pod, wherever it lands, and how gladly that is evicted."""
+        board = self._board
+        board.count(spot, -1)
+        potential = board.potential()
+        board.count(spot, 1)
+        return potential, self._gentleness(board.victim(spot))
+
+    def every(self, *, jointly: bool) -> tuple[Option, ...]:
+        """Return every safe step of one pod, and if wanted those of pods together."""
+        position = self._board.position()
+        if (alone := self._alone.get(position)) is None:
+            alone = self._alone[position] = self._ranked((spot,) for spot in self._board.spots(overfull=False))
+        if not jointly:
+            return alone
+        if (together := self._jointly.get(position)) is None:
+            together = self._jointly[position] = self._options_together(alone)
+        return alone + together
+
+    def _options_together(self, alone: Sequence[Option]) -> tuple[Option, ...]:
+        """Return the safe steps of several pods no part of which is safe."""
+        pattern = _Patterns(self._board)
+        safe = {pattern(option.step) for option in alone}
+        spots = [spot for spot in self._spots_together(pattern) if pattern((spot,)) not in safe]
+        found: tuple[Option, ...] = ()
+        for size in range(2, MOST_TOGETHER + 1):
+            options = self._ranked(self._steps_together(spots, size, safe, pattern))
+            safe.update(pattern(option.step) for option in options)
+            found += options
+        return found
+
+    def _steps_together(
+        self, spots: Sequence[Spot], size: int, safe: Collection[Hashable], pattern: _Patterns
+    ) -> Iterator[Step]:
+        """Yield the steps of so many pods of which no part is safe, one of those that are alike."""
+        seen: set[Hashable] = set()
+        left = {spot: self._board.left(spot) for spot in spots}
+        for step in combinations_with_replacement(spots, size):
+            if self._effort.exhausted:
+                return
+            if any(step.count(spot) > left[spot] for spot in step):
+                continue
+            self._effort.spend()
+            if (alike := pattern(step)) not in seen and not any(pattern(part) in safe for part in _parts(step)):
+                seen.add(alike)
+                yield step
+
+    def _spots_together(self, pattern: _Patterns) -> list[Spot]:
+        """Return the spots that pods may be evicted from, of those that are alike as many as go together."""
+        alike: Counter[Hashable] = Counter()
+        found = []
+        for spot in sorted(self._board.movable_spots()):
+            of_spot = pattern((spot,))
+            alike[of_spot] += 1
+            if alike[of_spot] <= MOST_TOGETHER:
+                found.append(spot)
+        return found
+
+    def _ranked(self, steps: Iterable[Step], *, to_the_end: bool = False) -> tuple[Option, ...]:
+        """Return the safe ones of some steps: the best first, and of each its best outcome first.
+
+        Args:
+            steps: to be assessed.
+            to_the_end: whether all of them are, whatever it costs.
+        """
+        board = self._board
+        ranked: list[tuple[tuple[Any, ...], Option]] = []
+        for step in steps:
+            if self._effort.exhausted and not to_the_end:
+                break
+            self._effort.spend()
+            victims = _victims(board, step)
+            if len(step) > 1 and not self._together(victims):
+                continue
+            assessment = assess(board, step, self._effort)
+            if assessment is None:
+                continue
+            likely = assessment.likely
+            potentials = self._potentials(step, likely)
+            weight = sum(outcome.weight for outcome in likely)
+            expected = tuple(
+                sum(potential[part] * outcome.weight for potential, outcome in zip(potentials, likely, strict=True))
+                / weight
+                for part in range(3)
+            )
+            by_potential = sorted(zip(potentials, likely, strict=True), key=lambda pair: (pair[0], pair[1].placed))
+            gentleness = sorted((self._gentleness(pod) for pod in victims), reverse=True)
+            rank = (len(step), expected, gentleness, step)
+            outcomes = tuple(outcome for _, outcome in by_potential)
+            ranked.append((rank, Option(step, assessment, outcomes, tuple(each for each, _ in by_potential))))
+        ranked.sort(key=lambda pair: pair[0])
+        return tuple(option for _, option in ranked)
+
+    def _potentials(self, step: Step, outcomes: Sequence[Outcome]) -> list[Potential]:
+        board = self._board
+        potentials = []
+        for spot in step:
+            board.count(spot, -1)
+        for outcome in outcomes:
+            for spot in outcome.placed:
+                board.count(spot, 1)
+            potentials.append(board.potential())
+            for spot in outcome.placed:
+                board.count(spot, -1)
+        for spot in step:
+            board.count(spot, 1)
+        return potentials
+
+
+class _Patterns:
+    """Tells steps apart at one position of the board."""
+
+    __slots__ = ("_board", "_kinds", "_patterns")
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._kinds: dict[int, str] = {}
+        self._patterns: dict[Step, Hashable] = {}
+
+    def __call__(self, step: Step) -> Hashable:
+        """Return a value that is equal for steps that are alike: of pods that are, and on one node if they are."""
+        if (found := self._patterns.get(step)) is None:
+            slots = list(dict.fromkeys(spot.slot for spot in step))
+            parts = [(spot.piece, self._kind(spot.slot), slots.index(spot.slot)) for spot in step]
+            found = self._patterns[step] = min(
+                tuple(sorted((piece, kind, order[at]) for piece, kind, at in parts))
+                for order in permutations(range(len(slots)))
+            )
+        return found
+
+    def _kind(self, slot: int) -> str:
+        if (found := self._kinds.get(slot)) is None:
+            found = self._kinds[slot] = repr(self._board.kind(slot))
+        return found
+
+
+def _victims(board: Board, step: Step) -> tuple[Pod, ...]:
+    return tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
+
+
+def _parts(step: Step) -> Iterator[Step]:
+    """Yield the proper parts of a step."""
+    for mask in range(1, (1 << len(step)) - 1):
+        yield tuple(spot for at, spot in enumerate(step) if mask >> at & 1)

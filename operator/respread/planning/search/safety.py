@@ -1,0 +1,242 @@
+"""Which steps are safe: whatever the scheduler makes of them, something gets better and nothing worse.
+
+A step evicts one pod, or two or three together of which no part could go alone. What comes of it is not known before:
+the evictions are made one after the other in any order, the scheduler places each replacement as soon as it exists or
+later, on any node that it finds feasible then, and the evicted pods hold what they hold for as long as they take to
+stop. A step is *safe* if for every course that this may take
+
+1. every replacement gets a node, even while all the evicted pods are still there;
+2. no group of a DoNotSchedule constraint, selected by a policy or not, has more excess in the end than before;
+3. and, if all went to nodes that the score of their ScheduleAnyway constraints makes likely, no group at all has more
+   excess, and some group that is to be cured has less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from respread.planning.search.board import Board, Spot
+from respread.planning.search.landings import Landing, feasible_nodes, landings_of, united
+from respread.planning.search.search_budget import Effort
+from respread.scheduling.view.node_sets import NodeSet
+
+_T = TypeVar("_T")
+
+Step: TypeAlias = tuple[Spot, ...]
+"""The spots that pods are evicted from together, sorted."""
+
+
+class Outcome(NamedTuple):
+    """One way in which a step may end."""
+
+    placed: tuple[Spot, ...]
+    """Where the replacements are, by piece and node."""
+    nodes: tuple[NodeSet, ...]
+    """For each of them, all the nodes that make no difference to that one."""
+    likely: bool
+
+    @property
+    def weight(self) -> int:
+        """How many outcomes it stands for."""
+        weight = 1
+        for nodes in self.nodes:
+            weight *= nodes.bit_count()
+        return weight
+
+
+class Assessment(NamedTuple):
+    """What may come of a safe step."""
+
+    outcomes: tuple[Outcome, ...]
+    certain: bool
+    """Whether something gets better however unlikely the outcome."""
+
+    @property
+    def likely(self) -> list[Outcome]:
+        """The outcomes that a plan reckons with."""
+        return [outcome for outcome in self.outcomes if outcome.likely]
+
+    def nodes(self, piece: int) -> NodeSet:
+        """Return all nodes that replacements of a piece may land on."""
+        found = 0
+        for outcome in self.outcomes:
+            for spot, nodes in zip(outcome.placed, outcome.nodes, strict=True):
+                if spot.piece == piece:
+                    found |= nodes
+        return found
+
+
+def assess(board: Board, step: Step, effort: Effort) -> Assessment | None:
+    """Return what may come of a step, or None if it is not safe or not shown to be; the board is left as it was."""
+    before = board.excesses()
+    mark = board.mark()
+    try:
+        if len(step) == 1:
+            return _assess_one(board, step[0], before)
+        return _assess_together(board, step, before, effort)
+    finally:
+        board.revert(mark)
+
+
+def _assess_one(board: Board, spot: Spot, before: Sequence[int]) -> Assessment | None:
+    board.evict(spot)
+    landings = _landings(board, spot)
+    certain = True
+    for landing in landings:
+        verdict = _verdict(board, (Spot(spot.piece, landing.slot),), before)
+        if verdict.hard_worse or (landing.likely and (verdict.worse or not verdict.better)):
+            return None
+        certain = certain and verdict.hard_better
+    outcomes = [Outcome((Spot(spot.piece, each.slot),), (each.nodes,), each.likely) for each in landings]
+    return Assessment(tuple(outcomes), certain) if outcomes else None
+
+
+def _landings(board: Board, evicted: Spot) -> tuple[Landing, ...]:
+    """Return where the replacement of a pod just evicted may land, be the pod still there by then or gone.
+
+    There are none if it may be left without a node.
+    """
+    piece = evicted.piece
+    if board.pieces[piece].when_gone:
+        board.settle()
+        return landings_of(board, piece, feasible_nodes(board, piece))
+    held = feasible_nodes(board, piece)
+    if not held:
+        return ()
+    mark = board.mark()
+    landings = landings_of(board, piece, held)
+    board.settle()
+    gone = feasible_nodes(board, piece)
+    if gone != held:
+        landings = united(landings, landings_of(board, piece, gone)) if gone else ()
+    board.revert(mark)
+    return landings
+
+
+class _Verdict(NamedTuple):
+    better: bool
+    """Some group to be cured has less excess."""
+    hard_better: bool
+    """As `better`, of a DoNotSchedule constraint."""
+    worse: bool
+    """Some group, to be cured or not, has more excess."""
+    hard_worse: bool
+    """As `worse`, of a DoNotSchedule constraint."""
+
+
+def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Verdict:
+    """Compare the excess of every group with what it was, once replacements are placed in addition."""
+    better = hard_better = worse = hard_worse = False
+    for spot in placed:
+        board.count(spot, 1)
+    for tally, excess_before in zip(board.tallies, before, strict=True):
+        change = tally.excess() - excess_before
+        if change > 0:
+            worse, hard_worse = True, hard_worse or not tally.soft
+        elif change < 0 and tally.cure:
+            better, hard_better = True, hard_better or not tally.soft
+    for spot in placed:
+        board.count(spot, -1)
+    return _Verdict(better, hard_better, worse, hard_worse)
+
+
+def _assess_together(board: Board, step: Step, before: Sequence[int], effort: Effort) -> Assessment | None:
+    if any(board.pieces[spot.piece].when_gone for spot in step):
+        return None
+    course = _Courses(board, before, effort)
+    if not course.follow(step, (), likely=True):
+        return None
+    return Assessment(tuple(course.outcomes.values()), course.certain)
+
+
+_Placed: TypeAlias = tuple[tuple[Spot, NodeSet], ...]
+
+
+class _Courses:
+    """Follows every course that evictions made together may take, until one ends badly."""
+
+    __slots__ = ("_before", "_board", "_effort", "_seen", "certain", "outcomes")
+
+    def __init__(self, board: Board, before: Sequence[int], effort: Effort) -> None:
+        self._effort = effort
+        self._board = board
+        self._before = before
+        self._seen: set[object] = set()
+        self.outcomes: dict[object, Outcome] = {}
+        self.certain = True
+
+    def follow(self, to_evict: Step, waiting: tuple[int, ...], placed: _Placed = (), *, likely: bool) -> bool:
+        """Return whether all goes well from here.
+
+        Args:
+            to_evict: what is yet to be evicted.
+            waiting: the pieces of the replacements that have no node yet, sorted.
+            placed: where the others are.
+            likely: whether those all went to likely nodes.
+        """
+        situation = (to_evict, waiting, tuple(sorted(spot for spot, _ in placed)), likely)
+        if situation in self._seen:
+            return True
+        if self._effort.exhausted:
+            return False
+        self._effort.spend()
+        self._seen.add(situation)
+        if not to_evict and not waiting:
+            return self._end(placed, likely=likely)
+        board = self._board
+        for spot in dict.fromkeys(to_evict):
+            mark = board.mark()
+            board.evict(spot)
+            well = self.follow(_without(to_evict, spot), tuple(sorted((*waiting, spot.piece))), placed, likely=likely)
+            board.revert(mark)
+            if not well:
+                return False
+        placeable = False
+        for piece in dict.fromkeys(waiting):
+            landings, certainly = self._landings(piece)
+            placeable = placeable or certainly
+            for landing in landings:
+                spot = Spot(piece, landing.slot)
+                mark = board.mark()
+                board.place(spot)
+                well = self.follow(
+                    to_evict,
+                    _without(waiting, piece),
+                    (*placed, (spot, landing.nodes)),
+                    likely=likely and landing.likely,
+                )
+                board.revert(mark)
+                if not well:
+                    return False
+        return placeable or bool(to_evict)
+
+    def _landings(self, piece: int) -> tuple[tuple[Landing, ...], bool]:
+        """Return where a replacement may land, and whether it can while all the evicted pods are still there."""
+        board = self._board
+        held = feasible_nodes(board, piece)
+        landings = landings_of(board, piece, held) if held else ()
+        mark = board.mark()
+        board.settle()
+        gone = feasible_nodes(board, piece)
+        if gone != held and gone:
+            landings = united(landings, landings_of(board, piece, gone))
+        board.revert(mark)
+        return landings, bool(held)
+
+    def _end(self, placed: _Placed, *, likely: bool) -> bool:
+        verdict = _verdict(self._board, (), self._before)
+        if verdict.hard_worse or (likely and (verdict.worse or not verdict.better)):
+            return False
+        self.certain = self.certain and verdict.hard_better
+        ordered = sorted(placed)
+        key = tuple(spot for spot, _ in ordered)
+        if key not in self.outcomes or likely:
+            self.outcomes[key] = Outcome(key, tuple(nodes for _, nodes in ordered), likely)
+        return True
+
+
+def _without(items: tuple[_T, ...], item: _T) -> tuple[_T, ...]:
+    """Return a tuple without the first of the items that are equal to one."""
+    at = items.index(item)
+    return items[:at] + items[at + 1 :]

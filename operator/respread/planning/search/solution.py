@@ -1,0 +1,219 @@
+"""The best way found for a component, or for some that compete for room, with all that the plan has to say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from respread.cluster.pod import Pod
+from respread.planning.explain.blocked import why_blocked
+from respread.planning.explain.describing import Place, moves_of
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.planning.search.board import Board
+from respread.planning.search.board_builder import set_up
+from respread.planning.search.path import Way
+from respread.planning.search.placement import Placement
+from respread.planning.search.safety import assess
+from respread.planning.search.search import Rules, best_way
+from respread.planning.search.search_budget import Effort
+from respread.planning.tasks import Task
+from respread.planning.victims.protection import victim_order
+from respread.planning.victims.selection import Selection
+from respread.planning.wave import FirstStep, Member
+from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.spread.group import GroupKey
+
+_MOST_COURSES: Final = 1_000
+"""How many courses that a first step may take are looked at."""
+
+
+class Taken(NamedTuple):
+    """Room that a solution takes of a node."""
+
+    slot: int
+    pod: Pod
+    """One like the replacement that is placed there."""
+
+
+class OpenNodes(NamedTuple):
+    """Which nodes let a replacement on, spread aside, when a solution was found."""
+
+    replacement: PreparedPod
+    nodes: NodeSet
+
+    sample: Pod
+    """A pod that it replaces."""
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether they are the same now."""
+        return self.replacement.admitted(spread=False) == self.nodes
+
+
+class Solution(NamedTuple):
+    """The best way for some tasks, mostly one."""
+
+    tasks: tuple[Task, ...]
+    steps: tuple[tuple[Move, ...], ...]
+    """Its moves, those of a step together; step n has turn n."""
+    first: FirstStep | None
+    """What may come of the first step in the cluster as it is; None if there is no step, or it is not safe then."""
+    taken: tuple[Taken, ...]
+    excess_before: int
+    excess: int
+    """What is left of it."""
+    evictions: int
+    lower_bound: int
+    """No way that leaves as little excess has fewer evictions."""
+    proven: bool
+    """Whether it is known to be the best."""
+    finished: bool
+    """Whether the search for it was as long as it may be."""
+    ideal: bool
+    """Whether nothing better could be even if other pods left the room they take."""
+    stuck: tuple[tuple[GroupKey, Held], ...]
+    """The groups that stay violated, and why."""
+    counts_before: Mapping[GroupKey, Mapping[str, int]]
+    """Matching pods per domain, for every group that the way changes."""
+    counts_after: Mapping[GroupKey, Mapping[str, int]]
+    open_nodes: tuple[OpenNodes, ...]
+    touched: NodeSet
+    """The nodes whose room made a difference to the search."""
+    vacated: NodeSet
+    """The nodes that its pods may leave."""
+    wanted: NodeSet
+    """The nodes that would take its replacements if there were room."""
+    pods: int
+    """How many may be evicted."""
+    demand: Mapping[str, int]
+    """About how much room it may take of a node, of each resource."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that its moves are in; the first one where several were solved as one."""
+        return self.tasks[0].namespace
+
+    def follows_same_rules(self, placement: Placement) -> bool:
+        """Whether the scheduler still goes by the same for its pods."""
+        return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)
+
+
+class Finder:
+    """Finds solutions on a cluster as it stands."""
+
+    __slots__ = ("_effort", "_numbers", "_placement", "_selection", "_together")
+
+    def __init__(
+        self,
+        placement: Placement,
+        selection: Selection,
+        together: Callable[[Sequence[Pod]], bool],
+        numbers: Iterator[int],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            placement: the cluster.
+            selection: which policy governs which pods.
+            together: tells whether pods may be evicted at the same time.
+            numbers: a new one for each solution, to tell their moves apart.
+        """
+        self._placement = placement
+        self._selection = selection
+        self._together = together
+        self._numbers = numbers
+
+    def find(self, tasks: tuple[Task, ...], effort: Effort, reserved: Sequence[Taken] = ()) -> Solution:
+        """Return the best way for tasks that are solved together; the cluster is left as it was.
+
+        Args:
+            tasks: mostly one.
+            effort: what it may cost.
+            reserved: room that others take before.
+        """
+        view = self._placement.view
+        as_it_is = view.mark()
+        for taken in reserved:
+            view.place(taken.pod, self._placement.table.names[taken.slot])
+        board = set_up(tasks, self._placement)
+        excess_before, lower_bound = board.excess(), board.lower_bound()
+        way = best_way(board, Rules(victim_order, self._together, effort))
+        stuck, before, after = _what_it_comes_to(board, way, tasks)
+        solution = Solution(
+            tasks=tasks,
+            steps=_steps(board, way, next(self._numbers), self._selection),
+            first=None,
+            taken=tuple(
+                Taken(spot.slot, board.pieces[spot.piece].sample)
+                for choice in way.choices
+                for spot in choice.outcome.placed
+            ),
+            excess_before=excess_before,
+            excess=way.excess,
+            evictions=way.evictions,
+            lower_bound=way.evictions if way.proven else 0 if way.excess else int(lower_bound),
+            proven=way.proven,
+            finished=way.proven,
+            ideal=way.proven and (way.excess, way.evictions) <= board.reach(however_much_room=True),
+            stuck=stuck,
+            counts_before=before,
+            counts_after=after,
+            open_nodes=tuple(
+                OpenNodes(piece.replacement, piece.replacement.admitted(spread=False), piece.sample)
+                for piece in board.pieces
+            ),
+            touched=board.touched,
+            vacated=node_set([spot.slot for spot in board.movable_spots()]),
+            wanted=board.settled,
+            pods=sum(board.left(spot) for spot in board.movable_spots()),
+            demand={name: amount * excess_before for name, amount in board.largest_request.items()},
+        )
+        view.revert(as_it_is)
+        return solution._replace(first=self._first_step(board, way)) if way.choices else solution
+
+    def _first_step(self, board: Board, way: Way) -> FirstStep | None:
+        choice = way.choices[0]
+        policy = self._selection.policy_of(choice.victims[0].namespace, choice.victims[0].labels)
+        # Others' room aside, as the cluster is: as long as they have not taken it the scheduler may place pods there.
+        assessment = assess(board, choice.step, Effort(_MOST_COURSES))
+        if policy is None or assessment is None:
+            return None
+        members = []
+        for pod, spot in zip(choice.victims, choice.step, strict=True):
+            replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
+            closed = replacement.settled & ~replacement.admitted(spread=False) & ~nodes
+            members.append(Member(pod, replacement, nodes, closed))
+        return FirstStep(policy.name, tuple(members))
+
+
+def _steps(board: Board, way: Way, number: int, selection: Selection) -> tuple[tuple[Move, ...], ...]:
+    """Describe each step of a way."""
+    start = board.mark()
+    steps = []
+    for step, choice in enumerate(way.choices):
+        steps.append(tuple(moves_of(board, choice, Place(number, step), selection)))
+        board.play(choice.step, choice.outcome.placed)
+    board.revert(start)
+    return tuple(steps)
+
+
+def _what_it_comes_to(
+    board: Board, way: Way, tasks: Sequence[Task]
+) -> tuple[tuple[tuple[GroupKey, Held], ...], dict[GroupKey, dict[str, int]], dict[GroupKey, dict[str, int]]]:
+    """Return what a way leaves violated, and the counts that it changes before and after."""
+    protected = [pair for task in tasks for pair in task.protected]
+    before = {tally.group.key: tally.counts for tally in board.tallies}
+    start = board.mark()
+    for choice in way.choices:
+        board.play(choice.step, choice.outcome.placed)
+    stuck = tuple(
+        (tally.group.key, why_blocked(tally, board, protected, way))
+        for tally in board.tallies
+        if tally.cure and tally.excess()
+    )
+    after = {tally.group.key: tally.counts for tally in board.tallies}
+    board.revert(start)
+    changed = [key for key in after if after[key] != before[key]]
+    return stuck, {key: before[key] for key in changed}, {key: after[key] for key in changed}

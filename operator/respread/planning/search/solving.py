@@ -1,0 +1,280 @@
+"""Components are solved one by one; those that compete for room are solved with each other in mind.
+
+Each component is solved alone on the cluster as it is. Taken together their solutions may ask more of a node than it
+has: then the later one is solved again, with the room gone that the earlier ones take. And where a component could not
+be brought to what would be possible with more room, while others have or take the room that it needs, they are solved
+as one.
+
+What was solved is kept. It holds for as long as its task is the same, the same nodes are open to its pods, and no node
+has changed that made a difference to the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import is_
+from typing import Final, NamedTuple
+
+from respread.cluster.pod import Pod
+from respread.planning.search.placement import Placement
+from respread.planning.search.search_budget import Effort
+from respread.planning.search.solution import Finder, Solution, Taken
+from respread.planning.tasks import Task
+from respread.planning.turns import in_turns
+from respread.scheduling.view.free_resources import POD_SLOTS
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.volume_usage import has_volumes
+
+MOST_PODS: Final = 60
+"""Components that compete for room are solved as one if they have no more pods than this that may be evicted."""
+
+
+SMALL_PODS: Final = 32
+"""Components of no more pods than this that may be evicted are searched more thoroughly."""
+
+
+class Limits(NamedTuple):
+    """What searches may cost, in things looked at, each some tens of microseconds."""
+
+    of_one: int = 12_000
+    """For one component, before the best way so far is taken."""
+    of_small: int = 24_000
+    """For a small one."""
+    of_all: int = 48_000
+    """For all components together. Those that get less than one may cost are solved again by the next plan."""
+    reserve: int = 64_000
+    """Besides, for small components together: to find shorter cures than those that are known."""
+
+
+ORDINARY_LIMITS: Final = Limits()
+
+
+class Changes(NamedTuple):
+    """What has changed since the last plan."""
+
+    nodes: NodeSet
+    """The nodes whose pods are not the same to the scheduler as before."""
+    rules: bool
+    """Whether anything else has that the scheduler goes by."""
+
+
+class Memory:
+    """Solutions, by what they are for."""
+
+    __slots__ = ("_apart", "_joint", "searched")
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._apart: dict[int, Solution] = {}
+        """By the identity of the task, which the solution holds."""
+        self._joint: dict[tuple[int, ...], tuple[tuple[Solution, ...], Solution]] = {}
+        """By the identities of the tasks: the solutions whose room was gone, and the one that was found so."""
+        self.searched: dict[str, int] = {}
+        """By namespace, the number of the last search for it; a namespace of which all is known needs none."""
+
+    def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
+        """Forget when namespaces other than these were searched for."""
+        self.searched = {name: number for name, number in self.searched.items() if name in namespaces}
+
+    def note_search(self, namespace: str) -> None:
+        """Note that a search was made for a namespace."""
+        number = next(reversed(self.searched.values()), 0) + 1
+        self.searched.pop(namespace, None)  # so that the last one stays the last
+        self.searched[namespace] = number
+
+    def alone(self, task: Task, changes: Changes, placement: Placement) -> Solution | None:
+        """Return the solution of a task on its own if it still holds."""
+        known = self._apart.get(id(task))
+        return known if known is not None and _holds(known, changes, placement) else None
+
+    def beside(
+        self, tasks: tuple[Task, ...], others: Sequence[Solution], changes: Changes, placement: Placement
+    ) -> Solution | None:
+        """Return the solution of tasks beside those of others, whose room was gone, if it still holds."""
+        known = self._joint.get(tuple(map(id, tasks)))
+        if known is None or len(known[0]) != len(others) or not all(map(is_, known[0], others)):
+            return None
+        return known[1] if _holds(known[1], changes, placement) else None
+
+    def keep(self, alone: Iterable[Solution], beside: Iterable[tuple[tuple[Solution, ...], Solution]]) -> None:
+        """Keep what was found and forget all else."""
+        self._apart = {id(solution.tasks[0]): solution for solution in alone}
+        self._joint = {tuple(map(id, solution.tasks)): (others, solution) for others, solution in beside}
+
+
+def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
+    if solution.touched & changes.nodes or (changes.rules and not solution.follows_same_rules(placement)):
+        return False
+    return not changes.nodes or all(each.unchanged for each in solution.open_nodes)
+
+
+class Solver:
+    """Solves all tasks of a plan."""
+
+    __slots__ = ("_changes", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
+
+    def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: Limits) -> None:
+        """Prepare.
+
+        Args:
+            placement: the cluster as it is.
+            finder: finds solutions on it.
+            memory: what was found for the last plan.
+            limits: what searches may cost.
+        """
+        self._placement = placement
+        self._finder = finder
+        self._memory = memory
+        self._changes = Changes(0, rules=False)
+        self._limits = limits
+        self._left = limits.of_all
+        self._reserve = limits.reserve
+
+    def solve(self, tasks: Iterable[Task], changes: Changes) -> list[Solution]:
+        """Return the best ways for all tasks, in their order but for those solved together.
+
+        Args:
+            tasks: of different components.
+            changes: what has changed since the last time.
+        """
+        self._changes = changes
+        alone = self._each_alone(list(tasks))
+        tried: list[tuple[tuple[Solution, ...], Solution]] = []
+        room = Room(self._placement)
+        solutions: list[Solution] = []
+        for solution in alone:
+            fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
+            room.take(fitting.taken)
+            solutions.append(fitting)
+        for rivals in self._rivals(solutions):
+            others = [each for each in solutions if not any(each is rival for rival in rivals)]
+            joint = self._beside(tuple(task for solution in rivals for task in solution.tasks), others, tried)
+            if _quality([joint]) < _quality(rivals):
+                solutions = [*others, joint]
+        self._memory.keep((each for each in alone if each.finished), (pair for pair in tried if pair[1].finished))
+        return solutions
+
+    def _each_alone(self, tasks: Sequence[Task]) -> list[Solution]:
+        """Return the solution of each task; namespaces take turns, so that none has all of what searches may cost."""
+        self._memory.forget_other_namespaces({task.namespace for task in tasks})
+        found = {id(task): known for task in tasks if (known := self._known(task)) is not None}
+        unknown = [task for task in tasks if id(task) not in found]
+        for task in in_turns(unknown, lambda each: each.namespace, self._memory.searched):
+            if self._left > 0:
+                self._memory.note_search(task.namespace)
+            found[id(task)] = self._find((task,))
+        return [found[id(task)] for task in tasks]
+
+    def _known(self, task: Task) -> Solution | None:
+        return self._memory.alone(task, self._changes, self._placement)
+
+    def _find(self, tasks: tuple[Task, ...], others: Sequence[Solution] = ()) -> Solution:
+        is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS
+        wanted, wanted_reserve = (self._limits.of_small, self._limits.reserve) if is_small else (self._limits.of_one, 0)
+        given, reserve = min(wanted, max(self._left, 0)), min(wanted_reserve, max(self._reserve, 0))
+        effort = Effort(given, reserve)
+        reserved = [taken for other in others for taken in other.taken]
+        found = self._finder.find(tasks, effort, reserved)
+        of_reserve = max(effort.spent - given, 0) if effort.drawn else 0
+        self._left -= effort.spent - of_reserve
+        self._reserve -= of_reserve
+        had_enough = given == wanted and (reserve == wanted_reserve or not effort.drawn)
+        return found._replace(finished=found.proven or had_enough)
+
+    def _beside(
+        self,
+        tasks: tuple[Task, ...],
+        others: Iterable[Solution],
+        tried: list[tuple[tuple[Solution, ...], Solution]],
+    ) -> Solution:
+        """Return the solution of tasks with the room gone that others take, as far as they may want it too."""
+        placing = tuple(other for other in others if other.taken)
+        found = self._memory.beside(tasks, placing, self._changes, self._placement) or self._find(tasks, placing)
+        tried.append((placing, found))
+        return found
+
+    def _rivals(self, solutions: Sequence[Solution]) -> list[list[Solution]]:
+        """Return those that may have kept each other from something better, by room that one has and another needs."""
+        wanting = [solution for solution in solutions if not solution.ideal]
+        if not wanting or len(solutions) == 1:
+            return []
+        demand: dict[str, int] = {}
+        for solution in wanting:
+            for name, amount in solution.demand.items():
+                demand[name] = max(amount, demand.get(name, 0))
+        tight = [(solution, self._tight(solution, demand)) for solution in solutions]
+        rivals: list[list[Solution]] = []
+        taken: set[int] = set()
+        for solution in wanting:
+            if id(solution) in taken:
+                continue
+            found = [solution]
+            pods = solution.pods
+            for other, nodes in tight:
+                if other is solution or id(other) in taken or not nodes & solution.wanted:
+                    continue
+                pods += other.pods
+                if pods > MOST_PODS:
+                    break
+                found.append(other)
+            if len(found) > 1:
+                rivals.append(found)
+                taken.update(map(id, found))
+        return rivals
+
+    def _tight(self, solution: Solution, demand: Mapping[str, int]) -> NodeSet:
+        """Return the nodes of a solution that have not enough room for it and others: those it takes, or may leave."""
+        free = self._placement.view.free
+        slots = chain((taken.slot for taken in solution.taken), slots_of(solution.vacated))
+        return node_set(
+            [
+                slot
+                for slot in slots
+                if any(
+                    free.of(name).free[slot] < amount + solution.demand.get(name, 0) for name, amount in demand.items()
+                )
+            ]
+        )
+
+
+class Room:
+    """What solutions take of the room that nodes have."""
+
+    __slots__ = ("_free", "_taken")
+
+    def __init__(self, placement: Placement) -> None:
+        self._free = placement.view.free
+        self._taken: dict[int, dict[str, int]] = {}
+
+    def holds(self, taken: Sequence[Taken]) -> bool:
+        """Whether there is room for a solution beside those that have taken theirs."""
+        own: dict[int, dict[str, int]] = {}
+        for each in taken:
+            if (others := self._taken.get(each.slot)) is None:
+                continue  # it was solved with all the room of this node
+            if each.pod.spec.host_ports or has_volumes(each.pod.spec):
+                return False  # they may want more than an amount of something
+            together = own.setdefault(each.slot, others.copy())
+            _take(together, each.pod)
+        return all(
+            amount <= self._free.of(name).free[slot]
+            for slot, amounts in own.items()
+            for name, amount in amounts.items()
+        )
+
+    def take(self, taken: Iterable[Taken]) -> None:
+        """Let a solution have its room."""
+        for each in taken:
+            _take(self._taken.setdefault(each.slot, {}), each.pod)
+
+
+def _take(amounts: dict[str, int], pod: Pod) -> None:
+    for name, amount in pod.spec.requests.items():
+        amounts[name] = amounts.get(name, 0) + amount
+    amounts[POD_SLOTS] = amounts.get(POD_SLOTS, 0) + 1
+
+
+def _quality(solutions: Iterable[Solution]) -> tuple[int, int]:
+    """Return what makes solutions better: less excess, then fewer evictions."""
+    return sum(solution.excess for solution in solutions), sum(solution.evictions for solution in solutions)

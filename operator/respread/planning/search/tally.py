@@ -1,0 +1,221 @@
+"""One spread group's counts while a plan is being made: changed and taken back in constant time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from respread.planning.search.closed_form import Bounds, Histogram, Reach, fewest_moves, reach
+from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_table import NodeTable
+from respread.spread.domains import Domains
+from respread.spread.group import SpreadGroup
+
+_NO_BOUNDS = Bounds()
+
+
+class DomainMap(msgspec.Struct, frozen=True):
+    """A group's eligible domains by the slots of nodes."""
+
+    of_slot: Sequence[str | None]
+    """None for nodes that don't count."""
+    nodes: dict[str, NodeSet]
+    """By domain; never empty."""
+    single: bool
+    """Whether every domain is a single node."""
+    eligible: NodeSet
+    size: int
+    """How many domains there are."""
+
+    def closed(self, reachable: NodeSet, counts: Mapping[str, int]) -> Histogram:
+        """Return the counts of the domains that have none of some nodes."""
+        histogram: Counter[int] = Counter()
+        if self.single:
+            closed = self.eligible & ~reachable
+            if not closed:
+                return ()
+            histogram.update(count for domain, count in counts.items() if self.nodes[domain] & closed)
+            histogram[0] += closed.bit_count() - histogram.total()
+        else:
+            histogram.update(counts.get(domain, 0) for domain, nodes in self.nodes.items() if not nodes & reachable)
+        return tuple(sorted(pair for pair in histogram.items() if pair[1]))
+
+
+def domain_map(table: NodeTable, group: SpreadGroup) -> DomainMap:
+    """Return a group's domains by slots; groups of equal eligibility share one."""
+    key = ("spread domains", group.key.eligibility, group.key.topology_key)
+    return table.derived(key, lambda: _domain_map(table, group.domains))
+
+
+def _domain_map(table: NodeTable, domains: Domains) -> DomainMap:
+    of_slot: list[str | None] = [domains.of_node.get(name) if name else None for name in table.names]
+    single = len(domains.of_node) == len(domains.nodes)
+    eligible = 0
+    nodes: dict[str, NodeSet] = {}
+    for domain, names in domains.nodes.items():
+        together = 0
+        for name in names:
+            together |= 1 << table.slot_of[name]
+        eligible |= together
+        nodes[domain] = together
+    return DomainMap(of_slot, nodes, single, eligible, len(domains.nodes))
+
+
+class Tally:
+    """A group's counts per domain, with a histogram of them.
+
+    What matters of the counts (minimum, excess, fewest moves) depends only on how many domains hold how many pods, and
+    there are few distinct numbers even where there are thousands of domains.
+    """
+
+    __slots__ = (
+        "_above",
+        "_bounds",
+        "_closed",
+        "_counts",
+        "_excess",
+        "_fewest",
+        "_forced_zero",
+        "_histogram",
+        "_least",
+        "_never",
+        "_nodes_by_count",
+        "cure",
+        "domain_of",
+        "domains",
+        "group",
+        "max_skew",
+        "single",
+        "soft",
+    )
+
+    def __init__(
+        self,
+        group: SpreadGroup,
+        domains: DomainMap,
+        *,
+        cure: bool,
+        bounds: Bounds = _NO_BOUNDS,
+        closed: Histogram = (),
+        never: Histogram = (),
+    ) -> None:
+        """Start from the counts as they are.
+
+        Args:
+            group: the group.
+            domains: its domains.
+            cure: whether the plan is to bring it within maxSkew; if not, it must only not get worse.
+            bounds: what its counts can't become, but for `most`.
+            closed: the counts of the domains that take no replacement, however its own pods move.
+            never: the counts of the domains that would take none even if they were empty.
+        """
+        self.group = group
+        self.domains = domains
+        self.cure = cure
+        self.domain_of = domains.of_slot
+        """By slot."""
+        self.single = domains.single
+        """Whether every domain is a single node."""
+        self.max_skew = group.key.max_skew
+        self.soft = group.key.when_unsatisfiable == "ScheduleAnyway"
+        """Whether the scheduler only prefers to keep the constraint."""
+        self._forced_zero = domains.size < group.key.min_domains
+        self._closed = closed
+        self._bounds = self._with_most(bounds, closed)
+        self._never = never
+        self._counts = dict(group.counts)
+        histogram: dict[int, int] = {0: domains.size - len(group.counts)}
+        for count in group.counts.values():
+            histogram[count] = histogram.get(count, 0) + 1
+        self._histogram = histogram
+        self._least = min((count for count, domains in histogram.items() if domains), default=0)
+        limit = self.minimum() + self.max_skew
+        self._above = sum(domains for count, domains in histogram.items() if count > limit)
+        self._excess = sum((count - limit) * domains for count, domains in histogram.items() if count > limit)
+        self._fewest: float | None = None
+        self._nodes_by_count: dict[int, NodeSet] | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The matching pods of each domain, those without any left out."""
+        return {domain: count for domain, count in self._counts.items() if count}
+
+    def count(self, domain: str) -> int:
+        """Return the matching pods of a domain."""
+        return self._counts.get(domain, 0)
+
+    def minimum(self) -> int:
+        """Return the global minimum as the scheduler uses it."""
+        return 0 if self._forced_zero else self._least
+
+    def excess(self) -> int:
+        """Return how many pods are above the minimum plus maxSkew, summed over the domains."""
+        return self._excess
+
+    def fewest_moves(self) -> float:
+        """Return the fewest moves that cure this group alone, or infinity."""
+        if self._fewest is None:
+            self._fewest = fewest_moves(self._levels(), self.max_skew, self._bounds)
+        return self._fewest
+
+    def reach(self, *, however_much_room: bool) -> Reach:
+        """Return how near to cured this group can be brought, if it is as at the start.
+
+        Args:
+            however_much_room: whether other pods may leave the room they take.
+        """
+        closed = self._never if however_much_room else self._closed
+        return reach(self._levels(), closed, self.max_skew, self._with_most(self._bounds, closed))
+
+    def _with_most(self, bounds: Bounds, closed: Histogram) -> Bounds:
+        return bounds._replace(most=0 if self._forced_zero else min((count for count, _ in closed), default=None))
+
+    def overfull(self, domain: str | None) -> bool:
+        """Whether the domain holds more than the minimum plus maxSkew; None is no domain."""
+        return domain is not None and self.count(domain) > self.minimum() + self.max_skew
+
+    def nodes_by_count(self) -> Mapping[int, NodeSet]:
+        """Return the nodes by the count of their domain; only for groups in which every domain is a single node."""
+        if self._nodes_by_count is None:
+            by_count: dict[int, NodeSet] = {}
+            for domain, count in self._counts.items():
+                by_count[count] = by_count.get(count, 0) | self.domains.nodes[domain]
+            others = self.domains.eligible
+            for nodes in by_count.values():
+                others &= ~nodes
+            by_count[0] = by_count.get(0, 0) | others
+            self._nodes_by_count = by_count
+        return self._nodes_by_count
+
+    def change(self, domain: str, by: int) -> None:
+        """Count a pod more (1) or less (-1) in a domain."""
+        counts, histogram = self._counts, self._histogram
+        before = counts.get(domain, 0)
+        after = counts[domain] = before + by
+        histogram[before] -= 1
+        histogram[after] = histogram.get(after, 0) + 1
+        self._fewest = None
+        limit = self.minimum() + self.max_skew
+        if max(before, after) > limit:
+            self._excess += by
+            if min(before, after) == limit:
+                self._above += by
+        if after < self._least:
+            self._least = after
+            if not self._forced_zero:  # the limit sinks by one, to what domains may hold just so
+                self._above += histogram.get(limit, 0)
+                self._excess += self._above
+        elif before == self._least and not histogram[before]:
+            self._least = after
+            if not self._forced_zero:  # and here it rises by one
+                self._excess -= self._above
+                self._above -= histogram.get(limit + 1, 0)
+        if self._nodes_by_count is not None:
+            nodes = self.domains.nodes[domain]
+            self._nodes_by_count[before] &= ~nodes
+            self._nodes_by_count[after] = self._nodes_by_count.get(after, 0) | nodes
+
+    def _levels(self) -> Histogram:
+        return tuple(sorted(pair for pair in self._histogram.items() if pair[1]))

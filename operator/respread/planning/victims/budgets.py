@@ -1,0 +1,295 @@
+"""PodDisruptionBudgets as the API server's Eviction handler reads them, so that it is never asked in vain.
+
+`BudgetLedger.verdict` follows `EvictionREST.Create` (pkg/registry/core/pod/storage/eviction.go) step by step on the
+budgets' status. Two things are taken off what the status allows: what a plan has taken from the budget already, and
+evictions in flight that the status cannot show yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import Labels, ObjectKey
+from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.held import Held
+from respread.planning.victims.budget_index import BudgetIndex
+
+MAX_DISRUPTED_PODS: Final = 2000
+"""With more unconfirmed evictions than this in a budget's status the API server refuses all others."""
+
+
+class Free(msgspec.Struct, frozen=True):
+    """No budget has a say in the pod's eviction."""
+
+    why: str
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """The pod's eviction uses up one of the disruptions that a budget allows."""
+
+    budget: ObjectKey
+    allowed: int
+    """How many it allows, this one included."""
+
+
+Verdict: TypeAlias = Free | Needs | Held
+Standing: TypeAlias = tuple[object, ...]
+"""The budgets that select some pods, each with how many disruptions it allows beyond those in flight, and with how many
+of these its status may still count as healthy."""
+
+
+class BudgetHoldsError(ValueError):
+    """A plan would evict a pod whose budget holds it; the message says why it does."""
+
+
+class BudgetLedger:
+    """What the budgets of a snapshot still allow.
+
+    It is the planner's: `take` and `give_back` change it, and a `fork` changes on its own.
+    """
+
+    __slots__ = ("_budgets", "_taken", "_taken_of")
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, in_flight: Iterable[Pod] = (), index: BudgetIndex | None = None
+    ) -> None:
+        """Read the budgets of a snapshot.
+
+        Args:
+            snapshot: the cluster.
+            in_flight: pods whose eviction the API server has accepted, each as the watch last showed it: one that is
+                not terminating there was evicted only just now, and may be missing from the budget's status.
+            index: what selects which pods, kept from ledgers of earlier snapshots; it is advanced to this one.
+        """
+        index = BudgetIndex() if index is None else index
+        index.advance(snapshot)
+        self._budgets = _Budgets(index, in_flight)
+        self._taken_of: dict[ObjectKey, ObjectKey | None] = {}
+        self._taken: dict[ObjectKey, int] = {}
+
+    def fork(self) -> BudgetLedger:
+        """Return a ledger in the same state; what happens to either leaves the other alone."""
+        other = BudgetLedger.__new__(BudgetLedger)
+        other._budgets = self._budgets  # noqa: SLF001 - our own class
+        other._taken_of = self._taken_of.copy()  # noqa: SLF001 - our own class
+        other._taken = self._taken.copy()  # noqa: SLF001 - our own class
+        return other
+
+    def budgets_of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
+        """Return the budgets that select a pod, sorted by name."""
+        return self._budgets.of(pod.namespace, pod.labels)
+
+    def has_in_flight(self, namespace: str) -> bool:
+        """Tell whether evictions in flight are to be taken off what budgets of a namespace allow."""
+        return namespace in self._budgets.namespaces_in_flight
+
+    def standing(self, namespace: str, labels: Labels) -> Standing:
+        """Return what the verdicts about pods with these labels follow from, before anything is taken."""
+        return (
+            self._budgets.unread(namespace),
+            *(
+                (budget, self._budgets.allowed(budget), self._budgets.unseen(budget))
+                for budget in self._budgets.of(namespace, labels)
+            ),
+        )
+
+    def verdict(self, pod: Pod) -> Verdict:  # noqa: PLR0911 - one for each thing that may be in the way
+        """Return whether a pod may be evicted, as far as budgets go.
+
+        Nothing else is looked at: a DaemonSet's pod may well be `Free`.
+        """
+        if pod.terminating:
+            return Free("it is being deleted already")
+        if pod.finished or pod.phase == "Pending":
+            return Free(f"budgets have no say in pods that are {pod.phase}")
+        if (unread := self._budgets.unread(pod.namespace)) is not None:
+            return Held(Reason.UNREAD_OBJECT, f"it can't be told whether a budget holds it: {unread}")
+        budgets = self.budgets_of(pod)
+        if not budgets:
+            return Free("no PodDisruptionBudget selects it")
+        if len(budgets) > 1:
+            return Held(
+                Reason.OVERLAPPING_BUDGETS,
+                f"{len(budgets)} PodDisruptionBudgets select it ({', '.join(each.name for each in budgets)}), and the "
+                "Eviction API refuses pods with more than one: change their selectors so that one remains",
+            )
+        (budget,) = budgets
+        if not pod.ready and (freed := self._frees_unready(budget)) is not None:
+            return freed
+        return self._decrement(budget, pod)
+
+    def take(self, pod: Pod) -> Free | Needs:
+        """Note that a plan evicts a pod, and return the verdict it does so by.
+
+        Raises:
+            BudgetHoldsError: its budget holds it, or it was taken already.
+        """
+        if pod.key in self._taken_of:
+            raise BudgetHoldsError(f"{pod.key} was taken already")
+        verdict = self.verdict(pod)
+        if isinstance(verdict, Held):
+            raise BudgetHoldsError(f"{pod.key} may not be evicted: {verdict}")
+        if isinstance(verdict, Needs):
+            self._taken[verdict.budget] = self._taken.get(verdict.budget, 0) + 1
+            self._taken_of[pod.key] = verdict.budget
+        else:
+            self._taken_of[pod.key] = None
+        return verdict
+
+    def may_all_go(self, pods: Iterable[Pod]) -> bool:
+        """Whether all of some pods, none of them taken yet, may be evicted at once."""
+        taken: list[Pod] = []
+        try:
+            for pod in pods:
+                self.take(pod)
+                taken.append(pod)
+        except BudgetHoldsError:
+            return False
+        finally:
+            for pod in taken:
+                self.give_back(pod)
+        return True
+
+    def give_back(self, pod: Pod) -> None:
+        """Undo `take`.
+
+        Raises:
+            KeyError: it was not taken.
+        """
+        budget = self._taken_of.pop(pod.key)
+        if budget is not None:
+            self._taken[budget] -= 1
+
+    def _frees_unready(self, budget: PodDisruptionBudget) -> Free | None:
+        """Evicting a pod that is not Ready costs the budget nothing (`unhealthyPodEvictionPolicy`)."""
+        if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
+            return Free(f"it is not Ready, and PodDisruptionBudget {budget.name} always lets such pods go")
+        healthy = budget.current_healthy - self._taken.get(budget.key, 0) - self._budgets.unseen(budget)
+        if healthy >= budget.desired_healthy > 0:
+            return Free(
+                f"it is not Ready, and PodDisruptionBudget {budget.name} has {healthy} healthy pods of the "
+                f"{budget.desired_healthy} it wants"
+            )
+        return None
+
+    def _decrement(self, budget: PodDisruptionBudget, pod: Pod) -> Needs | Held:
+        """Mirrors `checkAndDecrement`."""
+        name = f"PodDisruptionBudget {budget.name}"
+        if budget.observed_generation < budget.generation:
+            return Held(
+                Reason.BUDGET_OUT_OF_DATE,
+                f"{name} has changed and the disruption controller has not caught up (generation {budget.generation}, "
+                f"observedGeneration {budget.observed_generation}): if that lasts, is the kube-controller-manager "
+                "running?",
+            )
+        if budget.disruptions_allowed < 0 or len(budget.disrupted_pods) > MAX_DISRUPTED_PODS:
+            return Held(
+                Reason.HELD_BY_BUDGET,
+                f"the status of {name} does not make sense to the API server (disruptionsAllowed "
+                f"{budget.disruptions_allowed}, {len(budget.disrupted_pods)} disruptedPods of at most "
+                f"{MAX_DISRUPTED_PODS}): is the disruption controller running?",
+            )
+        allowed = self._budgets.allowed(budget)
+        taken = self._taken.get(budget.key, 0)
+        if allowed > taken:
+            return Needs(budget.key, allowed - taken)
+        return Held(Reason.HELD_BY_BUDGET, self._why_none_left(budget, pod, allowed, taken))
+
+    def _why_none_left(self, budget: PodDisruptionBudget, pod: Pod, allowed: int, taken: int) -> str:
+        name = f"PodDisruptionBudget {budget.name}"
+        if budget.disruptions_allowed == 0:
+            return f"{name} allows no disruption: {_why_zero(budget)}{_unready_hint(budget, pod)}"
+        if taken:
+            return f"{name} allows {_disruptions(allowed)}, and {taken} of the plan's evictions need that already"
+        return (
+            f"{name} allowed {_disruptions(budget.disruptions_allowed)} when its status was last written, and "
+            "evictions made since then have used that up"
+        )
+
+
+class _Budgets:
+    """The budgets of a snapshot: what selects a pod, and what evictions in flight take off a budget."""
+
+    __slots__ = ("_allowed", "_by_labels", "_in_flight", "_index", "namespaces_in_flight")
+
+    def __init__(self, index: BudgetIndex, in_flight: Iterable[Pod]) -> None:
+        self._index = index
+        self._by_labels: dict[tuple[str, Labels], tuple[PodDisruptionBudget, ...]] = {}
+        self._allowed: dict[ObjectKey, int] = {}
+        self._in_flight: dict[ObjectKey, list[Pod]] = {}
+        for pod in in_flight:
+            for budget in self.of(pod.namespace, pod.labels):
+                self._in_flight.setdefault(budget.key, []).append(pod)
+        self.namespaces_in_flight = frozenset(budget.namespace for budget in self._in_flight)
+
+    def of(self, namespace: str, labels: Labels) -> tuple[PodDisruptionBudget, ...]:
+        """Return the budgets that select pods with some labels, sorted by name."""
+        where = (namespace, labels)
+        if (found := self._by_labels.get(where)) is None:
+            found = self._by_labels[where] = self._index.of(namespace, labels)
+        return found
+
+    def unread(self, namespace: str) -> str | None:
+        """Return which budget of a namespace can't be read, if there is one."""
+        return self._index.unread(namespace)
+
+    def unseen(self, budget: PodDisruptionBudget) -> int:
+        """Return how many healthy pods in flight the budget's status may still count."""
+        return sum(
+            pod.ready and not pod.terminating and pod.name not in budget.disrupted_pods
+            for pod in self._in_flight.get(budget.key, ())
+        )
+
+    def allowed(self, budget: PodDisruptionBudget) -> int:
+        """Return how many disruptions a budget allows beyond those in flight.
+
+        With evictions in flight the status may be older than them, or the watch of pods newer than the status. So
+        the healthy pods are counted here too, those in flight left out, and the smaller number holds.
+        """
+        if budget.key not in self._in_flight:
+            return budget.disruptions_allowed
+        if (known := self._allowed.get(budget.key)) is None:
+            by_status = budget.disruptions_allowed - self.unseen(budget)
+            by_count = self._healthy(budget) - budget.desired_healthy
+            known = self._allowed[budget.key] = max(0, min(by_status, by_count))
+        return known
+
+    def _healthy(self, budget: PodDisruptionBudget) -> int:
+        """Mirrors `countHealthyPods` of the disruption controller, the pods in flight left out."""
+        leaving = {pod.uid for pod in self._in_flight[budget.key]}
+        return sum(
+            pod.ready and not pod.terminating and name not in budget.disrupted_pods and pod.uid not in leaving
+            for pods in self._index.pods(budget)
+            for name, pod in pods.items()
+        )
+
+
+def _why_zero(budget: PodDisruptionBudget) -> str:
+    if budget.expected_pods <= 0:
+        return (
+            "it finds no pods, or none whose controller says how many there should be (with such pods only a number "
+            "for minAvailable works)"
+        )
+    needed = budget.desired_healthy
+    if budget.current_healthy > needed:
+        return f"of its {budget.current_healthy} healthy pods {needed} are needed, and others are going"
+    found = f"{budget.current_healthy} of its {budget.expected_pods} pods are healthy and {needed} have to be"
+    if needed >= budget.expected_pods:
+        return f"{found}, which leaves none to go even if all are: raise maxUnavailable, or lower minAvailable"
+    return f"{found}; it will allow some when more are"
+
+
+def _unready_hint(budget: PodDisruptionBudget, pod: Pod) -> str:
+    if pod.ready or budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
+        return ""
+    return "; the pod is not Ready, so unhealthyPodEvictionPolicy: AlwaysAllow would let it go"
+
+
+def _disruptions(count: int) -> str:
+    return "1 disruption" if count == 1 else f"{count} disruptions"

@@ -1,0 +1,15 @@
+"""Which of the scheduler's default topology spread constraints matter to policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from respread.api.policy import Policy
+from respread.cluster.pod import WhenUnsatisfiable
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
+
+
+def kinds_restored(policies: Iterable[Policy]) -> frozenset[WhenUnsatisfiable]:
+    """Return the default constraints of which kinds matter to some policies."""
+    soft = any("ScheduleAnyway" in policy.spec.constraints.when_unsatisfiable for policy in policies)
+    return ALL_DEFAULTS if soft else HARD_DEFAULTS

@@ -1,0 +1,251 @@
+"""Which pods may be evicted at all, under a policy's rules for victims and by the pods' own word, and which go first.
+
+A protected pod still counts wherever the kube-scheduler counts it: protection is about victims only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+import msgspec
+
+from respread.api.policy import PriorityThreshold, TrustedController, VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.annotations import POD_DELETION_COST, SAFE_TO_EVICT_LOCAL_VOLUMES
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.planning.held import Held
+from respread.planning.victims.own_word import minds_local_storage, why_it_refuses
+
+SYSTEM_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""The PriorityClasses that every cluster has, with values nobody can change (`scheduling.SystemPriorityClasses`)."""
+
+OWN_LABELS: Final[Mapping[str, str]] = {
+    "app.kubernetes.io/name": "respread",
+    "app.kubernetes.io/component": "operator",
+}
+"""What the operator's own pods have, as manifests/base/deployment.yaml gives it to them."""
+
+_REPLACING: Final = {"ReplicaSet": "apps", "StatefulSet": "apps", "ReplicationController": ""}
+"""The controllers, with their API group, that replace a pod that was evicted by one of the same template."""
+_DELETION_COST: Final = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
+_DELETION_COST_BITS: Final = 31
+
+
+class VictimOrder(NamedTuple):
+    """What decides between pods that may equally well be evicted: the least goes first."""
+
+    ready: bool
+    """Pods that are not Ready first: nobody misses them."""
+    deletion_cost: int
+    priority: int
+    age: float
+    """Seconds from some moment to the pod's creation, negated: younger pods have less to lose."""
+    name: str
+    """Only so that the same pods are chosen every time."""
+
+
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy's rules for victims, ready to be asked about pods."""
+
+    rules: VictimRules
+    priority_threshold: int
+    """Pods of this priority or a higher one are protected."""
+
+    @classmethod
+    def of(
+        cls,
+        rules: VictimRules,
+        priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
+    ) -> Protection:
+        """Make a policy's rules ready.
+
+        Args:
+            rules: the policy's `spec.victims`.
+            priority_classes: values of the cluster's PriorityClasses by name. Those of the system are known anyway.
+
+        Raises:
+            ValueError: `priorityThreshold` names a PriorityClass that there is not; the message says so.
+        """
+        threshold = threshold_value(rules.priority_threshold, priority_classes)
+        return cls(rules=rules, priority_threshold=threshold)
+
+    def of_pod(self, pod: Pod, now: datetime) -> Held | None:
+        """Return why a pod may not be evicted, or None if it may.
+
+        What never changes for a pod comes first, so that the reason given is the one that lasts.
+
+        Args:
+            pod: the pod.
+            now: the time, with a time zone.
+        """
+        return (
+            why_not_replaced(pod)
+            or _by_owner(pod)
+            or why_it_refuses(pod, now)
+            or self._by_priority(pod)
+            or self._by_storage(pod)
+            or _by_phase(pod)
+            or self._by_age(pod, now)
+        )
+
+    def _by_priority(self, pod: Pod) -> Held | None:
+        if pod.spec.priority < self.priority_threshold:
+            return None
+        named = self.rules.priority_threshold.name
+        of_class = f" (that of PriorityClass {named})" if named else ""
+        return Held(
+            Reason.PRIORITY_TOO_HIGH,
+            f"its priority, {pod.spec.priority}, is not below the policy's victims.priorityThreshold of "
+            f"{self.priority_threshold}{of_class}; a higher threshold would allow it",
+        )
+
+    def _by_storage(self, pod: Pod) -> Held | None:
+        if self.rules.local_storage == "Protect" and minds_local_storage(pod):
+            return Held(
+                Reason.LOCAL_STORAGE,
+                "it keeps data on its node (a hostPath volume, or an emptyDir on disk), which would be lost; "
+                "victims.localStorage: Evict would allow it, or the pod's annotation "
+                f"{SAFE_TO_EVICT_LOCAL_VOLUMES}, naming all of these volumes",
+            )
+        claims = pod.spec.shared_claims or pod.spec.stateful_claims or pod.spec.ephemeral_volumes
+        if self.rules.persistent_volume_claims == "Protect" and claims:
+            return Held(
+                Reason.PERSISTENT_VOLUME_CLAIM,
+                "it uses PersistentVolumeClaims; victims.persistentVolumeClaims: Evict would allow it",
+            )
+        return None
+
+    def _by_age(self, pod: Pod, now: datetime) -> Held | None:
+        if self.rules.min_age <= timedelta(0) or pod.creation_timestamp is None:
+            return None
+        if now - pod.creation_timestamp >= self.rules.min_age:
+            return None
+        old_enough = pod.creation_timestamp + self.rules.min_age
+        return Held(  # without its age, so that the same is said as long as nothing changes
+            Reason.TOO_YOUNG,
+            f"it is not as old yet as the policy's victims.minAge, {_seconds(self.rules.min_age)}; it will be at "
+            f"{old_enough.isoformat(timespec='seconds')}",
+            until=old_enough,
+        )
+
+
+def threshold_value(threshold: PriorityThreshold, priority_classes: Mapping[str, int]) -> int:
+    """Return the priority that a policy's threshold stands for.
+
+    Raises:
+        ValueError: it names a PriorityClass that there is not.
+    """
+    if threshold.value is not None:
+        return threshold.value
+    name = threshold.name or "system-cluster-critical"
+    if (value := SYSTEM_PRIORITY_CLASSES.get(name, priority_classes.get(name))) is None:
+        raise ValueError(
+            f"spec.victims.priorityThreshold.name: there is no PriorityClass {name!r}: "
+            "name one that exists, or set spec.victims.priorityThreshold.value"
+        )
+    return value
+
+
+def victim_order(pod: Pod) -> VictimOrder:
+    """Return the sort key that puts pods which are missed least first."""
+    created = pod.creation_timestamp
+    return VictimOrder(
+        pod.ready,
+        deletion_cost(pod),
+        pod.spec.priority,
+        -created.timestamp() if created is not None else 0.0,
+        pod.name,
+    )
+
+
+def deletion_cost(pod: Pod) -> int:
+    """Return a pod's deletion cost, 0 where it has none or one that Kubernetes would not read."""
+    text = pod.annotations.get(POD_DELETION_COST)
+    return 0 if text is None else read_deletion_cost(text)
+
+
+def read_deletion_cost(text: str) -> int:
+    """Return a deletion cost as it stands in an annotation, 0 where Kubernetes would not read it.
+
+    Mirrors `GetDeletionCostFromPodAnnotations`: a 32-bit integer without plus sign or leading zeros.
+    """
+    if _DELETION_COST.fullmatch(text) is None:
+        return 0
+    cost = int(text)
+    return cost if -(1 << _DELETION_COST_BITS) <= cost < 1 << _DELETION_COST_BITS else 0
+
+
+def why_not_replaced(pod: Pod) -> Held | None:
+    """Return why no pod like it is known to come in a pod's place, or None if its controller makes one."""
+    controller = pod.controller
+    if pod.is_mirror or (controller is not None and controller.kind == "Node"):
+        return Held(Reason.MIRROR_POD, "it mirrors a static pod, which the kubelet runs whatever the API says")
+    if controller is None:
+        return Held(
+            Reason.BARE_POD, "no controller owns it, so nothing would replace it; a Deployment or StatefulSet would"
+        )
+    if controller.kind == "DaemonSet":
+        return Held(Reason.DAEMON_SET_POD, f"DaemonSet {controller.name} runs one on each of its nodes")
+    if _REPLACING.get(controller.kind) != _group(controller):
+        return Held(
+            Reason.UNKNOWN_REPLACEMENT,
+            f"what {controller.kind} {controller.name} ({controller.api_version}) would put in its place is not known; "
+            "the pods of ReplicaSets, StatefulSets and ReplicationControllers are",
+        )
+    return None
+
+
+def is_deployment(owner: OwnerReference) -> bool:
+    """Tell whether an owner is a Deployment of Kubernetes itself."""
+    return owner.kind == "Deployment" and _group(owner) == "apps"
+
+
+def why_owner_unknown(
+    controller: OwnerReference, owner: OwnerReference | None, trusted: Collection[TrustedController]
+) -> Held | None:
+    """Return why a pod is left alone for what owns its controller, or None if nothing speaks against it.
+
+    Args:
+        controller: of the pod: a ReplicaSet, StatefulSet or ReplicationController.
+        owner: what controls that in turn; None where nothing does.
+        trusted: the policy's `victims.trustedControllers`.
+    """
+    if owner is None or is_deployment(owner):
+        return None
+    if TrustedController(group=_group(owner), kind=owner.kind) in trusted:
+        return None
+    return Held(
+        Reason.UNKNOWN_OWNER,
+        f"{controller.kind} {controller.name} belongs to {owner.kind} {owner.name} ({owner.api_version}), and what "
+        f"that does when a pod is evicted is not known; if it leaves it to the {controller.kind} to replace the pod, "
+        f"victims.trustedControllers with group {_group(owner)!r} and kind {owner.kind!r} would allow it",
+    )
+
+
+def _group(owner: OwnerReference) -> str:
+    return owner.api_version.rpartition("/")[0]
+
+
+def _by_owner(pod: Pod) -> Held | None:
+    if all(pod.labels.get(key) == value for key, value in OWN_LABELS.items()):
+        return Held(Reason.PROTECTED_POD, "it runs Respread itself")
+    return None
+
+
+def _by_phase(pod: Pod) -> Held | None:
+    if pod.terminating:
+        return Held(Reason.IN_MOTION, "it is being deleted already")
+    if pod.finished:
+        return Held(Reason.FINISHED_POD, f"it has run to its end ({pod.phase}) and counts for nothing any more")
+    return None
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.0f} s"

@@ -1,0 +1,159 @@
+"""Which policy governs which pods, and which spread groups are restored for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from respread.api.policy import Policy
+from respread.cluster.meta import Labels
+from respread.cluster.objects import Namespace
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.components import Component, Components
+from respread.planning.victims.policies import NamespacePolicies, PolicyIndex
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import Spread
+
+
+class Violated(NamedTuple):
+    """A component of spread groups some of which are violated and are to be restored."""
+
+    groups: tuple[SpreadGroup, ...]
+    cure: Mapping[GroupKey, str]
+    """Those, with the name of the policy that wants each restored."""
+
+
+class Selection:
+    """The policies as they apply to one snapshot after the other."""
+
+    __slots__ = ("_namespaces", "_policies", "_selected", "_snapshot")
+
+    def __init__(self, policies: PolicyIndex) -> None:
+        """Prepare for policies, which stay the same."""
+        self._policies = policies
+        self._snapshot = ClusterSnapshot()
+        self._namespaces: dict[str, _Namespace] = {}
+        self._selected: dict[GroupKey, str] = {}
+
+    @property
+    def selected(self) -> Mapping[GroupKey, str]:
+        """The groups that policies restore in the last snapshot, each with the name of its policy."""
+        return self._selected
+
+    @property
+    def violated(self) -> Mapping[str, Sequence[Violated]]:
+        """What is to be restored, by namespace; a component that has not changed is the same object as before."""
+        return {name: each.violated for name, each in self._namespaces.items() if each.violated}
+
+    def advance(self, snapshot: ClusterSnapshot, spread: Spread) -> None:
+        """Look at another snapshot, at the cost of what has changed."""
+        self._snapshot = snapshot
+        before, self._namespaces = self._namespaces, {}
+        namespaces: dict[str, _Namespace] = {}
+        changed = before.keys() != spread.by_namespace.keys()
+        for name in sorted(spread.by_namespace):
+            groups, namespace = spread.by_namespace[name], snapshot.namespaces.get(name)
+            known = before.get(name)
+            if known is None or known.namespace is not namespace:
+                known = _Namespace(namespace, self._policies.in_namespace(name, _labels_of(namespace)))
+                changed = True
+            if known.groups is not groups:
+                changed |= known.advance(groups)
+            namespaces[name] = known
+        self._namespaces = namespaces
+        if changed:
+            self._selected = {key: policy for each in namespaces.values() for key, policy in each.selected.items()}
+
+    def policy_of(self, namespace: str, labels: Labels) -> Policy | None:
+        """Return the policy that governs pods of a namespace with these labels."""
+        in_namespace = self._policies.in_namespace(namespace, _labels_of(self._snapshot.namespaces.get(namespace)))
+        return in_namespace.governance(labels).policy
+
+
+class _Namespace:
+    """What the policies want of one namespace. Not to be used any more once `advance` has failed."""
+
+    __slots__ = ("_components", "_known", "_policies", "_violated", "groups", "namespace", "selected", "violated")
+
+    def __init__(self, namespace: Namespace | None, policies: NamespacePolicies) -> None:
+        self.namespace = namespace
+        self._policies = policies
+        self._components = Components()
+        self._known: dict[Component, Violated] = {}
+        self._violated: dict[GroupKey, None] = {}
+        self.groups: Mapping[GroupKey, SpreadGroup] = {}
+        self.selected: dict[GroupKey, str] = {}
+        """The groups that are restored, with the policy that wants it."""
+        self.violated: tuple[Violated, ...] = ()
+
+    def advance(self, groups: Mapping[GroupKey, SpreadGroup]) -> bool:
+        """Take over the groups as they are now, and return whether others are selected."""
+        before, self.groups = self.groups, groups
+        changed: dict[GroupKey, SpreadGroup | None] = {
+            key: group for key, group in groups.items() if before.get(key) is not group
+        }
+        changed.update((key, None) for key in before if key not in groups)
+        selected = False
+        for key, group in changed.items():
+            selected |= self._select(key, group, before.get(key))
+            if group is not None and key in self.selected and group.violated:
+                self._violated[key] = None
+            else:
+                self._violated.pop(key, None)
+        self._components.advance(changed)
+        self._know(changed)
+        return selected
+
+    def _select(self, key: GroupKey, group: SpreadGroup | None, before: SpreadGroup | None) -> bool:
+        """Find the policy that restores a group, and return whether it is another one."""
+        if group is not None and before is not None and group.carriers is before.carriers:
+            return False
+        policy = None if group is None else self._selecting(key, group)
+        if policy == self.selected.get(key):
+            return False
+        if policy is None:
+            del self.selected[key]
+        else:
+            self.selected[key] = policy
+        return True
+
+    def _selecting(self, key: GroupKey, group: SpreadGroup) -> str | None:
+        """Return the policy that restores a group: one that governs pods with the constraint, and wants such ones."""
+        for policy in self._governing({template.labels for template in group.carriers}):
+            rules = policy.spec.constraints
+            if key.when_unsatisfiable in rules.when_unsatisfiable and (
+                not rules.topology_keys or key.topology_key in rules.topology_keys
+            ):
+                return policy.name
+        return None
+
+    def _governing(self, label_sets: Iterable[Labels]) -> list[Policy]:
+        """Return the policies that govern pods with any of some label sets, in an order that is always the same."""
+        found = {
+            policy.name: policy
+            for labels in label_sets
+            if (policy := self._policies.governance(labels).policy) is not None
+        }
+        return [found[name] for name in sorted(found)]
+
+    def _know(self, changed: Collection[GroupKey]) -> None:
+        """Put together what is violated; components with no changed group are as they were."""
+        dirty = {self._components.of(key) for key in changed if key in self.groups} if self._known else set()
+        known: dict[Component, Violated] = {}
+        for key in self._violated:
+            component = self._components.of(key)
+            if component not in known:
+                former = None if component in dirty else self._known.get(component)
+                known[component] = self._together(component) if former is None else former
+        self._known = known
+        self.violated = tuple(known.values())
+
+    def _together(self, component: Component) -> Violated:
+        return Violated(
+            tuple(self.groups[key] for key in component),
+            {key: self.selected[key] for key in component if key in self._violated},
+        )
+
+
+def _labels_of(namespace: Namespace | None) -> Labels | None:
+    return None if namespace is None else namespace.labels

@@ -1,0 +1,179 @@
+"""InterPodAffinity: required affinity and anti-affinity between the pod and those that have nodes, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from immutables import Map
+
+from respread.cluster.meta import Labels
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod
+from respread.scheduling.filters.pod_affinity_terms import ExistingTerms, IncomingTerm, Repelling, incoming_terms
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.pod_index import Namespaces, PodIndex
+from respread.scheduling.view.tallies import DomainCounts, Tally, domain_counts
+
+_NO_LABELS: Labels = Map()
+
+
+class InterPodAffinity:
+    """The filter. Terminating pods attract and repel like all others."""
+
+    __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table", "own_terms")
+    plugin: ClassVar[Plugin] = "InterPodAffinity"
+
+    def __init__(
+        self,
+        table: NodeTable,
+        pods: PodIndex,
+        repelling: Repelling,
+        pod: Pod,
+        affinity: Sequence[IncomingTerm],
+        anti_affinity: Sequence[IncomingTerm],
+    ) -> None:
+        """Prepare the filter.
+
+        Args:
+            table: the nodes.
+            pods: the pods on them.
+            repelling: the terms of the pods on them that speak of the pod.
+            pod: the one to be placed.
+            affinity: its required affinity.
+            anti_affinity: its required anti-affinity.
+        """
+        self._table = table
+        self._repelling = repelling
+        self.own_terms = (*affinity, *anti_affinity)
+        """The pod's own terms of either kind."""
+        self._affinity = _Affinity(table, pods, pod, affinity) if affinity else None
+        self._anti_affinity = [
+            (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in anti_affinity
+        ]
+
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes that no term of either side excludes."""
+        if self._affinity is not None:
+            nodes &= self._affinity.nodes()
+        for term, tally in self._anti_affinity:
+            nodes &= ~self._domains(tally, term.topology_key).occupied_nodes()
+        for key, tally in self._repelling.terms():
+            if tally.counts:
+                nodes &= ~self._domains(tally, key).occupied_nodes()
+        return nodes
+
+    def reject(self, slot: int) -> Rejection | None:
+        """Say which term excludes the node."""
+        if self._affinity is not None and not self._affinity.nodes() >> slot & 1:
+            return Rejection(self.plugin, self._affinity.why_not(slot))
+        for term, tally in self._anti_affinity:
+            if self._domains(tally, term.topology_key).occupied_nodes() >> slot & 1:
+                domain = self._table.column(term.topology_key).values[slot]
+                return Rejection(
+                    self.plugin,
+                    f"the pod's anti-affinity keeps it from {term.topology_key} {domain}, which has pods that match "
+                    f"{term.selector}",
+                )
+        repelling = [
+            key for key, tally in self._repelling.terms() if self._domains(tally, key).occupied_nodes() >> slot & 1
+        ]
+        if repelling:
+            key = min(repelling)
+            domain = self._table.column(key).values[slot]
+            return Rejection(self.plugin, f"the anti-affinity of pods in {key} {domain} keeps the pod from it")
+        return None
+
+    def _domains(self, tally: Tally, key: str) -> DomainCounts:
+        return domain_counts(self._table, tally, key, self._table.every)
+
+
+class _Affinity:
+    """Required affinity: some pod that all terms speak of must be in the node's domain, for the key of each term.
+
+    The first pod of a set that attracts itself is let in where no such pod is anywhere.
+    """
+
+    __slots__ = ("_matches_itself", "_table", "_tally", "_terms")
+
+    def __init__(
+        self,
+        table: NodeTable,
+        pods: PodIndex,
+        pod: Pod,
+        terms: Sequence[IncomingTerm],
+    ) -> None:
+        self._table = table
+        self._terms = terms
+        self._matches_itself = all(term.matches(pod.namespace, pod.labels) for term in terms)
+        self._tally = pods.tally(
+            _common_namespaces(terms), tuple(dict.fromkeys(term.selector for term in terms)), living=False
+        )
+
+    def nodes(self) -> NodeSet:
+        """Return the nodes that satisfy it."""
+        admitted = self._table.every
+        found = False
+        for key in {term.topology_key: None for term in self._terms}:
+            counts = domain_counts(self._table, self._tally, key, self._table.every)
+            found = found or bool(counts.counts)
+            admitted &= counts.occupied_nodes()
+        if found or not self._matches_itself:
+            return admitted
+        with_keys = self._table.every
+        for term in self._terms:
+            with_keys &= self._table.column(term.topology_key).present
+        return with_keys
+
+    def why_not(self, slot: int) -> str:
+        """Return what a node that doesn't satisfy it lacks."""
+        for term in self._terms:
+            domain = self._table.column(term.topology_key).values[slot]
+            if domain is None:
+                return f"the pod's affinity needs the label {term.topology_key}, which the node has not"
+            if not domain_counts(self._table, self._tally, term.topology_key, self._table.every).counts.get(domain):
+                return (
+                    f"the pod's affinity needs a pod that matches {term.selector} in {term.topology_key} {domain}, and "
+                    "none there matches all its terms"
+                )
+        return "the pod's affinity is not satisfied"
+
+
+def _common_namespaces(terms: Sequence[IncomingTerm]) -> Namespaces:
+    common: Namespaces = None
+    for term in terms:
+        if term.namespaces is not None:
+            common = term.namespaces if common is None else common & term.namespaces
+    return common
+
+
+def prepare(
+    table: NodeTable,
+    pods: PodIndex,
+    existing: ExistingTerms,
+    pod: Pod,
+    namespaces: Mapping[str, Namespace],
+    *,
+    selector_kept: bool,
+) -> InterPodAffinity:
+    """Return the filter for a pod.
+
+    Args:
+        table: the nodes.
+        pods: the pods on them.
+        existing: the anti-affinity terms of the pods on them.
+        pod: the one to be placed.
+        namespaces: those there are.
+        selector_kept: the quirk of 1.36.3; see `incoming_terms`.
+    """
+    own = namespaces.get(pod.namespace)
+    return InterPodAffinity(
+        table,
+        pods,
+        Repelling(existing, pod.namespace, _NO_LABELS if own is None else own.labels, pod.labels),
+        pod,
+        incoming_terms(pod, pod.spec.pod_affinity, namespaces, selector_kept=selector_kept),
+        incoming_terms(pod, pod.spec.pod_anti_affinity, namespaces, selector_kept=selector_kept),
+    )

@@ -1,0 +1,256 @@
+"""NodeAffinity: nodeSelector and required node affinity, both of which a node must satisfy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import ClassVar, Final
+
+from respread.cluster.meta import Labels
+from respread.cluster.node import Node
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
+from respread.cluster.selectors import SelectorError, requirement
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_table import NodeTable
+
+NAME_FIELD: Final = "metadata.name"
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+
+
+def matches_node_affinity(node_selector: Labels, node_affinity: NodeSelector | None, node: Node) -> bool:
+    """Tell whether a node satisfies a pod's nodeSelector and required node affinity (`RequiredNodeAffinity.Match`).
+
+    Of the terms of the affinity one must hold, and in it everything; a term without requirements never holds.
+    """
+    labels = node.labels
+    for key, value in node_selector.items():
+        if labels.get(key) != value:
+            return False
+    return node_affinity is None or matches_node_selector(node_affinity, node.name, labels)
+
+
+def matches_node_selector(selector: NodeSelector, name: str | None, labels: Mapping[str, str]) -> bool:
+    """Tell whether some term of a node selector holds for a node; without a name, `matchFields` ask for nothing."""
+    return any(_matches_term(term, name, labels) for term in selector.node_selector_terms)
+
+
+def _is_valid_term(term: NodeSelectorTerm) -> bool:
+    """Tell whether the scheduler can read a term: one with a requirement that it cannot holds for no node."""
+    return all(map(_is_valid_expression, term.match_expressions)) and all(map(_is_valid_field, term.match_fields))
+
+
+def _integer_of(text: str) -> int | None:
+    """Return the integer that `Gt` and `Lt` compare with: 64 bits and decimal, or none at all."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    value = int(text)
+    return value if _INT64_MIN <= value <= _INT64_MAX else None
+
+
+def _value_test(expression: NodeSelectorRequirement) -> Callable[[str], bool]:
+    """Return what an `In`, `NotIn`, `Gt` or `Lt` asks of a label's value, where the node has the label."""
+    values = frozenset(expression.values)
+    if expression.operator == "In":
+        return values.__contains__
+    if expression.operator == "NotIn":
+        return lambda value: value not in values
+    bound = _integer_of(expression.values[0])
+    if bound is None:
+        return lambda _: False
+    limit = bound
+    if expression.operator == "Gt":
+        return lambda value: (number := _integer_of(value)) is not None and number > limit
+    return lambda value: (number := _integer_of(value)) is not None and number < limit
+
+
+def _matches_term(term: NodeSelectorTerm, name: str | None, labels: Mapping[str, str]) -> bool:
+    if not (term.match_expressions or term.match_fields) or not _is_valid_term(term):
+        return False
+    return all(_matches_expression(each, labels) for each in term.match_expressions) and (
+        name is None or all(_matches_field(each, name) for each in term.match_fields)
+    )
+
+
+def _matches_expression(expression: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression.key)
+    if value is None:
+        return expression.operator in {"NotIn", "DoesNotExist"}
+    if expression.operator == "Exists":
+        return True
+    return expression.operator != "DoesNotExist" and _value_test(expression)(value)
+
+
+def _matches_field(expression: NodeSelectorRequirement, name: str) -> bool:
+    """Tell whether a requirement of `matchFields` holds for the node of that name; other fields are empty."""
+    value = name if expression.key == NAME_FIELD else ""
+    return (value == expression.values[0]) == (expression.operator == "In")
+
+
+@lru_cache(maxsize=4096)
+def _is_valid_expression(expression: NodeSelectorRequirement) -> bool:
+    try:
+        match expression.operator:
+            case "Gt" | "Lt":
+                requirement(expression.key, "In", expression.values)
+                return len(expression.values) == 1 and _integer_of(expression.values[0]) is not None
+            case operator:
+                requirement(expression.key, operator, expression.values)
+                return True
+    except SelectorError:
+        return False
+
+
+def _is_valid_field(expression: NodeSelectorRequirement) -> bool:
+    return expression.operator in {"In", "NotIn"} and len(expression.values) == 1
+
+
+def nodes_with_affinity(table: NodeTable, node_selector: Labels, node_affinity: NodeSelector | None) -> NodeSet:
+    """Return the nodes for which `matches_node_affinity` holds."""
+    return table.derived(
+        ("affinity", node_selector, node_affinity), lambda: _nodes_with_affinity(table, node_selector, node_affinity)
+    )
+
+
+def nodes_with_volume_affinity(table: NodeTable, volume_affinity: NodeSelector) -> NodeSet:
+    """Return the nodes that satisfy a volume's node affinity, which knows labels only (`CheckNodeAffinity`)."""
+    return table.derived(
+        ("volume affinity", volume_affinity), lambda: _nodes_selected(table, volume_affinity, with_fields=False)
+    )
+
+
+class NodeAffinity:
+    """The filter, for a pod that asks for certain nodes or gets an affinity from the scheduler's configuration."""
+
+    __slots__ = ("_added", "_own", "_spec")
+    plugin: ClassVar[Plugin] = "NodeAffinity"
+
+    def __init__(self, own: NodeSet, added: NodeSet, spec: PodSpec) -> None:
+        self._own = own
+        self._added = added
+        self._spec = spec
+
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes that the pod and the configuration ask for."""
+        return nodes & self._own & self._added
+
+    def reject(self, slot: int) -> Rejection | None:
+        """Say whose wish the node does not satisfy."""
+        if not self._added >> slot & 1:
+            return Rejection(self.plugin, "does not satisfy the addedAffinity of the scheduler's configuration")
+        if not self._own >> slot & 1:
+            wanted = describe_affinity(self._spec.node_selector, self._spec.node_affinity)
+            return Rejection(self.plugin, f"does not satisfy {wanted}")
+        return None
+
+
+def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> NodeAffinity | None:
+    """Return the filter for a pod, or None where it has nothing to say.
+
+    Args:
+        table: the nodes.
+        pod: one of a DaemonSet asks for the node it is bound to.
+        added_affinity: `addedAffinity` of the plugin's arguments, its required part.
+    """
+    spec = pod.spec
+    if not spec.node_selector and spec.node_affinity is None and not spec.pinned_to_node and added_affinity is None:
+        return None
+    added = table.every if added_affinity is None else _nodes_selected(table, added_affinity, with_fields=True)
+    return NodeAffinity(own_nodes(table, pod), added, spec)
+
+
+def own_nodes(table: NodeTable, pod: Pod) -> NodeSet:
+    """Return the nodes that satisfy a pod's own nodeSelector and required node affinity.
+
+    For a DaemonSet's pod that is bound, that is its node; where an unbound one belongs is not known, and then none do.
+    """
+    nodes = nodes_with_affinity(table, pod.spec.node_selector, pod.spec.node_affinity)
+    if pod.spec.pinned_to_node:
+        slot = table.slot_of.get(pod.node_name)
+        return 0 if slot is None else nodes & 1 << slot
+    return nodes
+
+
+def describe_affinity(node_selector: Labels, node_affinity: NodeSelector | None) -> str:
+    """Return nodeSelector and required node affinity in words."""
+    parts = []
+    if node_selector:
+        parts.append("nodeSelector " + ", ".join(f"{key}={value}" for key, value in sorted(node_selector.items())))
+    if node_affinity is not None:
+        terms = (
+            " and ".join(map(_describe, (*term.match_expressions, *term.match_fields))) or "(nothing)"
+            for term in node_affinity.node_selector_terms
+        )
+        parts.append("node affinity " + ", or ".join(terms))
+    return " and ".join(parts) or "the node its DaemonSet made it for"
+
+
+def _describe(expression: NodeSelectorRequirement) -> str:
+    match expression.operator:
+        case "Exists":
+            return expression.key
+        case "DoesNotExist":
+            return f"!{expression.key}"
+        case operator:
+            return f"{expression.key} {operator} ({', '.join(expression.values)})"
+
+
+def _nodes_with_affinity(table: NodeTable, node_selector: Labels, node_affinity: NodeSelector | None) -> NodeSet:
+    nodes = table.every
+    for key, value in node_selector.items():
+        nodes &= table.column(key).nodes_with.get(value, 0)
+    if node_affinity is not None:
+        nodes &= _nodes_selected(table, node_affinity, with_fields=True)
+    return nodes
+
+
+def _nodes_selected(table: NodeTable, selector: NodeSelector, *, with_fields: bool) -> NodeSet:
+    nodes = 0
+    for term in selector.node_selector_terms:
+        if not (term.match_expressions or term.match_fields) or not _is_valid_term(term):
+            continue
+        chosen = table.every
+        for expression in term.match_expressions:
+            chosen &= _nodes_expressed(table, expression)
+        for field in term.match_fields if with_fields else ():
+            chosen &= _nodes_named(table, field)
+        nodes |= chosen
+    return nodes
+
+
+def _nodes_expressed(table: NodeTable, expression: NodeSelectorRequirement) -> NodeSet:
+    column = table.column(expression.key)
+    match expression.operator:
+        case "Exists":
+            return column.present
+        case "DoesNotExist":
+            return table.every & ~column.present
+        case "In":
+            nodes = 0
+            for value in expression.values:
+                nodes |= column.nodes_with.get(value, 0)
+            return nodes
+        case "NotIn":
+            nodes = table.every
+            for value in expression.values:
+                nodes &= ~column.nodes_with.get(value, 0)
+            return nodes
+        case _:
+            holds = _value_test(expression)
+            nodes = 0
+            for value, having in column.nodes_with.items():
+                if holds(value):
+                    nodes |= having
+            return nodes
+
+
+def _nodes_named(table: NodeTable, field: NodeSelectorRequirement) -> NodeSet:
+    if field.key != NAME_FIELD:
+        return table.every if _matches_field(field, "") else 0
+    slot = table.slot_of.get(field.values[0])
+    named = 0 if slot is None else 1 << slot
+    return named if field.operator == "In" else table.every & ~named

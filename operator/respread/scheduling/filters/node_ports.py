@@ -1,0 +1,79 @@
+"""NodePorts: no two pods of a node take the same port of the same address."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import ClassVar, Final
+
+from respread.cluster.pod import HostPort
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.node_sets import NodeSet, node_set
+
+EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for "every address of the node"
+
+
+class UsedPorts:
+    """The ports that pods take of their nodes."""
+
+    __slots__ = ("_in_use",)
+
+    def __init__(self) -> None:
+        self._in_use: dict[tuple[str, int], dict[int, Counter[str]]] = {}
+        """Protocol and port, then slot, then address; how many pods take it."""
+
+    def take(self, slot: int, ports: Iterable[HostPort]) -> None:
+        """Let a pod have its ports."""
+        for port in ports:
+            at = self._in_use.setdefault((port.protocol, port.port), {})
+            at.setdefault(slot, Counter())[port.host_ip] += 1
+
+    def give_back(self, slot: int, ports: Iterable[HostPort]) -> None:
+        """Let a pod return its ports."""
+        for port in ports:
+            at = self._in_use[port.protocol, port.port]
+            addresses = at[slot]
+            addresses[port.host_ip] -= 1
+            if not addresses[port.host_ip]:
+                del addresses[port.host_ip]
+                if not addresses:
+                    del at[slot]
+
+    def conflicts(self, port: HostPort) -> Iterator[int]:
+        """Yield the slots of the nodes on which a port is taken already.
+
+        `0.0.0.0` meets every address; `::` is an address like any other.
+        """
+        for slot, addresses in self._in_use.get((port.protocol, port.port), {}).items():
+            if port.host_ip == EVERY_ADDRESS or EVERY_ADDRESS in addresses or port.host_ip in addresses:
+                yield slot
+
+
+class NodePorts:
+    """The filter, for a pod that takes ports."""
+
+    __slots__ = ("_ports", "_used")
+    plugin: ClassVar[Plugin] = "NodePorts"
+
+    def __init__(self, used: UsedPorts, ports: tuple[HostPort, ...]) -> None:
+        self._used = used
+        self._ports = ports
+
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes that have all the ports free."""
+        for port in self._ports:
+            nodes &= ~node_set(self._used.conflicts(port))
+        return nodes
+
+    def reject(self, slot: int) -> Rejection | None:
+        """Name the ports that are taken."""
+        taken = [port for port in self._ports if slot in self._used.conflicts(port)]
+        if not taken:
+            return None
+        named = ", ".join(f"{each.host_ip}:{each.port}/{each.protocol}" for each in taken)
+        return Rejection(self.plugin, f"other pods of the node use {named}")
+
+
+def prepare(used: UsedPorts, ports: tuple[HostPort, ...]) -> NodePorts | None:
+    """Return the filter for a pod with these ports, or None if it takes none."""
+    return NodePorts(used, ports) if ports else None

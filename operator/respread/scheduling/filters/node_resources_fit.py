@@ -1,0 +1,80 @@
+"""NodeResourcesFit: what the pod requests must be free, and a place for one more pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from respread.cluster.pod import Resources
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.free_resources import POD_SLOTS, FreeAmounts, FreeResources
+from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_table import NodeTable
+
+
+class NodeResourcesFit:
+    """The filter, for a pod's requests."""
+
+    __slots__ = ("_table", "needs")
+    plugin: ClassVar[Plugin] = "NodeResourcesFit"
+
+    def __init__(self, table: NodeTable, needs: Iterable[tuple[str, FreeAmounts, int]]) -> None:
+        self._table = table
+        self.needs = tuple(needs)
+        """Each resource that the pod needs: its name, what is free of it, and how much."""
+
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes that have enough of everything free."""
+        for _, amounts, amount in self.needs:
+            nodes &= amounts.at_least(amount)
+        return nodes
+
+    def reject(self, slot: int) -> Rejection | None:
+        """Name what is short, how much is needed and how much there is."""
+        short = [
+            self._shortage(slot, name, amount, amounts.free[slot])
+            for name, amounts, amount in self.needs
+            if amounts.free[slot] < amount
+        ]
+        return Rejection(self.plugin, "; ".join(short)) if short else None
+
+    def _shortage(self, slot: int, name: str, amount: int, free: int) -> str:
+        node = self._table.nodes[slot]
+        offered = 0 if node is None else node.allocatable.get(name, 0)
+        if name == POD_SLOTS:
+            return f"has room for {offered} pods and has {offered - free} already"
+        return f"needs {name} {shown(name, amount)}, has {shown(name, free)} free of {shown(name, offered)}"
+
+
+def prepare(
+    table: NodeTable, free: FreeResources, requests: Resources, is_ignored: Callable[[str], bool] = lambda _: False
+) -> NodeResourcesFit:
+    """Return the filter for a pod with these requests; an amount of 0 never rejects.
+
+    Args:
+        table: the nodes.
+        free: what is free on them.
+        requests: of the pod.
+        is_ignored: tells extended resources that the plugin's arguments leave out (`ignoredResources`).
+    """
+    wanted = ((name, amount) for name, amount in sorted(requests.items()) if amount > 0 and name != POD_SLOTS)
+    return NodeResourcesFit(
+        table,
+        [
+            (POD_SLOTS, free.of(POD_SLOTS), 1),
+            *((name, free.of(name), amount) for name, amount in wanted if not is_ignored(name)),
+        ],
+    )
+
+
+_BINARY = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+
+
+def shown(name: str, amount: int) -> str:
+    """Return an amount of a resource as a person writes it: `1500m` or `2` of cpu, `1536Mi` of memory."""
+    if name == "cpu":
+        return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
+    for suffix, bits in _BINARY:
+        if amount and amount % (1 << bits) == 0:
+            return f"{amount >> bits}{suffix}"
+    return str(amount)

@@ -1,0 +1,82 @@
+"""NodeVolumeLimits: how many volumes of each CSI driver a node can attach, as its CSINode says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.filters.claims import claims_with_names, not_found, not_made_for, was_made_for
+from respread.scheduling.filters.filter import Filter, RejectsEverywhere
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.attached_volumes import AttachableVolume, Attachments, inline_volumes, volume_of
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+
+
+class NodeVolumeLimits:
+    """The filter, for a pod with claims or volumes of a plugin that may be migrated."""
+
+    __slots__ = ("_attachments", "_more", "_volumes")
+    plugin: ClassVar[Plugin] = "NodeVolumeLimits"
+
+    def __init__(self, attachments: Attachments, volumes: tuple[AttachableVolume, ...]) -> None:
+        self._attachments = attachments
+        self._volumes = volumes
+        self._more = Counter(driver for driver, _ in {(volume.driver, volume.handle) for volume in volumes})
+
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes that have room for the pod's volumes besides those they have."""
+        certain = nodes
+        for driver, more in self._more.items():
+            certain &= self._attachments.room_for(driver).at_least(more)
+        if any(volume.error for volume in self._volumes):
+            certain = 0
+        # Where there is no room for all of them, some may be attached already, or not count.
+        return certain | node_set([slot for slot in slots_of(nodes & ~certain) if self.reject(slot) is None])
+
+    def failing(self) -> NodeSet:
+        """Return the nodes on which the scheduler fails when it counts volumes, the pod's or those that are there."""
+        doubtful = self._attachments.failing()
+        if any(volume.error for volume in self._volumes):
+            doubtful = self._attachments.with_csi_node()
+        return node_set(
+            [slot for slot in slots_of(doubtful) if (no := self.reject(slot)) is not None and no.internal_error]
+        )
+
+    def reject(self, slot: int) -> Rejection | None:
+        """Say which driver's limit would be passed, and what it is."""
+        csi_node = self._attachments.csi_node(slot)
+        wanted: set[tuple[str, str]] = set()
+        for volume in self._volumes:
+            if volume.counts_on(csi_node):
+                if volume.error:
+                    return Rejection(self.plugin, volume.error, internal_error=True)
+                wanted.add((volume.driver, volume.handle))
+        if csi_node is None or not csi_node.volume_limits or not wanted:
+            return None
+        attached = self._attachments.on(slot)
+        if attached.error:
+            return Rejection(self.plugin, attached.error, internal_error=True)
+        for driver, more in Counter(driver for driver, _ in wanted - attached.volumes).items():
+            limit = csi_node.volume_limits.get(driver)
+            has = attached.by_driver[driver]
+            if limit is not None and has + more > limit:
+                return Rejection(
+                    self.plugin, f"can attach {limit} volumes of {driver}, has {has}, and the pod needs {more} more"
+                )
+        return None
+
+
+def prepare(attachments: Attachments, snapshot: ClusterSnapshot, pod: Pod) -> Filter | None:
+    """Return the filter for a pod, or None where it has nothing to say."""
+    volumes: list[AttachableVolume] = []
+    for name, ephemeral, claim in claims_with_names(snapshot, pod):
+        if claim is None:
+            return RejectsEverywhere(Rejection("NodeVolumeLimits", not_found(name)))
+        if ephemeral and not was_made_for(claim, pod):
+            return RejectsEverywhere(Rejection("NodeVolumeLimits", not_made_for(name, pod), internal_error=True))
+        if (volume := volume_of(snapshot, claim)) is not None:
+            volumes.append(volume)
+    volumes.extend(inline_volumes(pod))
+    return NodeVolumeLimits(attachments, tuple(volumes)) if volumes else None

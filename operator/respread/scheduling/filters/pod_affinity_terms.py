@@ -1,0 +1,177 @@
+"""Terms of pod affinity and anti-affinity: whose pods they speak of.
+
+`matchLabelKeys` and `mismatchLabelKeys` are not looked at: the API server has written them into the selectors of every
+pod that has them (KEP 3633), and the scheduler reads nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.meta import Labels
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod, PodAffinityTerm
+from respread.cluster.selectors import NOTHING, Selector, compile_selector
+from respread.scheduling.view.pod_index import Namespaces
+from respread.scheduling.view.tallies import Tally
+
+_NO_LABELS: Labels = Map()
+
+
+class ExistingTerm(msgspec.Struct, frozen=True, cache_hash=True):
+    """A required anti-affinity term as pods carry it that have a node already."""
+
+    topology_key: str
+    selector: Selector
+    namespaces: frozenset[str]
+    namespace_selector: Selector
+
+    def matches(self, namespace: str, namespace_labels: Mapping[str, str], labels: Labels) -> bool:
+        """Tell whether a pod is one that the term wants to keep away."""
+        return self.selector.matches(labels) and (
+            namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+        )
+
+
+def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
+    """Yield the anti-affinity terms that a pod on a node holds against others."""
+    for term in pod.spec.pod_anti_affinity:
+        yield ExistingTerm(
+            term.topology_key,
+            compile_selector(term.label_selector),
+            _named(pod, term),
+            NOTHING if term.namespace_selector is None else compile_selector(term.namespace_selector),
+        )
+
+
+class ExistingTerms:
+    """The anti-affinity terms of all pods that have a node, and how many pods of each node carry each."""
+
+    __slots__ = ("_tallies", "_tallies_of", "by_label")
+
+    def __init__(self) -> None:
+        self.by_label: dict[tuple[str | None, str, str], list[tuple[ExistingTerm, Tally]]] = {}
+        """By a namespace that the term names (None where it chooses some by selector) and a label that the pods it
+        speaks of have (two empty strings where none is known); in the order in which they came."""
+        self._tallies: dict[ExistingTerm, Tally] = {}
+        self._tallies_of: dict[tuple[int, str], tuple[object, tuple[Tally, ...]]] = {}
+
+    @property
+    def kept(self) -> int:
+        """How many different terms there are or were."""
+        return len(self._tallies) + len(self._tallies_of)
+
+    def change(self, pod: Pod, slot: int, by: int) -> None:
+        """Count a pod's terms more, or less, on a node."""
+        at = (id(pod.spec), pod.namespace)
+        if (kept := self._tallies_of.get(at)) is None:
+            tallies = tuple(self._tally(term) for term in existing_terms(pod))
+            kept = self._tallies_of[at] = (pod.spec, tallies)  # holding the spec, so that its id stays its own
+        for tally in kept[1]:
+            tally.change(slot, by)
+
+    def forget_domains(self) -> None:
+        """Drop what is summed up by domain, because the nodes have changed."""
+        for tally in self._tallies.values():
+            tally.by_domain = {}
+
+    def _tally(self, term: ExistingTerm) -> Tally:
+        if (tally := self._tallies.get(term)) is None:
+            tally = self._tallies[term] = Tally()
+            label = next(iter(term.selector.required), ("", ""))
+            named = term.namespaces if term.namespace_selector.matches_nothing else (None,)
+            for namespace in named:
+                self.by_label.setdefault((namespace, *label), []).append((term, tally))
+        return tally
+
+
+class Repelling:
+    """The terms among them that want to keep one pod away."""
+
+    __slots__ = ("_existing", "_found", "_pod", "_seen")
+
+    def __init__(
+        self, existing: ExistingTerms, namespace: str, namespace_labels: Mapping[str, str], labels: Labels
+    ) -> None:
+        self._existing = existing
+        self._pod = (namespace, namespace_labels, labels)
+        self._found: list[tuple[str, Tally]] = []
+        self._seen = {(where, *label): 0 for label in (*labels.items(), ("", "")) for where in (namespace, None)}
+
+    def terms(self) -> list[tuple[str, Tally]]:
+        """Return the topology key of each, and how many pods of each node carry it."""
+        by_label = self._existing.by_label
+        for at, seen in self._seen.items():
+            terms = by_label.get(at)
+            if terms is not None and seen < len(terms):
+                self._seen[at] = len(terms)
+                self._found.extend(
+                    (term.topology_key, tally) for term, tally in terms[seen:] if term.matches(*self._pod)
+                )
+        return self._found
+
+
+class IncomingTerm(msgspec.Struct, frozen=True):
+    """A required term of the pod to be placed, its namespaces found."""
+
+    topology_key: str
+    selector: Selector
+    namespaces: Namespaces
+
+    def matches(self, namespace: str, labels: Labels) -> bool:
+        """Tell whether a pod is one that the term speaks of."""
+        return (self.namespaces is None or namespace in self.namespaces) and self.selector.matches(labels)
+
+
+def incoming_terms(
+    pod: Pod, terms: Iterable[PodAffinityTerm], namespaces: Mapping[str, Namespace], *, selector_kept: bool
+) -> tuple[IncomingTerm, ...]:
+    """Return the terms of a pod to be placed.
+
+    A namespaceSelector stands for the namespaces it chooses now, besides those that are named; `{}` stands for all.
+    Without either, it is the pod's own.
+
+    Args:
+        pod: the one to be placed.
+        terms: of its affinity or anti-affinity.
+        namespaces: those there are.
+        selector_kept: the quirk of 1.36.3 (kubernetes#141526), by which the namespaceSelector is asked about an absence
+            of labels too, so that one of only NotIn and DoesNotExist requirements stands for every namespace.
+    """
+    return tuple(
+        IncomingTerm(
+            term.topology_key,
+            compile_selector(term.label_selector),
+            _resolved(pod, term, namespaces, selector_kept=selector_kept),
+        )
+        for term in terms
+    )
+
+
+def differs_by_quirk(term: PodAffinityTerm) -> bool:
+    """Tell whether the quirk of 1.36.3 (see `incoming_terms`) makes a term of the pod to be placed another one."""
+    if term.namespace_selector is None:
+        return False
+    selector = compile_selector(term.namespace_selector)
+    return not selector.matches_everything and selector.matches(_NO_LABELS)
+
+
+def _resolved(
+    pod: Pod, term: PodAffinityTerm, namespaces: Mapping[str, Namespace], *, selector_kept: bool
+) -> Namespaces:
+    named = _named(pod, term)
+    if term.namespace_selector is None:
+        return named
+    selector = compile_selector(term.namespace_selector)
+    if selector.matches_everything or (selector_kept and selector.matches(_NO_LABELS)):
+        return None
+    return named | {each.name for each in namespaces.values() if selector.matches(each.labels)}
+
+
+def _named(pod: Pod, term: PodAffinityTerm) -> frozenset[str]:
+    if not term.namespaces and term.namespace_selector is None:
+        return frozenset((pod.namespace,))
+    return frozenset(term.namespaces)

@@ -1,0 +1,80 @@
+"""TaintToleration: taints that keep pods off a node unless they tolerate them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from respread.cluster.node import Taint
+from respread.cluster.pod import Toleration
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.node_sets import NodeSet
+from respread.scheduling.view.node_table import NodeTable
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Tell whether some toleration tolerates a taint (`Toleration.ToleratesTaint`).
+
+    An empty effect or key stands for all, an empty operator for Equal; Lt and Gt need a feature gate that is off in
+    1.36, and tolerate nothing.
+    """
+    return any(
+        (not each.effect or each.effect == taint.effect)
+        and (not each.key or each.key == taint.key)
+        and (each.operator == "Exists" or (each.operator in {"", "Equal"} and each.value == taint.value))
+        for each in tolerations
+    )
+
+
+def untolerated_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> Taint | None:
+    """Return the first taint that keeps a pod with these tolerations off a node; PreferNoSchedule never does."""
+    for taint in taints:
+        if taint.effect != "PreferNoSchedule" and not tolerates(tolerations, taint):
+            return taint
+    return None
+
+
+def tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> NodeSet:
+    """Return the nodes without any taint that keeps a pod with these tolerations off."""
+    return table.derived(("tolerated", tolerations), lambda: _tolerated_nodes(table, tolerations))
+
+
+def _tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> NodeSet:
+    nodes = 0
+    for taints, tainted in table.by_taints().items():
+        if untolerated_taint(tolerations, taints) is None:
+            nodes |= tainted
+    return nodes
+
+
+class TaintToleration:
+    """The filter, for a pod that some taint of some node keeps off."""
+
+    __slots__ = ("_table", "_tolerated", "_tolerations")
+    plugin: ClassVar[Plugin] = "TaintToleration"
+
+    def __init__(self, table: NodeTable, tolerations: tuple[Toleration, ...]) -> None:
+        self._table = table
+        self._tolerations = tolerations
+        self._tolerated = tolerated_nodes(table, tolerations)
+
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes whose taints the pod tolerates."""
+        return nodes & self._tolerated
+
+    def reject(self, slot: int) -> Rejection | None:
+        """Name the first taint that the pod doesn't tolerate, if there is one."""
+        node = self._table.nodes[slot]
+        taint = None if node is None else untolerated_taint(self._tolerations, node.taints)
+        if taint is None:
+            return None
+        value = f"={taint.value}" if taint.value else ""
+        return Rejection(
+            self.plugin, f"has the taint {taint.key}{value}:{taint.effect}, which the pod does not tolerate"
+        )
+
+
+def prepare(table: NodeTable, tolerations: tuple[Toleration, ...]) -> TaintToleration | None:
+    """Return the filter for a pod with these tolerations, or None where it has nothing to say."""
+    prepared = TaintToleration(table, tolerations)
+    return None if prepared.admit(table.every) == table.every else prepared

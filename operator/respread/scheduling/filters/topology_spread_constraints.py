@@ -1,0 +1,105 @@
+"""The topology spread constraints that the scheduler applies to a pod: its own, or the scheduler's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from respread.cluster.pod import NodeInclusionPolicy, Pod, TopologySpreadConstraint, WhenUnsatisfiable
+from respread.cluster.selectors import Selector
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.configuration import Profile
+from respread.scheduling.default_selector import default_selector
+from respread.scheduling.filters.topology_spread import effective_selector
+from respread.scheduling.verdict import Unknown
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
+    """A constraint as it is applied to one pod."""
+
+    topology_key: str
+    max_skew: int
+    min_domains: int
+    """1 where the constraint has none."""
+    node_affinity_policy: NodeInclusionPolicy
+    node_taints_policy: NodeInclusionPolicy
+    selector: Selector
+    """The effective one."""
+    self_match: bool
+    """Whether it matches the pod itself."""
+
+
+class ConstraintsInForce(msgspec.Struct, frozen=True, kw_only=True):
+    """All constraints that are applied to one pod."""
+
+    hard: tuple[SpreadConstraint, ...] = ()
+    """DoNotSchedule."""
+    soft: tuple[SpreadConstraint, ...] = ()
+    """ScheduleAnyway."""
+    soft_need_all_keys: bool = True
+    """Whether nodes without one of the soft constraints' keys are left out of scoring; not so with System defaults."""
+    hard_unknown: Unknown | None = None
+    """Why it is not known which hard constraints there are, where it isn't."""
+    soft_unknown: Unknown | None = None
+    """Why it is not known which soft constraints there are, where it isn't."""
+
+
+def constraints_in_force(
+    pod: Pod, profile: Profile, snapshot: ClusterSnapshot, *, workloads_complete: bool
+) -> ConstraintsInForce:
+    """Return the constraints that the scheduler applies to a pod.
+
+    One constraint of its own, of either kind, switches all defaults off.
+
+    Args:
+        pod: to be placed.
+        profile: of its scheduler.
+        snapshot: of the cluster.
+        workloads_complete: see `default_selector`.
+    """
+    own = pod.spec.topology_spread_constraints
+    if own:
+        selectors = [effective_selector(constraint, pod.labels) for constraint in own]
+        return ConstraintsInForce(
+            hard=_applied(pod, own, selectors, "DoNotSchedule"), soft=_applied(pod, own, selectors, "ScheduleAnyway")
+        )
+    defaults = profile.default_constraints
+    if not defaults:
+        return ConstraintsInForce(soft_need_all_keys=not profile.system_defaults)
+    selector = default_selector(pod, snapshot, workloads_complete=workloads_complete)
+    if isinstance(selector, Unknown):
+        kinds = {each.when_unsatisfiable for each in defaults}
+        return ConstraintsInForce(
+            hard_unknown=selector if "DoNotSchedule" in kinds else None,
+            soft_unknown=selector if "ScheduleAnyway" in kinds else None,
+        )
+    if selector.matches_everything:
+        return ConstraintsInForce(soft_need_all_keys=not profile.system_defaults)
+    selectors = [selector] * len(defaults)
+    return ConstraintsInForce(
+        hard=_applied(pod, defaults, selectors, "DoNotSchedule"),
+        soft=_applied(pod, defaults, selectors, "ScheduleAnyway"),
+        soft_need_all_keys=not profile.system_defaults,
+    )
+
+
+def _applied(
+    pod: Pod,
+    constraints: Iterable[TopologySpreadConstraint],
+    selectors: Iterable[Selector],
+    when: WhenUnsatisfiable,
+) -> tuple[SpreadConstraint, ...]:
+    return tuple(
+        SpreadConstraint(
+            topology_key=constraint.topology_key,
+            max_skew=constraint.max_skew,
+            min_domains=constraint.min_domains or 1,
+            node_affinity_policy=constraint.node_affinity_policy,
+            node_taints_policy=constraint.node_taints_policy,
+            selector=selector,
+            self_match=selector.matches(pod.labels),
+        )
+        for constraint, selector in zip(constraints, selectors, strict=True)
+        if constraint.when_unsatisfiable == when
+    )

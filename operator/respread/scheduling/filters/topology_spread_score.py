@@ -1,0 +1,101 @@
+"""PodTopologySpread's score for ScheduleAnyway constraints: where among the feasible nodes the pod is wanted most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import floor, log
+from typing import Final
+
+import msgspec
+
+from respread.cluster.pod import Pod
+from respread.scheduling.filters.pod_topology_spread import eligible_nodes, matching_pods
+from respread.scheduling.filters.topology_spread_constraints import ConstraintsInForce, SpreadConstraint
+from respread.scheduling.view.node_sets import NodeSet, slots_of
+from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.pod_index import PodIndex
+from respread.scheduling.view.tallies import domain_counts
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+MAX_NODE_SCORE: Final = 100
+
+
+class SoftConstraint(msgspec.Struct, frozen=True):
+    """A ScheduleAnyway constraint with what scoring made of it."""
+
+    constraint: SpreadConstraint
+    weight: float
+    """ln(n + 2), n being the domains (for the hostname: the nodes) that are scored."""
+    counts: Mapping[str, int]
+    """Matching pods of each domain that is scored, counted over all eligible nodes; empty for the hostname, where each
+    node's own pods are counted."""
+
+
+class SpreadScores(msgspec.Struct, frozen=True):
+    """The score of every feasible node."""
+
+    constraints: tuple[SoftConstraint, ...]
+    slots: Sequence[int]
+    """Of the nodes that are scored."""
+    raw: Sequence[int]
+    """In the order of `slots`; less is better."""
+    normalized: Sequence[int]
+    """In the order of `slots`, 0 to 100; more is better."""
+    ignored: NodeSet
+    """Feasible nodes that lack one of the topology keys; they have 0 points of both kinds."""
+
+
+def spread_scores(
+    table: NodeTable, pods: PodIndex, pod: Pod, in_force: ConstraintsInForce, feasible: NodeSet
+) -> SpreadScores | None:
+    """Score the feasible nodes; None where there is nothing to score, for want of nodes or soft constraints."""
+    constraints = in_force.soft
+    if not constraints or not feasible:
+        return None
+    need_all = in_force.soft_need_all_keys
+    keys = {each.topology_key for each in constraints} if need_all else set()
+    scored = feasible
+    for key in keys:
+        scored &= table.column(key).present
+    slots = slots_of(scored)
+    totals = [0.0] * len(slots)
+    described: list[SoftConstraint] = []
+    for each in constraints:
+        column = table.column(each.topology_key).values
+        tally = matching_pods(pods, pod, each)
+        if each.topology_key == HOSTNAME:
+            weight = log(len(slots) + 2)
+            counts: dict[str, int] = {}
+            points = [_points(tally.counts.get(slot, 0), each, weight) for slot in slots]
+        else:
+            eligible = eligible_nodes(table, pod, each, keys)
+            by_domain = domain_counts(table, tally, each.topology_key, eligible, keyless=not need_all).counts
+            domains = {column[slot] or "" for slot in slots}
+            weight = log(len(domains) + 2)
+            counts = {domain: by_domain.get(domain, 0) for domain in sorted(domains)}
+            points_of = {domain: _points(count, each, weight) for domain, count in counts.items()}
+            points = [points_of[column[slot] or ""] for slot in slots]
+        for position, slot in enumerate(slots):
+            if column[slot] is not None:
+                totals[position] += points[position]
+        described.append(SoftConstraint(each, weight, counts))
+    raw = [_rounded(total) for total in totals]
+    return SpreadScores(tuple(described), slots, raw, _normalized(raw), feasible & ~scored)
+
+
+def _points(count: int, constraint: SpreadConstraint, weight: float) -> float:
+    return count * weight + (constraint.max_skew - 1)
+
+
+def _rounded(score: float) -> int:
+    """Round half away from zero, as Go's `math.Round`; scores are not negative."""
+    whole = floor(score)
+    return whole + 1 if score - whole >= 0.5 else whole  # noqa: PLR2004 - the half
+
+
+def _normalized(raw: Sequence[int]) -> list[int]:
+    most = max(raw, default=0)
+    if most == 0:
+        return [MAX_NODE_SCORE] * len(raw)
+    both = most + min(raw)
+    return [MAX_NODE_SCORE * (both - score) // most for score in raw]

@@ -1,0 +1,251 @@
+"""VolumeBinding: bound volumes must be reached from the node, and claims not bound yet must find or get one there.
+
+CSIStorageCapacity is not looked at: where a volume would have to be made, there may be no room for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from respread.cluster.node import Node
+from respread.cluster.objects import PersistentVolume, PersistentVolumeClaim
+from respread.cluster.pod import NodeSelectorTerm, Pod
+from respread.cluster.selectors import compile_selector
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.filters.claims import (
+    claims_with_names,
+    class_of,
+    is_bound_by_scheduler,
+    not_found,
+    not_made_for,
+    was_made_for,
+)
+from respread.scheduling.filters.filter import Filter, RejectsEverywhere
+from respread.scheduling.filters.node_affinity import matches_node_selector, nodes_with_volume_affinity
+from respread.scheduling.verdict import Plugin, Rejection
+from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
+from respread.scheduling.view.node_table import NodeTable
+
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+"""Of a class whose volumes a person makes."""
+
+
+class _BoundVolume(msgspec.Struct, frozen=True):
+    volume: PersistentVolume
+    claim: str
+    nodes: NodeSet
+    """From which it is reached."""
+    failing: NodeSet
+    """On which the scheduler fails, because it can't translate the volume to CSI."""
+
+
+class VolumeBinding:
+    """The filter, for a pod with claims."""
+
+    __slots__ = ("_bound", "_judged", "_snapshot", "_table", "_unbound", "_unbound_nodes")
+    plugin: ClassVar[Plugin] = "VolumeBinding"
+
+    def __init__(
+        self,
+        table: NodeTable,
+        snapshot: ClusterSnapshot,
+        bound: Sequence[_BoundVolume],
+        unbound: Sequence[PersistentVolumeClaim],
+    ) -> None:
+        self._table = table
+        self._snapshot = snapshot
+        self._bound = bound
+        self._unbound = [_candidates(snapshot, claim) for claim in sorted(unbound, key=_size)]
+        self._judged: NodeSet = 0
+        self._unbound_nodes: NodeSet = 0
+
+    def admit(self, nodes: NodeSet) -> NodeSet:
+        """Return those of the nodes where every claim has, finds or gets a volume."""
+        for each in self._bound:
+            nodes &= each.nodes & ~each.failing
+        if not self._unbound:
+            return nodes
+        new = nodes & ~self._judged
+        self._unbound_nodes |= node_set([slot for slot in slots_of(new) if self._reject_unbound(slot) is None])
+        self._judged |= new
+        return nodes & self._unbound_nodes
+
+    def failing(self) -> NodeSet:
+        """Return the nodes on which a volume would have to be translated to CSI, and can't be."""
+        nodes = 0
+        for each in self._bound:
+            nodes |= each.failing
+        return nodes
+
+    def reject(self, slot: int) -> Rejection | None:
+        """Name the first claim that is not satisfied."""
+        for each in self._bound:
+            if each.failing >> slot & 1 and each.volume.migrated is not None:
+                return Rejection(self.plugin, each.volume.migrated.error, internal_error=True)
+            if not each.nodes >> slot & 1:
+                return Rejection(
+                    self.plugin, f"volume {each.volume.name} of claim {each.claim} can't be reached (its node affinity)"
+                )
+        return self._reject_unbound(slot) if self._unbound else None
+
+    def _reject_unbound(self, slot: int) -> Rejection | None:
+        node = self._table.nodes[slot]
+        if node is None:
+            return None
+        to_provision: list[PersistentVolumeClaim] = []
+        taken: set[str] = set()
+        for candidates in self._unbound:
+            claim = candidates.claim
+            if claim.selected_node and claim.selected_node != node.name:
+                return Rejection(self.plugin, f"claim {claim.name} gets its volume on node {claim.selected_node}")
+            volume = None if claim.selected_node else candidates.on(node, taken)
+            if volume is None:
+                to_provision.append(claim)
+            else:
+                taken.add(volume.name)
+        for claim in to_provision:
+            if (problem := self._provisioning_problem(claim, node)) is not None:
+                return Rejection(self.plugin, problem)
+        return None
+
+    def _provisioning_problem(self, claim: PersistentVolumeClaim, node: Node) -> str | None:
+        storage_class = class_of(self._snapshot, claim)
+        if storage_class is None or storage_class.provisioner in {"", NO_PROVISIONER}:
+            return f"there is no volume for claim {claim.name}, and its storage class makes none"
+        if not _in_topologies(storage_class.allowed_topologies, node.labels):
+            return f"the StorageClass of claim {claim.name} makes no volumes here (allowedTopologies)"
+        return None
+
+
+class _Candidates(msgspec.Struct, frozen=True):
+    """The volumes that a claim may be bound to, wherever they are reached from (`FindMatchingVolume`).
+
+    A volume that is reserved for the claim is the only one. Else it is the smallest that is reached; of several of one
+    size the scheduler takes any, and this the first by name.
+    """
+
+    claim: PersistentVolumeClaim
+    reserved: PersistentVolume | None
+    others: tuple[PersistentVolume, ...]
+    """The smallest first."""
+
+    def on(self, node: Node, taken: set[str]) -> PersistentVolume | None:
+        """Return the volume for the claim on a node, if there is one that is not taken."""
+        if self.reserved is not None:
+            return self.reserved if _is_reached(self.reserved, node) else None
+        return next((each for each in self.others if each.name not in taken and _is_reached(each, node)), None)
+
+
+def _candidates(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> _Candidates:
+    selector = None if claim.selector is None else compile_selector(claim.selector)
+    suitable = [
+        volume
+        for volume in snapshot.persistent_volumes.values()
+        if volume.storage_class_name == (claim.storage_class_name or "")
+        and volume.capacity_bytes >= claim.requested_bytes
+        and volume.volume_mode == claim.volume_mode
+        and volume.volume_attributes_class_name == claim.volume_attributes_class_name
+        and not volume.terminating
+    ]
+    free = [
+        volume
+        for volume in suitable
+        if volume.claim is None
+        and volume.phase == "Available"
+        and (selector is None or selector.matches(volume.labels))
+        and {*claim.access_modes} <= {*volume.access_modes}
+    ]
+    return _Candidates(
+        claim,
+        next((volume for volume in suitable if _is_reserved_for(volume, claim)), None),
+        tuple(sorted(free, key=lambda volume: (volume.capacity_bytes, volume.name))),
+    )
+
+
+def _is_reached(volume: PersistentVolume, node: Node) -> bool:
+    return volume.node_affinity is None or matches_node_selector(volume.node_affinity, None, node.labels)
+
+
+def _size(claim: PersistentVolumeClaim) -> int:
+    return claim.requested_bytes
+
+
+def _is_reserved_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    reference = volume.claim
+    return (
+        reference is not None
+        and (reference.namespace, reference.name) == (claim.namespace, claim.name)
+        and reference.uid in {"", claim.uid}
+    )
+
+
+def _in_topologies(terms: Sequence[NodeSelectorTerm], labels: Mapping[str, str]) -> bool:
+    return not terms or any(
+        term.match_expressions and all(labels.get(each.key) in each.values for each in term.match_expressions)
+        for term in terms
+    )
+
+
+def prepare(table: NodeTable, snapshot: ClusterSnapshot, pod: Pod) -> Filter | None:
+    """Return the filter for a pod, or None where it has nothing to say."""
+    claims: list[PersistentVolumeClaim] = []
+    for name, ephemeral, claim in claims_with_names(snapshot, pod):
+        if claim is None:
+            return _refusal(not_found(name))
+        if (problem := _problem(claim, pod, ephemeral=ephemeral)) is not None:
+            return _refusal(problem)
+        claims.append(claim)
+    unbound = [claim for claim in claims if not claim.bound]
+    for claim in unbound:
+        if claim.volume_name or not is_bound_by_scheduler(snapshot, claim):
+            return _refusal(
+                f"claim {claim.name} is not bound to a volume yet, and the scheduler is not the one to do it"
+            )
+    bound: list[_BoundVolume] = []
+    for claim in claims:
+        if claim.bound:
+            volume = snapshot.persistent_volumes.get(claim.volume_name)
+            if volume is None:
+                return _refusal(f"claim {claim.name} is bound to the volume {claim.volume_name}, which does not exist")
+            bound.append(_bound_volume(table, snapshot, volume, claim.name))
+    return VolumeBinding(table, snapshot, bound, unbound) if claims else None
+
+
+def _problem(claim: PersistentVolumeClaim, pod: Pod, *, ephemeral: bool) -> str | None:
+    if claim.phase == "Lost":
+        return f"claim {claim.name} is Lost: its volume {claim.volume_name} does not exist any more"
+    if claim.terminating:
+        return f"claim {claim.name} is being deleted"
+    if ephemeral and not was_made_for(claim, pod):
+        return not_made_for(claim.name, pod)
+    return None
+
+
+def _bound_volume(table: NodeTable, snapshot: ClusterSnapshot, volume: PersistentVolume, claim: str) -> _BoundVolume:
+    nodes = table.every if volume.node_affinity is None else nodes_with_volume_affinity(table, volume.node_affinity)
+    migrated = volume.migrated
+    if migrated is None:
+        return _BoundVolume(volume, claim, nodes, 0)
+    on = _nodes_migrating(table, snapshot, migrated.plugin)
+    if migrated.error:
+        return _BoundVolume(volume, claim, nodes, on)
+    affinity = volume.migrated_node_affinity
+    there = table.every if affinity is None else nodes_with_volume_affinity(table, affinity)
+    return _BoundVolume(volume, claim, nodes & ~on | there & on, 0)
+
+
+def _nodes_migrating(table: NodeTable, snapshot: ClusterSnapshot, plugin: str) -> NodeSet:
+    return node_set(
+        [
+            slot
+            for name, csi_node in snapshot.csi_nodes.items()
+            if plugin in csi_node.migrated_plugins and (slot := table.slot_of.get(name)) is not None
+        ]
+    )
+
+
+def _refusal(message: str) -> RejectsEverywhere:
+    return RejectsEverywhere(Rejection("VolumeBinding", message))

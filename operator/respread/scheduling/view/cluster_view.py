@@ -1,0 +1,276 @@
+"""The cluster as filters look at it, which can be changed and taken back.
+
+A view is made from a snapshot and follows from one snapshot to the next at the cost of what differs. On it a plan tries
+its steps: a pod is evicted, so that its spread counts go at once while it keeps its resources, ports, volumes and pod
+affinity; it is removed, and these are free; its replacement is placed. Every step can be undone, in reverse order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.meta import ObjectKey
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.filters.node_ports import UsedPorts
+from respread.scheduling.filters.pod_affinity_terms import ExistingTerms
+from respread.scheduling.view.attached_volumes import Attachments
+from respread.scheduling.view.free_resources import FreeResources
+from respread.scheduling.view.node_sets import NodeSet, node_set
+from respread.scheduling.view.node_table import NodeTable
+from respread.scheduling.view.pod_index import PodIndex
+from respread.scheduling.view.volume_usage import VolumeUsage, has_volumes
+
+Mark: TypeAlias = int
+"""A moment to go back to: how many steps had been made."""
+
+_Pods: TypeAlias = Map[ObjectKey, Pod]
+_Step: TypeAlias = tuple[Literal["evict", "remove", "place"], Pod, int]
+
+_NO_PODS: _Pods = Map()
+_MOST_LITTER: Final = 8192
+
+
+class ClusterView:
+    """Nodes, and what their pods take of them.
+
+    Only pods on nodes that exist are in it, and no finished ones.
+    """
+
+    __slots__ = (
+        "_attachments",
+        "_evicted",
+        "_nominated",
+        "_pods_on",
+        "_steps",
+        "free",
+        "pods",
+        "ports",
+        "snapshot",
+        "table",
+        "terms",
+        "uncertain",
+        "volumes",
+    )
+
+    def __init__(self, snapshot: ClusterSnapshot | None = None) -> None:
+        self.snapshot = ClusterSnapshot()
+        """What the view shows, its steps aside."""
+        self.uncertain: NodeSet = 0
+        """Nodes that hold, or are, what can't be read: it can't be proven that they take a pod, nor that they don't."""
+        self._start()
+        if snapshot is not None:
+            self.advance(snapshot)
+
+    def _start(self) -> None:
+        self.table = NodeTable()
+        self.free = FreeResources()
+        self.ports = UsedPorts()
+        self.volumes = VolumeUsage()
+        self.pods = PodIndex()
+        self.terms = ExistingTerms()
+        self._attachments: Attachments | None = None
+        self._nominated: dict[int, list[Pod]] | None = None
+        self._pods_on: list[_Pods] = []
+        self._steps: list[_Step] = []
+        self._evicted: set[int] = set()
+
+    # From snapshot to snapshot
+
+    def advance(self, snapshot: ClusterSnapshot) -> None:
+        """Take all steps back, and show another snapshot.
+
+        What snapshots share is not looked at, so that the next state of the same cluster costs only what has changed.
+        """
+        self.revert(0)
+        before, self.snapshot = self.snapshot, snapshot
+        if snapshot is before:
+            return
+        if self._is_littered():
+            self._start()
+            before = ClusterSnapshot()
+        state = self.table.state
+        if snapshot.nodes is not before.nodes:
+            self._advance_nodes(before)
+        if snapshot.pods_by_node is not before.pods_by_node:
+            self._advance_pods(self.table.slot_of.items())
+        if snapshot.unread is not before.unread or self.table.state is not state:
+            self.uncertain = _uncertain(self.table, snapshot)
+        self._nominated = None
+        if self.table.state is not state or not all(map(is_, storage_of(snapshot), storage_of(before))):
+            self._attachments = None
+
+    @property
+    def nominated(self) -> Mapping[int, Sequence[Pod]]:
+        """The pods for which the scheduler is making room, by the slot of the node."""
+        if self._nominated is None:
+            self._nominated = {}
+            for pod in self.snapshot.nominated_pods.values():
+                if (slot := self.table.slot_of.get(pod.nominated_node_name)) is not None:
+                    self._nominated.setdefault(slot, []).append(pod)
+        return self._nominated
+
+    @property
+    def attachments(self) -> Attachments:
+        """The volumes attached to the nodes."""
+        if self._attachments is None:
+            self._attachments = Attachments(self.table, self.volumes, self.snapshot)
+        return self._attachments
+
+    def _is_littered(self) -> bool:
+        """Tell whether much is kept that was asked for, or there, in former snapshots only."""
+        live = sum(map(len, self.snapshot.pods_by_labels.values()))
+        asked = self.pods.tallies + self.terms.kept + self.free.kept
+        return self.pods.label_sets > 2 * live + _MOST_LITTER or asked > 16 * live + _MOST_LITTER
+
+    def _advance_nodes(self, before: ClusterSnapshot) -> None:
+        nodes, state = self.snapshot.nodes, self.table.state
+        for name in [name for name in self.table.slot_of if name not in nodes]:
+            slot = self.table.slot_of[name]
+            self._set_pods(slot, _NO_PODS)
+            self.free.set_allocatable(slot, before.nodes[name].allocatable, Map())
+            self.table.remove(name)
+        added: list[tuple[str, int]] = []
+        for name, node in sorted(nodes.items()):  # so that the same cluster gives the same plan in every process
+            old = before.nodes.get(name)
+            if old is node:
+                continue
+            slot = self.table.put(node)
+            self.free.set_allocatable(slot, Map() if old is None else old.allocatable, node.allocatable)
+            if old is None:
+                added.append((name, slot))
+        if self.table.state is not state:
+            self.pods.forget_domains()
+            self.terms.forget_domains()
+        self._pods_on.extend([_NO_PODS] * (len(self.table.names) - len(self._pods_on)))
+        self._advance_pods(added)
+
+    def _advance_pods(self, nodes: Iterable[tuple[str, int]]) -> None:
+        pods_by_node, pods_on = self.snapshot.pods_by_node, self._pods_on
+        for name, slot in nodes:
+            pods = pods_by_node.get(name, _NO_PODS)
+            if pods is not pods_on[slot]:
+                self._set_pods(slot, pods)
+
+    def _set_pods(self, slot: int, pods: _Pods) -> None:
+        before = self._pods_on[slot]
+        for key, pod in before.items():
+            if pods.get(key) is not pod:
+                self._leave(pod, slot, terminating=pod.terminating)
+        for key, pod in pods.items():
+            if before.get(key) is not pod:
+                self._enter(pod, slot, terminating=pod.terminating)
+        self._pods_on[slot] = pods
+
+    # Steps
+
+    def mark(self) -> Mark:
+        """Return this moment, to `revert` to."""
+        return len(self._steps)
+
+    def evict(self, pod: Pod) -> None:
+        """Let a pod begin to terminate. One that does already, or has no node of the view, stays as it is.
+
+        Args:
+            pod: of the snapshot or as `place` returned it, that very object.
+        """
+        slot = self.table.slot_of.get(pod.node_name)
+        if slot is None or self._is_terminating(pod):
+            return
+        self._evicted.add(id(pod))
+        self.pods.change(pod.namespace, pod.labels, slot, present=0, terminating=1)
+        self._steps.append(("evict", pod, slot))
+
+    def remove(self, pod: Pod) -> None:
+        """Let a pod be gone, evicted before or not. One that has no node of the view stays as it is."""
+        slot = self.table.slot_of.get(pod.node_name)
+        if slot is not None:
+            self._leave(pod, slot, terminating=self._is_terminating(pod))
+            self._steps.append(("remove", pod, slot))
+
+    def place(self, pod: Pod, node: str) -> Pod:
+        """Let a new pod like this one be bound to a node, and return the new one.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        slot = self.table.slot_of[node]
+        placed = msgspec.structs.replace(
+            pod, node_name=node, phase="Pending", ready=False, deletion_timestamp=None, held_requests=None
+        )
+        self._enter(placed, slot, terminating=False)
+        self._steps.append(("place", placed, slot))
+        return placed
+
+    def revert(self, mark: Mark) -> None:
+        """Undo every step made since a moment, the last one first."""
+        while len(self._steps) > mark:
+            step, pod, slot = self._steps.pop()
+            if step == "evict":
+                self._evicted.remove(id(pod))
+                self.pods.change(pod.namespace, pod.labels, slot, present=0, terminating=-1)
+            elif step == "remove":
+                self._enter(pod, slot, terminating=self._is_terminating(pod))
+            else:
+                self._leave(pod, slot, terminating=False)
+
+    def _is_terminating(self, pod: Pod) -> bool:
+        return pod.deletion_timestamp is not None or id(pod) in self._evicted
+
+    def _enter(self, pod: Pod, slot: int, *, terminating: bool) -> None:
+        spec = pod.spec
+        self.free.take(slot, pod.requests_on_node)
+        self.pods.change(pod.namespace, pod.labels, slot, present=1, terminating=terminating)
+        if spec.host_ports:
+            self.ports.take(slot, spec.host_ports)
+        if spec.pod_anti_affinity:
+            self.terms.change(pod, slot, 1)
+        if has_volumes(spec):
+            self.volumes.take(slot, pod)
+
+    def _leave(self, pod: Pod, slot: int, *, terminating: bool) -> None:
+        spec = pod.spec
+        self.free.give_back(slot, pod.requests_on_node)
+        self.pods.change(pod.namespace, pod.labels, slot, present=-1, terminating=-terminating)
+        if spec.host_ports:
+            self.ports.give_back(slot, spec.host_ports)
+        if spec.pod_anti_affinity:
+            self.terms.change(pod, slot, -1)
+        if has_volumes(spec):
+            self.volumes.give_back(slot, pod)
+
+
+def _uncertain(table: NodeTable, snapshot: ClusterSnapshot) -> NodeSet:
+    names = {each.node_name for each in snapshot.unread.get("pods", Map()).values()}
+    if None in names:
+        return table.every
+    names.update(key.name for key in snapshot.unread.get("nodes", Map()))
+    return node_set([slot for name in names if name and (slot := table.slot_of.get(name)) is not None])
+
+
+def looks_the_same(pods: _Pods, others: _Pods) -> bool:
+    """Tell whether a node's pods are to the scheduler what others are: it minds no readiness, for one."""
+    return len(pods) == len(others) and all(
+        pod is (other := others.get(key)) or (other is not None and _what_counts(pod) == _what_counts(other))
+        for key, pod in pods.items()
+    )
+
+
+def _what_counts(pod: Pod) -> tuple[object, ...]:
+    """Return what a view takes from a pod on a node, its name and namespace aside."""
+    return pod.uid, pod.spec, pod.labels, pod.requests_on_node, pod.terminating
+
+
+def storage_of(snapshot: ClusterSnapshot) -> tuple[object, ...]:
+    """Return the parts of a snapshot that say which volumes there are, and where."""
+    return (
+        snapshot.persistent_volume_claims,
+        snapshot.persistent_volumes,
+        snapshot.storage_classes,
+        snapshot.csi_nodes,
+    )

@@ -1,0 +1,125 @@
+"""The nodes of a view, each in a slot, and indices of what they have in common.
+
+Nodes that have a label's value, or their taints, in common are one set. So affinity, taints and topology domains are
+worked out for each value there is, not for each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar, cast
+
+from respread.cluster.node import Node, Taint
+from respread.scheduling.view.node_sets import NodeSet
+
+_T = TypeVar("_T")
+
+
+class LabelColumn:
+    """One label over all nodes."""
+
+    __slots__ = ("nodes_with", "present", "values")
+
+    def __init__(self, nodes: Sequence[Node | None], key: str) -> None:
+        self.values: list[str | None] = []
+        """Of each slot's node; None without the label or the node."""
+        self.nodes_with: dict[str, NodeSet] = {}
+        """The nodes that have each value; never empty."""
+        self.present: NodeSet = 0
+        """The nodes that have the label."""
+        slots: dict[str, list[int]] = {}
+        for slot, node in enumerate(nodes):
+            value = None if node is None else node.labels.get(key)
+            self.values.append(value)
+            if value is not None:
+                slots.setdefault(value, []).append(slot)
+        for value, each in slots.items():
+            together = 0
+            for slot in each:
+                together |= 1 << slot
+            self.nodes_with[value] = together
+            self.present |= together
+
+
+class NodeTable:
+    """The nodes in their slots. A node keeps its slot as long as it exists."""
+
+    __slots__ = ("_columns", "_derived", "_free_slots", "_taints", "every", "names", "nodes", "slot_of", "state")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        """By slot; empty where there is no node."""
+        self.nodes: list[Node | None] = []
+        """By slot."""
+        self.slot_of: dict[str, int] = {}
+        self.every: NodeSet = 0
+        self.state = object()
+        """Another object whenever what the indices are made of changes: the nodes, their labels, taints and cordons."""
+        self._free_slots: list[int] = []
+        self._columns: dict[str, LabelColumn] = {}
+        self._taints: dict[tuple[Taint, ...], NodeSet] | None = None
+        self._derived: dict[Hashable, object] = {}
+
+    def put(self, node: Node) -> int:
+        """Add a node, or replace the one of its name, and return its slot."""
+        slot = self.slot_of.get(node.name)
+        if slot is None:
+            slot = self._new_slot(node.name)
+        before = self.nodes[slot]
+        self.nodes[slot] = node
+        if before is None or (before.labels, before.taints, before.unschedulable) != (
+            node.labels,
+            node.taints,
+            node.unschedulable,
+        ):
+            self._forget()
+        return slot
+
+    def remove(self, name: str) -> int:
+        """Take a node out and return the slot it leaves empty."""
+        slot = self.slot_of.pop(name)
+        self.names[slot], self.nodes[slot] = "", None
+        self.every &= ~(1 << slot)
+        self._free_slots.append(slot)
+        self._forget()
+        return slot
+
+    def column(self, key: str) -> LabelColumn:
+        """Return a label over all nodes."""
+        if (found := self._columns.get(key)) is None:
+            found = self._columns[key] = LabelColumn(self.nodes, key)
+        return found
+
+    def by_taints(self) -> dict[tuple[Taint, ...], NodeSet]:
+        """Return the nodes that have each list of taints."""
+        if self._taints is None:
+            self._taints = {}
+            for slot, node in enumerate(self.nodes):
+                if node is not None:
+                    self._taints[node.taints] = self._taints.get(node.taints, 0) | 1 << slot
+        return self._taints
+
+    def derived(self, key: Hashable, derive: Callable[[], _T]) -> _T:
+        """Return what was derived from the nodes under a key, deriving it if they have changed since."""
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = derive()
+        return cast("_T", found)
+
+    def _new_slot(self, name: str) -> int:
+        if self._free_slots:
+            slot = self._free_slots.pop()
+            self.names[slot] = name
+        else:
+            slot = len(self.names)
+            self.names.append(name)
+            self.nodes.append(None)
+        self.slot_of[name] = slot
+        self.every |= 1 << slot
+        return slot
+
+    def _forget(self) -> None:
+        self.state = object()
+        self._columns = {}
+        self._taints = None
+        self._derived = {}

@@ -1,0 +1,221 @@
+"""Where the objects of each kind end up, and how they are read on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from respread.api.decoding import NotAPolicyError, decode_policy, decode_status
+from respread.api.policy import PLURALS, PolicyKind
+from respread.cluster.decode.decoder import Decoder, Kind
+from respread.cluster.decode.pages import NotAListError, split_list
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import ObjectKey
+from respread.cluster.state import ClusterState, StateObject
+from respread.cluster.unread import Unread
+from respread.stores.policy_store import PolicyObject, PolicyStore
+from respread.stores.priority_classes import PriorityClassStore
+
+T = TypeVar("T")
+
+
+class DecodedPage(NamedTuple):
+    """A page of a LIST, read."""
+
+    objects: list[tuple[ObjectKey, Any]]
+    errors: list[DecodeError]
+    """One for each object that is left out."""
+    remainder: bytes
+    """The page as it was, but with no items."""
+
+
+class Sink(Protocol):
+    """Reads and keeps the objects of one kind."""
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST.
+
+        Raises:
+            DecodeError: if it is no list at all.
+        """
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, Any]:
+        """Read one object in JSON.
+
+        Raises:
+            DecodeError: if it can't be.
+        """
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all objects kept."""
+
+    def holds(self, key: ObjectKey, content: Any) -> bool:
+        """Tell whether an object is kept just like that."""
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
+        """Take over objects, None for those that are gone, and return how many were not already kept like that."""
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Take over which objects can't be read, None for those that can or are gone; return whether that is news."""
+
+
+class StateSink:
+    """Pods, nodes and all else that the cluster state holds."""
+
+    __slots__ = ("_decoder", "_resource", "_state")
+
+    def __init__(self, resource: str, decoder: Decoder, state: ClusterState) -> None:
+        self._resource = resource
+        self._decoder = decoder
+        self._state = state
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST."""
+        page = self._decoder.decode_page(self._resource, body)
+        return DecodedPage([(each.key, each) for each in page.items], page.errors, page.remainder)
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, StateObject]:
+        """Read one object."""
+        decoded = self._decoder.decode_object(self._resource, document)
+        return decoded.key, decoded
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all objects kept."""
+        return self._state.keys(self._resource)
+
+    def holds(self, key: ObjectKey, content: Any) -> bool:
+        """Tell whether an object is kept just like that."""
+        return bool(self._state.get(self._resource, key) == content)
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, StateObject | None]]) -> int:
+        """Take over objects, None for those that are gone."""
+        return self._state.apply(self._resource, changes)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Take over what is known of objects that can't be read in full.
+
+        The last version that could be read is kept, unless all that decides what a pod takes of its node was read.
+        """
+        unread: list[tuple[ObjectKey, Unread | None]] = []
+        known: list[tuple[ObjectKey, StateObject]] = []
+        held = self._state.keys(self._resource)
+        for key, fault in faults:
+            outline = None if fault is None else fault.outline
+            unread.append((key, None if outline is None else outline.unread))
+            if (
+                outline is not None
+                and outline.known is not None
+                and (key not in held or outline.unread.node_name == "")
+            ):
+                known.append((key, outline.known))
+        changed = self._state.apply(self._resource, known)
+        return self._state.note_unread(self._resource, unread) or bool(changed)
+
+
+class PolicySink:
+    """The policies of one of the two kinds."""
+
+    __slots__ = ("_kind", "_store")
+
+    def __init__(self, kind: PolicyKind, store: PolicyStore) -> None:
+        self._kind = kind
+        self._store = store
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST."""
+        return _decode_each(PLURALS[self._kind], body, self.decode_object)
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, PolicyObject]:
+        """Read one policy; what is wrong in its spec is among its problems, and no error."""
+        try:
+            read = msgspec.json.decode(document)
+            policy = decode_policy(self._kind, read)
+        except (NotAPolicyError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(PLURALS[self._kind], "", "", "", str(error)) from error
+        return ObjectKey(policy.namespace, policy.object_name), PolicyObject(policy, decode_status(read))
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all policies of the kind."""
+        return self._store.keys(self._kind)
+
+    def holds(self, key: ObjectKey, content: PolicyObject) -> bool:
+        """Tell whether a policy is kept just like that, its status included."""
+        name = str(key)
+        return (self._store.policies.get(name), self._store.statuses.get(name)) == content
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
+        """Take over policies, None for those that are gone."""
+        return self._store.apply(changes)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Keep the last versions that could be read: what is wrong in a policy is among its problems."""
+        del faults
+        return False
+
+
+class PrioritySink:
+    """PriorityClasses."""
+
+    __slots__ = ("_kind", "_store")
+
+    def __init__(self, kind: Kind, store: PriorityClassStore) -> None:
+        self._kind = kind
+        self._store = store
+
+    def decode_page(self, body: bytes) -> DecodedPage:
+        """Read a page of a LIST."""
+        return _decode_each(self._kind.resource, body, self.decode_object)
+
+    def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
+        """Read one PriorityClass."""
+        resource = self._kind.resource
+        try:
+            wire = msgspec.json.decode(document, type=_WirePriorityClass)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DecodeError(resource, "", "", "", str(error)) from error
+        if type(wire.value) is not int:
+            raise DecodeError(resource, "", wire.metadata.name, "value", f"must be a whole number, not {wire.value!r}")
+        return ObjectKey("", wire.metadata.name), wire.value
+
+    def held(self) -> Collection[ObjectKey]:
+        """Return the keys of all PriorityClasses."""
+        return [ObjectKey("", name) for name in self._store.values]
+
+    def holds(self, key: ObjectKey, content: int) -> bool:
+        """Tell whether a PriorityClass is kept just like that."""
+        return self._store.values.get(key.name) == content
+
+    def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
+        """Take over values, None for those of classes that are gone."""
+        return self._store.apply(changes)
+
+    def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
+        """Keep the last versions that could be read: a policy that names another class evicts nothing."""
+        del faults
+        return False
+
+
+class _WireName(msgspec.Struct):
+    name: str = ""
+
+
+class _WirePriorityClass(msgspec.Struct):
+    metadata: _WireName = msgspec.field(default_factory=_WireName)
+    value: Any = None
+
+
+def _decode_each(resource: str, body: bytes, decode: Callable[[bytes], tuple[ObjectKey, object]]) -> DecodedPage:
+    try:
+        document = split_list(body)
+    except NotAListError as error:
+        raise DecodeError(resource, "", "", "", str(error)) from error
+    objects: list[tuple[ObjectKey, object]] = []
+    errors: list[DecodeError] = []
+    for raw in document.items:
+        try:
+            objects.append(decode(bytes(raw)))
+        except DecodeError as error:
+            errors.append(error)
+    return DecodedPage(objects, errors, document.remainder)

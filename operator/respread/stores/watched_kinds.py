@@ -1,0 +1,52 @@
+"""What is watched.
+
+ReplicaSets, StatefulSets and ReplicationControllers are not: there may be hundreds of thousands of them, few of which
+ever matter, so they are read when needed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from respread.api.policy import GROUP, PLURALS, VERSION
+from respread.cluster.decode.decoder import KINDS, Kind
+
+PODS: Final = KINDS["pods"]
+UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""The field selector for pods. The scheduler never sees finished ones, so neither do we; one that finishes is deleted
+as far as its watch is concerned."""
+
+PRIORITY_CLASSES: Final = Kind("priorityclasses", "scheduling.k8s.io", "v1", "PriorityClass", namespaced=False)
+CLUSTER_POLICIES: Final = Kind(
+    PLURALS["ClusterRebalancePolicy"], GROUP, VERSION, "ClusterRebalancePolicy", namespaced=False
+)
+NAMESPACED_POLICIES: Final = Kind(PLURALS["RebalancePolicy"], GROUP, VERSION, "RebalancePolicy", namespaced=True)
+POLICY_KINDS: Final = (CLUSTER_POLICIES, NAMESPACED_POLICIES)
+
+_STATE_KINDS: Final = (
+    PODS,
+    *(
+        KINDS[resource]
+        for resource in (
+            "nodes",
+            "namespaces",
+            "services",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "poddisruptionbudgets",
+            "storageclasses",
+            "csinodes",
+        )
+    ),
+)
+
+
+def watched_kinds(*, namespaced_policies: bool = True) -> tuple[Kind, ...]:
+    """Return what is watched; without `namespaced_policies` RebalancePolicies are ignored altogether."""
+    policies = POLICY_KINDS if namespaced_policies else (CLUSTER_POLICIES,)
+    return (*_STATE_KINDS, PRIORITY_CLASSES, *policies)
+
+
+def full_name(kind: Kind) -> str:
+    """Return a kind's resource as kubectl and RBAC messages name it: `pods`, `poddisruptionbudgets.policy`."""
+    return f"{kind.resource}.{kind.group}" if kind.group else kind.resource
