@@ -12,7 +12,7 @@ RUN python -m venv --without-pip /opt/respread
 COPY requirements.txt requirements-build.txt ./
 RUN pip --python /opt/respread install --only-binary :all: --no-compile --require-hashes -r requirements.txt && \
     pip install --only-binary :all: --require-hashes -r requirements-build.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY crds crds
 COPY manifests manifests
 COPY operator operator
@@ -25,6 +25,7 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.title="respread" \
       org.opencontainers.image.description="Keeps Kubernetes pods spread as their topology spread constraints say" \
       org.opencontainers.image.source="https://github.com/respread/respread" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.documentation="https://github.com/respread/respread/blob/main/README.md" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import email.message
 import os
 import re
 import subprocess
@@ -77,9 +78,30 @@ def test_the_wheel_holds_the_package_its_crds_and_its_manifests_and_nothing_else
     assert inside == expected
 
 
-def test_every_dependency_is_pinned_with_a_hash(wheel: Path) -> None:
+def metadata_of(wheel: Path) -> email.message.Message:
     with zipfile.ZipFile(wheel) as archive:
-        metadata = email.message_from_bytes(archive.read(f"respread-{__version__}.dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(f"respread-{__version__}.dist-info/METADATA"))
+
+
+def test_the_wheel_says_its_licence_and_where_the_project_lives(wheel: Path) -> None:
+    metadata = metadata_of(wheel)
+    assert metadata["License-Expression"] == "Apache-2.0"
+    with zipfile.ZipFile(wheel) as archive:
+        licence = archive.read(f"respread-{__version__}.dist-info/licenses/{metadata['License-File']}")
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    urls = dict(entry.split(", ") for entry in metadata.get_all("Project-URL", []))
+    assert set(urls) == {"Homepage", "Documentation", "Changelog", "Issues"}
+    for url in urls.values():
+        _, _, path = url.partition("/blob/main/")
+        assert not path or (ROOT / path).is_file()
+
+
+def test_type_checkers_believe_the_annotations_of_the_wheel(wheel: Path) -> None:
+    assert "respread/py.typed" in contents(wheel)
+
+
+def test_every_dependency_is_pinned_with_a_hash(wheel: Path) -> None:
+    metadata = metadata_of(wheel)
     needed = {canonicalize_name(Requirement(text).name) for text in metadata.get_all("Requires-Dist", [])}
     pinned = set()
     for entry in re.split(r"\n(?=\S)", (ROOT / "requirements.txt").read_text(encoding="utf-8")):
