@@ -105,7 +105,7 @@ def _make_metrics_handler(exposition: Exposition) -> Handler:
                 async with asyncio.timeout(_SEND_SECONDS):  # it has its place until it is read
                     await response.prepare(request)
                     await response.write_eof()
-            except TimeoutError:
+            except (TimeoutError, ConnectionError):  # too slow, or gone: nobody is left to answer
                 if request.transport is not None:
                     request.transport.abort()
             return response
