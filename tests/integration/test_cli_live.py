@@ -102,7 +102,7 @@ def test_the_table_is_plain_where_no_terminal_shows_it(cluster: Sandbox) -> None
     done = run(cluster, "skew", COLUMNS="80")
     lines = done.stdout.splitlines()
     assert lines[1].split() == ["✗", NAMESPACE, "deploy/bad", "zone", "5/1", "zone-a", "5", "█████"]
-    assert lines[-1] == "1 of 3 constraints is violated: 1 DoNotSchedule."
+    assert lines[-1] == "1 of 3 constraints violated: 1 DoNotSchedule."
     assert "\x1b" not in done.stdout
     assert max(map(len, lines)) <= 80
 

@@ -347,4 +347,4 @@ def test_a_policy_with_a_mistake_evicts_nothing() -> None:
     )
     found = told(cluster(two_zones(), three_in_a()), wrong)
     assert found.reason == Reason.INVALID_POLICY
-    assert "policy default is wrong somewhere, and evicts nothing until right" in found.message
+    assert "policy default is invalid and evicts nothing until it is fixed" in found.message

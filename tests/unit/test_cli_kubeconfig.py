@@ -191,7 +191,7 @@ def test_a_context_that_leads_nowhere(tmp_path: Path, part: str) -> None:
     if part == "users":
         assert authorization(connect(str(file))) is None  # as kubectl: the API server may let anybody in
     else:
-        assert f"there is no way to a cluster through the kubeconfig {file}: " in said(str(file))
+        assert f"no cluster can be reached through the kubeconfig {file}: " in said(str(file))
 
 
 def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:

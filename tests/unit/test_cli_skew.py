@@ -234,9 +234,9 @@ def test_lines_are_printed_without_blanks_at_their_end(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({}, "3 of 4 constraints are violated: 2 DoNotSchedule, 1 ScheduleAnyway."),
-        ({"workloads": ("bad",)}, "1 of 1 constraint is violated: 1 DoNotSchedule."),
-        ({"workloads": ("soft",)}, "1 of 1 constraint is violated: 1 ScheduleAnyway."),
+        ({}, "3 of 4 constraints violated: 2 DoNotSchedule, 1 ScheduleAnyway."),
+        ({"workloads": ("bad",)}, "1 of 1 constraint violated: 1 DoNotSchedule."),
+        ({"workloads": ("soft",)}, "1 of 1 constraint violated: 1 ScheduleAnyway."),
         ({"workloads": ("fine",)}, "The constraint holds."),
         ({"namespace": "nowhere"}, "No pod has such a topology spread constraint."),
     ],

@@ -1,4 +1,4 @@
-"""A policy that is wrong somewhere goes on bounding others."""
+"""An invalid policy goes on limiting others."""
 
 from __future__ import annotations
 

@@ -116,7 +116,8 @@ class ControlLoop:
             announcements: tell people.
             metrics: told of every plan.
             heartbeat: beats at every turn that did not fail.
-            scheduler: what is taken for the cluster's schedulers; without it they are as they come.
+            scheduler: what is taken for the cluster's schedulers; by default the
+                schedulers' default configuration.
             namespaced_policies: whether RebalancePolicies count.
             clock: seconds that never go back.
             wall_clock: seconds since the epoch.

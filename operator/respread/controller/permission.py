@@ -142,7 +142,7 @@ class Permission:
         if policy is None:
             return Held(Reason.NOT_SELECTED, f"policy {name} was deleted")
         if policy.problems:
-            return Held(Reason.INVALID_POLICY, f"policy {name} is wrong somewhere, and evicts nothing until right")
+            return Held(Reason.INVALID_POLICY, f"policy {name} is invalid and evicts nothing until it is fixed")
         if policy.spec.mode != "Enforce":
             return Held(Reason.DRY_RUN, f"the mode of policy {name} is DryRun: it plans and does not evict")
         return Windows.of(policy.spec.windows).why_closed(self._now())

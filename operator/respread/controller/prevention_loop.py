@@ -205,7 +205,7 @@ class PreventionLoop:
         self._take(patch, answer, term, now)
 
     def _take(self, patch: Patch, answer: PatchAnswer, term: _Term, now: float) -> None:
-        """Let an answer have its consequences."""
+        """Handle the API server's answer."""
         made = None if patch.cost is None else HeldCost(patch.cost, ours=True)
         if answer.result in _CERTAIN:
             term.uncertain.discard(patch.pod.uid)

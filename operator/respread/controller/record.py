@@ -239,7 +239,7 @@ class Record:
     def recent_evictions(self, policy: Policy) -> tuple[RecentEvictions, ...]:
         """Return what a policy's status is to say of the last hour; nothing where no limit asks for it.
 
-        A policy that is wrong somewhere keeps it: what it says of limits may be what is wrong.
+        An invalid policy keeps it: what it says of limits may be what is wrong.
         """
         if not policy.spec.limits.per_hour and not policy.problems:
             return ()

@@ -34,7 +34,7 @@ class SchedulerModel:
         """Prepare.
 
         Args:
-            configuration: of the cluster's schedulers; without one they are as they come.
+            configuration: of the cluster's schedulers; by default the schedulers' default.
             version: asks for the cluster's; without it schedulers have no quirks.
             owners: reads the selectors of owners; without it default constraints that depend on one are not known.
         """

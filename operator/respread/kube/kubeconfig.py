@@ -73,7 +73,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         return _connection(configuration, f"context {name}", namespace)
     except (config.ConfigException, pykube.exceptions.PyKubeError, OSError, ValueError, TypeError, KeyError) as error:
         where = "the pod's ServiceAccount" if files is None else f"the kubeconfig {files}"
-        raise AccessError(f"there is no way to a cluster through {where}: {_said(error)}. {_ELSEWHERE}") from error
+        raise AccessError(f"no cluster can be reached through {where}: {_said(error)}. {_ELSEWHERE}") from error
 
 
 def _chosen_context(files: str, context: str | None) -> tuple[str, str]:

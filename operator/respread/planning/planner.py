@@ -118,7 +118,7 @@ class Planner:
         """Prepare.
 
         Args:
-            predictor: of what the schedulers do; without one they are as they come. Its view is the planner's.
+            predictor: of what the schedulers do; by default in their default configuration. Its view is the planner's.
             limits: what searches may cost.
         """
         self._predictor = Predictor(ClusterView()) if predictor is None else predictor

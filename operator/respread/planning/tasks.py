@@ -312,7 +312,7 @@ def _why_held(pod: Pod, policy: Policy | None, rules: Rules) -> Held | None:
     if policy is None:
         return Held(Reason.NOT_SELECTED, "no policy selects it")
     if (protection := rules.protections.get(policy.name)) is None:
-        return Held(Reason.INVALID_POLICY, f"policy {policy.name} is wrong somewhere, and evicts nothing until right")
+        return Held(Reason.INVALID_POLICY, f"policy {policy.name} is invalid and evicts nothing until it is fixed")
     held = protection.of_pod(pod, rules.now) or _by_owner(pod, policy, rules.snapshot)
     if held is None:
         held = _of_a_small_workload(pod, rules.active_pods, protection.rules.min_replicas)

@@ -113,7 +113,7 @@ def _of_policy(selection: Selection) -> Protection:
     policy = selection.policy
     if selection.wish is Wish.LEAVE:
         reason = ScaleDownReason.INVALID_POLICY
-        message = f"Policy {policy} is wrong somewhere: until it is right no cost is written or removed."
+        message = f"Policy {policy} is invalid: no cost is written or removed until it is fixed."
     elif selection.enabled:
         reason = ScaleDownReason.CONSTRAINT_NOT_SELECTED
         message = f"spec.constraints of policy {policy} selects no constraint of the pods."

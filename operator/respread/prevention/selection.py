@@ -19,7 +19,7 @@ class Wish(Enum):
     REMOVE = "remove"
     """Nobody wants costs of ours: those that are there are removed."""
     LEAVE = "leave"
-    """The policy is wrong somewhere: nothing is done until it is right, nor undone."""
+    """The policy is invalid: nothing is done or undone until it is fixed."""
 
 
 class Selection(NamedTuple):

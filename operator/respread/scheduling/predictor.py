@@ -57,7 +57,7 @@ class Predictor:
 
         Args:
             view: the cluster; its steps are taken into account as they are made.
-            configuration: of the cluster's schedulers; without one they are as they come.
+            configuration: of the cluster's schedulers; by default the schedulers' default.
             workloads_complete: whether owners that no snapshot of the view has do not exist; see `default_selector`.
         """
         self.view = view

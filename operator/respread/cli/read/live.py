@@ -70,7 +70,7 @@ class ApiReader:
         """Return the pages of a list, the first of them asked for now.
 
         Raises:
-            CommandError: the API server can't be reached, or knows us not; also while iterating.
+            CommandError: the API server can't be reached, or rejects our credentials; also while iterating.
             UnreadableError: this kind can't be read.
         """
         path = wanted.path
@@ -105,7 +105,7 @@ class ApiReader:
         """Return the API server's version, such as `v1.36.3`; empty if it does not say.
 
         Raises:
-            CommandError: the API server can't be reached, or knows us not.
+            CommandError: the API server can't be reached, or rejects our credentials.
         """
         response = self.get("/version")
         try:

@@ -74,7 +74,7 @@ def planning_options(command: Callable[..., R]) -> Callable[..., R]:
         type=click.Choice(["honor", "ignore"]),
         default="honor",
         show_default=True,
-        help="As the operator is told.",
+        help="As configured for the operator.",
     )
     @scheduler_option
     @wraps(command)

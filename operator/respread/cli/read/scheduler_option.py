@@ -23,8 +23,8 @@ def scheduler_option(command: Callable[..., R]) -> Callable[..., R]:
         "--scheduler-configuration",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="The KubeSchedulerConfiguration that the cluster's scheduler is started with. No API tells it; without "
-        "the file the scheduler is taken to be as it comes.",
+        help="The KubeSchedulerConfiguration that the cluster's scheduler is started with. The API does not expose it; "
+        "without the file the scheduler is assumed to have its default configuration.",
     )
     @wraps(command)
     def with_scheduler(*args: Any, scheduler_configuration: Path | None, **options: Any) -> R:

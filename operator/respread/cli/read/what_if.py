@@ -1,4 +1,4 @@
-"""A cluster that is changed in thought: workloads scaled, nodes drained, gone or added, on a copy of a snapshot.
+"""A hypothetical cluster: workloads scaled, nodes drained, gone or added, on a copy of a snapshot.
 
 What a scale-down deletes is what its controller would; where new pods and those of lost nodes go is where the scheduler
 lets them and likes them best, which is likely and no more.
@@ -33,7 +33,7 @@ _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})
 
 
 class Placed(NamedTuple):
-    """A pod that was made in thought, and where it goes."""
+    """A hypothetical pod, and where it goes."""
 
     pod: Pod
     certain: bool

@@ -143,9 +143,8 @@ def summary(report: SkewReport) -> Text:
         if number
     )
     constraints = "constraint" if len(groups) == 1 else "constraints"
-    verb = "is" if report.violated == 1 else "are"
     return Text(
-        f"{report.violated:,} of {len(groups):,} {constraints} {verb} violated: {kinds}.", style=OVER if hard else SOFT
+        f"{report.violated:,} of {len(groups):,} {constraints} violated: {kinds}.", style=OVER if hard else SOFT
     )
 
 

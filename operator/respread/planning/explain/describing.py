@@ -72,7 +72,7 @@ def _why(board: Board, step: Step, spot: Spot, pod: Pod) -> str:
         return "it is not Ready"
     if others <= 0:
         return "the only one of its template on its node that may go"
-    return f"the one of {others + 1} on its node that is missed least"
+    return f"lowest disruption cost of the {others + 1} on its node"
 
 
 def _domains(tally: Tally, nodes: NodeSet) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Options:
     """Finds safe steps, and puts those first after which the board is nearest to cured.
 
     How near that is on average counts, over where the scheduler may put the replacements; among equal steps the one
-    whose pods are missed least is the best.
+    whose pods have the lowest disruption cost is the best.
     """
 
     __slots__ = ("_alone", "_board", "_effort", "_gentleness", "_jointly", "_together")

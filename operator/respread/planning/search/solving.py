@@ -264,7 +264,7 @@ class Room:
         )
 
     def take(self, taken: Iterable[Taken]) -> None:
-        """Let a solution have its room."""
+        """Reserve the room that a solution takes."""
         for each in taken:
             _take(self._taken.setdefault(each.slot, {}), each.pod)
 

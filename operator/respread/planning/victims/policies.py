@@ -1,7 +1,7 @@
 """Which policy governs a pod.
 
 A RebalancePolicy of the pod's namespace comes before every ClusterRebalancePolicy; among those of one scope that select
-the pod the highest priority wins, then the oldest. A policy that is wrong somewhere still governs what it selects, and
+the pod the highest priority wins, then the oldest. An invalid policy still governs what it selects, and
 nothing is evicted there: were it passed over, a typo in the policy that protects a namespace would hand its pods to the
 next one.
 """

@@ -154,7 +154,7 @@ def threshold_value(threshold: PriorityThreshold, priority_classes: Mapping[str,
 
 
 def victim_order(pod: Pod) -> VictimOrder:
-    """Return the sort key that puts pods which are missed least first."""
+    """Return the sort key that puts pods of the lowest disruption cost first."""
     created = pod.creation_timestamp
     return VictimOrder(
         pod.ready,
