@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup lock demo test check check-static crds format conformance properties peer bench bench-busy bench-evictions bench-feasibility bench-ingest bench-plan bench-prevention soak clean
+.PHONY: help setup lock demo test check check-static crds format conformance properties peer bench bench-busy bench-evictions bench-feasibility bench-ingest bench-plan bench-prevention bench-ranking soak clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 20
@@ -76,6 +76,9 @@ bench-plan: setup ## What it costs to plan, anew and after one event, for 1,000 
 
 bench-prevention: setup ## What it costs to rank 150,000 pods, and one workload that changed.
 	@$(BIN)/python -m bench.prevention $(ARGS)
+
+bench-ranking: setup ## What Respread's ranking of pods earns over plain ordinals per zone.
+	@$(BIN)/python -m bench.ranking
 
 soak: setup ## Random faults for SECONDS (600), from a SEED; ends with 1 unless no pod was evicted, lost or held back too many.
 	@$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
