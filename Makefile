@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# The folders of tests that T names: a room of operator/respread, faults, conformance, …
+SELECTED = $(if $(T),$(or $(wildcard tests/$(T) tests/*/$(T)),$(error no folder under tests/ is called "$(T)")))
+
 .PHONY: help setup lock demo test check check-static crds format conformance properties peer bench bench-busy bench-evictions bench-feasibility bench-ingest bench-plan bench-prevention bench-ranking soak clean
 
 help: ## Show the targets.
@@ -27,8 +30,8 @@ lock: setup ## Pin the newest dependencies again, with hashes and without host n
 demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored.
 	@$(BIN)/respread demo
 
-test: setup ## Every test, those against the real control plane included.
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+test: setup ## Every test, those against the real control plane included (T=planning: those in folders of that name).
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(SELECTED)
 
 check: check-static ## Lint, types, layers and the fast tests.
 	@$(BIN)/python -m pytest -q -m "not controlplane"
@@ -48,10 +51,10 @@ conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or 
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 
 properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 2,000 of `make test`: an hour on two cores.
-	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n 2 tests/properties/test_fewest_evictions.py
+	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n 2 tests/properties/planning/test_fewest_evictions.py
 
 tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 100 of `make test`: half an hour on two cores.
-	@RESPREAD_INSTANCES_FACTOR=20 $(BIN)/python -m pytest -n 2 tests/properties/test_tight_loop.py
+	@RESPREAD_INSTANCES_FACTOR=20 $(BIN)/python -m pytest -n 2 tests/properties/planning/test_tight_loop.py
 
 bench: setup ## All benchmarks, but busy, one after another; they want a machine that does nothing else.
 	@for each in evictions feasibility ingest plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done

@@ -2,12 +2,13 @@
 
     python -m bench.evictions [--tiny 400] [--small 150]
 
-Random clusters (`tests/properties/small_worlds`) are planned for, carried out and planned for again until nothing is
-left to do, by schedulers of different tempers: one that takes any feasible node, one that goes by PodTopologySpread's
-score, and one that of these always takes the worst for us. The fewest evictions are those of an exact mixed-integer
-program that knows no order and chooses where replacements go; clusters that it can't cure, or that restore soft
-constraints, are carried out too but not compared. Not cured are those that it can cure, and safe steps could not. The
-exit code is 1 if a loop goes on for ever, a pod is left without a node, or a DoNotSchedule constraint gets worse.
+Random clusters (`tests/properties/planning/small_worlds`) are planned for, carried out and planned for again until
+nothing is left to do, by schedulers of different tempers: one that takes any feasible node, one that goes by
+PodTopologySpread's score, and one that of these always takes the worst for us. The fewest evictions are those of an
+exact mixed-integer program that knows no order and chooses where replacements go; clusters that it can't cure, or that
+restore soft constraints, are carried out too but not compared. Not cured are those that it can cure, and safe steps
+could not. The exit code is 1 if a loop goes on for ever, a pod is left without a node, or a DoNotSchedule constraint
+gets worse.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Final, NamedTuple
 
 from hypothesis import assume
 
-from tests.properties.bound import bound_of
-from tests.properties.closed_loop import EndlessError, PendingError, Temper, WorseError, run
 from tests.properties.instances import try_on
-from tests.properties.scheduler_model import SchedulerModel
-from tests.properties.small_worlds import SMALL, TINY, Size, World, worlds
+from tests.properties.planning.bound import bound_of
+from tests.properties.planning.closed_loop import EndlessError, PendingError, Temper, WorseError, run
+from tests.properties.planning.scheduler_model import SchedulerModel
+from tests.properties.planning.small_worlds import SMALL, TINY, Size, World, worlds
 
 TEMPERS: Final[tuple[Temper, ...]] = ("random", "score", "adversarial")
 SEED: Final = 7

@@ -12,12 +12,12 @@ from collections import Counter
 
 import msgspec
 from immutables import Map
+from tests.properties.churn import Churn
 
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.pod import Pod, PodSpec
 from respread.planning.victims.protection import deletion_cost
-from tests.properties.churn import Churn
-from tests.unit.worlds import HOSTNAME, ZONE, constraint, spec
+from tests.worlds import HOSTNAME, ZONE, constraint, spec
 
 EVENTS = 600
 SEEDS = (11, 12, 13)

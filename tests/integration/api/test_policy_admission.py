@@ -1,0 +1,256 @@
+"""The real API server takes good policies, fills in the documented defaults, and names the field of each bad one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.api.conditions import PolicyOutcome, next_status
+from respread.api.decoding import decode_policy, decode_status, encode_spec
+from respread.api.policy import API_VERSION, PLURALS, PolicyKind
+from respread.api.status import (
+    MAX_VIOLATIONS,
+    BlockedCount,
+    DomainCount,
+    PolicyStatus,
+    Summary,
+    ViolatedConstraint,
+    Violation,
+    encode_status,
+)
+from respread.sandbox import Sandbox
+from respread.sandbox.api import ApiError
+from respread.sandbox.errors import SandboxError
+from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec
+from tests.processes import wait_until
+
+CRDS = Path(__file__).parents[3] / "crds"
+NAMESPACE = "default"
+
+
+@pytest.fixture(scope="module")
+def cluster(api_sandbox: Sandbox) -> Sandbox:
+    """An API server that knows both kinds."""
+    api_sandbox.apply(CRDS)
+    api_sandbox.wait_for_definitions(*(f"{plural}.respread.dev" for plural in PLURALS.values()))
+    return api_sandbox
+
+
+@pytest.fixture
+def policies(cluster: Sandbox) -> Iterator[Sandbox]:
+    """The same, without policies before the test and after it."""
+    yield cluster
+    for kind in PLURALS:
+        cluster.api.request("DELETE", path(kind))
+
+
+def path(kind: PolicyKind, name: str = "", *, query: str = "") -> str:
+    place = f"/namespaces/{NAMESPACE}" if kind == NAMESPACED else ""
+    return f"/apis/{API_VERSION}{place}/{PLURALS[kind]}{f'/{name}' if name else ''}{query}"
+
+
+def manifest(kind: PolicyKind, spec: Any, name: str = "tested") -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def create(cluster: Sandbox, kind: PolicyKind, spec: Any, name: str = "tested", *, dry_run: bool = False) -> Any:
+    query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
+    return cluster.api.request("POST", path(kind, query=query), manifest(kind, spec, name))
+
+
+def fields(value: Any, at: str = "spec") -> Iterator[str]:
+    """Yield the path of every value in a spec; nulls, empty lists and empty objects say nothing and are left out."""
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from fields(each, f"{at}.{key}")
+    elif value is not None:
+        yield at
+
+
+def test_nothing_is_wrong_with_the_schemas(cluster: Sandbox) -> None:
+    for plural in PLURALS.values():
+        definition = cluster.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.respread.dev")
+        conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
+        assert conditions["Established"] == "True"
+        assert "NonStructuralSchema" not in conditions
+
+
+@pytest.mark.parametrize("name", GOOD_SPECS)
+def test_a_good_spec_is_stored_with_exactly_the_defaults_of_the_types(cluster: Sandbox, name: str) -> None:
+    kind, spec = GOOD_SPECS[name]
+    stored = create(cluster, kind, spec, dry_run=True)
+    read = decode_policy(kind, stored)
+    given = decode_policy(kind, manifest(kind, spec))
+    assert read.problems == ()
+    assert read.spec == given.spec
+    assert set(fields(stored["spec"])) == set(fields(encode_spec(given.spec)))
+
+
+@pytest.mark.parametrize("bad", BAD_SPECS, ids=lambda bad: bad.id)
+def test_a_bad_spec_is_refused_with_a_message_that_names_the_field(cluster: Sandbox, bad: BadSpec) -> None:
+    with pytest.raises(ApiError) as refused:
+        create(cluster, bad.kind, bad.spec, dry_run=True)
+    message = str(refused.value)
+    assert refused.value.status in {400, 422}, message
+    assert bad.field in message
+    assert bad.says in message
+
+
+@pytest.mark.parametrize(("spec", "field", "says"), WRONG_THOUGH_ACCEPTED)
+def test_what_the_api_server_cannot_judge_ends_in_the_ready_condition(
+    cluster: Sandbox, spec: dict[str, Any], field: str, says: str
+) -> None:
+    policy = decode_policy(CLUSTER, create(cluster, CLUSTER, {**spec, "mode": "Enforce"}, dry_run=True))
+    assert not policy.enforces
+    ready = next_status(policy, PolicyStatus(), None, now=datetime.now(UTC)).condition("Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "InvalidPolicy")
+    assert field in ready.message
+    assert says in ready.message
+
+
+def test_a_force_delete_that_was_allowed_once_ends_in_the_ready_condition_too(policies: Sandbox) -> None:
+    definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{PLURALS[CLUSTER]}.respread.dev"
+    at = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/eviction/properties/gracePeriodSeconds"
+
+    def set_minimum(seconds: int) -> None:
+        patch = json.dumps([{"op": "replace", "path": f"{at}/minimum", "value": seconds}])
+        policies.kubectl("patch", "crd", definition.rpartition("/")[2], "--type=json", "-p", patch)
+
+    set_minimum(0)
+    force = {"mode": "Enforce", "eviction": {"gracePeriodSeconds": 0}}
+    try:
+        wait_until(lambda: _is_taken(policies, force), "the API server to take it, as it once did")
+        create(policies, CLUSTER, force)
+    finally:
+        set_minimum(1)
+    wait_until(lambda: not _is_taken(policies, force), "the API server to refuse it, as it does now")
+    policy = decode_policy(CLUSTER, policies.api.get(path(CLUSTER, "tested")))
+    assert not policy.enforces
+    assert policy.spec.eviction.grace_period_seconds is None
+    status = next_status(policy, PolicyStatus(), None, now=datetime.now(UTC))
+    policies.api.request("PATCH", f"{path(CLUSTER, 'tested')}/status", {"status": encode_status(status)})
+    ready = decode_status(policies.api.get(path(CLUSTER, "tested"))).condition("Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "InvalidPolicy")
+    assert "spec.eviction.gracePeriodSeconds: must be a whole number from 1 to 86400, or left out" in ready.message
+
+
+def _is_taken(policies: Sandbox, spec: dict[str, Any]) -> bool:
+    try:
+        create(policies, CLUSTER, spec, name="tried", dry_run=True)
+    except ApiError:
+        return False
+    return True
+
+
+def test_the_spec_itself_may_be_left_out(policies: Sandbox) -> None:
+    body = manifest(CLUSTER, None)
+    del body["spec"]
+    stored = policies.api.request("POST", path(CLUSTER, query="?fieldValidation=Strict"), body)
+    assert stored["spec"]["mode"] == "DryRun"
+
+
+def test_kubectl_refuses_a_misspelt_field_by_default(cluster: Sandbox) -> None:
+    text = f"{{apiVersion: {API_VERSION}, kind: ClusterRebalancePolicy, metadata: {{name: a}}, spec: {{mod: Enforce}}}}"
+    with pytest.raises(SandboxError, match=r'unknown field "spec\.mod"'):
+        cluster.apply(text)
+
+
+def test_a_misspelt_field_is_not_even_kept_where_nobody_insists(policies: Sandbox) -> None:
+    body = manifest(CLUSTER, {"mod": "Enforce", "limits": {"inFligt": 1}})
+    stored = policies.api.request("POST", path(CLUSTER, query="?fieldValidation=Ignore"), body)
+    assert "mod" not in stored["spec"]
+    assert "inFligt" not in stored["spec"]["limits"]
+
+
+def test_short_names_and_category_find_the_policies(policies: Sandbox) -> None:
+    create(policies, CLUSTER, {}, "everywhere")
+    create(policies, NAMESPACED, {}, "here")
+    assert policies.kubectl("get", "crbp", "-o", "name").split() == ["clusterrebalancepolicy.respread.dev/everywhere"]
+    assert policies.kubectl("get", "rbp", "-n", NAMESPACE, "-o", "name").split() == [
+        "rebalancepolicy.respread.dev/here"
+    ]
+    both = policies.kubectl("get", "respread", "-n", NAMESPACE, "-o", "name").split()
+    assert both == ["clusterrebalancepolicy.respread.dev/everywhere", "rebalancepolicy.respread.dev/here"]
+
+
+@pytest.mark.parametrize("kind", [CLUSTER, NAMESPACED])
+def test_status_is_written_apart_from_the_spec_and_shown_in_columns(policies: Sandbox, kind: PolicyKind) -> None:
+    created = create(policies, kind, {"mode": "Enforce"})
+    policy = decode_policy(kind, created)
+    now = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC)
+    status = next_status(policy, decode_status(created), full_outcome(now), now=now)
+
+    url = path(kind, "tested")
+    written = policies.api.request(
+        "PATCH", f"{url}/status", {"spec": {"mode": "DryRun"}, "status": encode_status(status)}
+    )
+    assert written["spec"]["mode"] == "Enforce"
+    assert written["metadata"]["generation"] == created["metadata"]["generation"]
+    assert decode_status(written) == status
+    later = now + timedelta(hours=1)
+    assert next_status(policy, decode_status(written), full_outcome(now, plan_time=later), now=later) == status
+
+    changed = policies.api.request("PATCH", url, {"spec": {"mode": "DryRun"}, "status": {"summary": {"groups": 1}}})
+    assert decode_status(changed) == status
+    assert changed["metadata"]["generation"] == created["metadata"]["generation"] + 1
+
+    shown = policies.kubectl("get", PLURALS[kind], *(["-n", NAMESPACE] if kind == NAMESPACED else []), "tested")
+    header, row = shown.splitlines()
+    assert header.split() == ["NAME", "MODE", "GROUPS", "VIOLATED", "WORST", "SKEW", "PLANNED", "EVICTED", "AGE"]
+    assert row.split()[:7] == ["tested", "DryRun", "412", "25", "40", "5", "87"]
+
+
+def test_a_condition_of_a_type_is_there_once(policies: Sandbox) -> None:
+    create(policies, CLUSTER, {})
+    condition = {"type": "Ready", "status": "True", "reason": "Valid", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+    with pytest.raises(ApiError, match=r"status\.conditions\[1\]: Duplicate value"):
+        policies.api.request("PATCH", f"{path(CLUSTER, 'tested')}/status", {"status": {"conditions": [condition] * 2}})
+
+
+@pytest.mark.parametrize(
+    ("field", "description"),
+    [
+        ("spec.limits.inFlightPerWorkload", "rounded down but never below 1"),
+        ("spec.victims", "Which pods may be evicted."),
+        ("status.violations.domains", "the fullest first"),
+    ],
+)
+def test_kubectl_explains_every_field(cluster: Sandbox, field: str, description: str) -> None:
+    explained = " ".join(cluster.kubectl("explain", f"clusterrebalancepolicies.{field}").split())
+    assert description in explained
+
+
+def full_outcome(now: datetime, *, plan_time: datetime | None = None) -> PolicyOutcome:
+    """Return an outcome as large as a status can get."""
+    violations = tuple(
+        Violation(
+            namespace=f"{'n' * 60}-{index:02}",
+            workload="Deployment/" + "w" * 600,
+            constraint=ViolatedConstraint(
+                topology_key=f"{'d' * 253}/{'k' * 63}", when_unsatisfiable="DoNotSchedule", max_skew=1
+            ),
+            skew=40 - index,
+            domains=tuple(DomainCount("z" * 58 + f"{domain:05}", domain) for domain in range(5000)),
+            planned_moves=3,
+            reason="NoFeasibleNode",
+            message="m" * 5000,
+        )
+        for index in range(MAX_VIOLATIONS + 5)
+    )
+    return PolicyOutcome(
+        summary=Summary(
+            groups=412, violated=25, worst_skew=40, pods=9120, planned_evictions=5, in_flight=1, evicted=87
+        ),
+        violations=violations,
+        blocked=(BlockedCount(reason="NoFeasibleNode", groups=25), BlockedCount(reason="ProtectedPod", pods=30)),
+        overridden_by=tuple(f"shop/{'p' * 240}-{index}" for index in range(40)),
+        plan_time=plan_time or now,
+        last_eviction_time=now,
+    )

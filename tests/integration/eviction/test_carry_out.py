@@ -1,0 +1,306 @@
+"""Carrying moves out on a real cluster: what is sent, what is not, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.carry_out import UNANSWERED_SECONDS, Carried, Carrier
+from respread.eviction.in_flight import Stage
+from respread.eviction.outcomes import Outcome
+from respread.kube.requests import NoResponseError, Requests, Response
+from respread.planning.held import Held
+from respread.sandbox import Sandbox
+from respread.sandbox.components import CONTROLLER_MANAGER
+from tests.eviction_moves import SPEC, move
+from tests.integration.eviction.carrying import Counted, Look, carrier, own_grace_period, play, results, two_deployments
+from tests.integration.eviction_cluster import with_requests
+from tests.integration.stub_api_server import StubApiServer, answering, hanging
+from tests.integration.workloads import wait_for_ready_pods, wait_until
+from tests.worlds import cluster, pod
+
+
+@pytest.fixture
+def web(sandbox: Sandbox, namespace: str) -> Look:
+    """Two Deployments, web-0 and web-1, of three Ready pods each; call it for how they stand."""
+    return two_deployments(sandbox, namespace)
+
+
+def test_moves_of_two_workloads_from_eviction_to_replacement(sandbox: Sandbox, namespace: str, web: Look) -> None:
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        moves = [move(pods[0]), move(pods[3])]
+        carrying = carrier(requests)
+        carried = await carrying.carry_out(moves, snapshot, own_grace_period)
+        assert [each.move for each in carried] == moves
+        assert results(carried) == [EvictionResult.EVICTED] * 2
+        assert sorted(requests.evictions) == [pods[0].name, pods[3].name]
+        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED] * 2
+        for name in ("web-0", "web-1"):
+            await asyncio.to_thread(wait_for_ready_pods, sandbox, namespace, name, 3)
+        ended = carrying.flights.update(web()[0], lambda *_: Outcome.IMPROVED)
+        assert len(ended) == 2
+        assert len(carrying.flights.now) == 0
+
+    play(sandbox, scenario)
+
+
+def test_two_moves_of_one_workload_in_one_wave(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        carrying = carrier(requests)
+        carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot, own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED] * 2
+        # without knowing that it was us, the third would be held
+        forgetful = carrier(requests)
+        assert results(await forgetful.carry_out([move(pods[2])], snapshot, own_grace_period)) == [Reason.IN_MOTION]
+
+    sandbox.freeze_component(CONTROLLER_MANAGER)
+    try:
+        play(sandbox, scenario)
+    finally:
+        sandbox.thaw_component(CONTROLLER_MANAGER)
+
+
+def test_a_policy_that_stops_enforcing_in_mid_wave(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        stopped = Held(Reason.DRY_RUN, "switched")
+        carrying = carrier(requests, lambda _: stopped if requests.evictions else None)
+        carried = await carrying.carry_out([move(each) for each in pods[:3]], snapshot, own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED, Reason.DRY_RUN, Reason.DRY_RUN]
+        assert requests.evictions == [pods[0].name]
+        assert len(carrying.flights.now) == 1
+
+    play(sandbox, scenario)
+
+
+class TestBudget:
+    """A budget of web-0, and a wave that asks for more than it allows."""
+
+    @pytest.fixture
+    def set_min_available(self, sandbox: Sandbox, namespace: str, web: Look) -> Callable[[int], None]:
+        assert len(web()[1]) == 6
+        budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        spec = {"minAvailable": 3, "selector": {"matchLabels": {"app": "web-0"}}}
+        sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
+
+        def set_it(pods: int) -> None:
+            sandbox.api.request("PATCH", f"{budgets}/web", {"spec": {"minAvailable": pods}})
+
+            def settled() -> bool:
+                budget = sandbox.api.get(f"{budgets}/web")
+                status, generation = budget["status"], budget["metadata"]["generation"]
+                return bool(status["observedGeneration"] == generation and status["disruptionsAllowed"] == 3 - pods)
+
+            wait_until(settled, "the budget's status")
+
+        return set_it
+
+    def test_what_is_beyond_it_is_not_asked_for(
+        self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
+    ) -> None:
+        async def scenario(requests: Counted) -> None:
+            set_min_available(2)
+            snapshot, pods = web()
+            moves = [move(each) for each in pods]
+            carried = await carrier(requests).carry_out(moves, snapshot, own_grace_period)
+            assert results(carried) == [
+                EvictionResult.EVICTED,
+                Reason.HELD_BY_BUDGET,
+                Reason.HELD_BY_BUDGET,
+                *[EvictionResult.EVICTED] * 3,
+            ]
+            assert set(requests.evictions) == {each.name for each in (pods[0], *pods[3:])}
+
+        play(sandbox, scenario)
+
+    def test_one_that_is_full_unknown_to_us_is_not_asked_again_until_it_changes(
+        self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
+    ) -> None:
+        async def scenario(requests: Counted) -> None:
+            set_min_available(2)
+            before, pods = web()
+            set_min_available(3)
+            carrying = carrier(requests)
+            for _ in range(5):
+                carried = await carrying.carry_out([move(pods[0]), move(pods[1])], before, own_grace_period)
+                assert results(carried)[1] is Reason.HELD_BY_BUDGET
+            assert len(requests.evictions) == 1
+            assert len(carrying.flights.now) == 0
+            set_min_available(2)
+            carried = await carrying.carry_out([move(pods[0])], web()[0], own_grace_period)
+            assert results(carried) == [EvictionResult.EVICTED]
+
+        play(sandbox, scenario)
+
+
+def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_be_going() -> None:
+    victim, other = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
+    stub = StubApiServer()
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+    listed = [
+        {
+            "metadata": {"name": each.name, "uid": each.uid, "ownerReferences": [owner]},
+            "spec": {"nodeName": "node-1"},
+            "status": {"phase": "Running"},
+        }
+        for each in (victim, other)
+    ]
+    stub.on(
+        "GET", "/replicasets/web", answering({"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"replicas": 2}})
+    )
+    stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": listed}))
+    stub.on("GET", "/pods/a", answering(listed[0]))
+    for rules in ("limitranges", "resourcequotas"):
+        stub.on("GET", f"/namespaces/default/{rules}", answering({"metadata": {}, "items": []}))
+    stub.on("POST", "/pods/a/eviction", hanging)
+
+    async def scenario() -> None:
+        async with stub.running() as requests:
+            carrying = carrier(requests)
+            making = asyncio.create_task(
+                carrying.carry_out([move(victim)], cluster([], [victim, other]), own_grace_period)
+            )
+            while ("POST", "/api/v1/namespaces/default/pods/a/eviction") not in stub.requests:
+                assert not making.done(), making.result()
+                await asyncio.sleep(0.01)
+            making.cancel()
+            await asyncio.wait([making])
+            (flight,) = carrying.flights.now.flights
+            assert flight.stage is Stage.SENT
+
+    asyncio.run(scenario())
+
+
+def test_a_late_replacement_is_asked_after_until_it_comes_or_is_not_wanted() -> None:
+    a, b = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC)
+    before, after = cluster([], [a, b]), cluster([], [b])
+    stub = StubApiServer()
+    now = 0.0
+
+    def wanting(replicas: int) -> None:
+        found = {"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"replicas": replicas}}
+        stub.on("GET", "/replicasets/web", answering(found))
+
+    async def turn(carrying: Carrier, at: float) -> list[Outcome]:
+        nonlocal now
+        now = at
+        await carrying.look_after(after)
+        return [each.outcome for each in carrying.flights.update(after, lambda *_: Outcome.IMPROVED)]
+
+    async def scenario() -> None:
+        async with stub.running() as requests:
+            carrying = carrier(requests, clock=lambda: now)
+            carrying.flights.sent(move(a), before)
+            carrying.flights.answered(move(a), Answer(result=EvictionResult.EVICTED))
+            wanting(2)
+            for at in (1, 5.9, 6, 7, 10.9, 11):
+                assert await turn(carrying, at) == []
+            assert len(stub.requests) == 2  # after 5 s without it, and 5 s later
+            wanting(1)
+            assert await turn(carrying, 15.9) == []
+            assert await turn(carrying, 16) == [Outcome.UNKNOWN]
+            assert await turn(carrying, 30) == []
+            assert len(stub.requests) == 3
+
+    asyncio.run(scenario())
+
+
+class Losing(Counted):
+    """Requests of which the first eviction is not answered, whether or not it arrives."""
+
+    def __init__(self, requests: Requests, *, arrives: bool) -> None:
+        super().__init__(requests)
+        self._arrives = arrives
+
+    async def send(
+        self,
+        method: Any,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+        accept: str = "application/json",
+        timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
+    ) -> Response:
+        lost = path.endswith("/eviction") and not self.evictions
+        if lost and not self._arrives:
+            last_look()
+            self.evictions.append(names["name"])
+            raise NoResponseError("lost", sent=True)
+        response = await super().send(
+            method,
+            path,
+            names,
+            query=query,
+            body=body,
+            content_type=content_type,
+            accept=accept,
+            timeout_seconds=timeout_seconds,
+            last_look=last_look,
+        )
+        if lost:
+            raise NoResponseError("lost", sent=True)
+        return response
+
+
+class Later:
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def ask_again(carrying: Carrier, snapshot: ClusterSnapshot, *, wanted: bool = True) -> Awaitable[tuple[Carried, ...]]:
+    return carrying.ask_again(snapshot, lambda _: wanted, own_grace_period)
+
+
+def test_an_eviction_that_got_lost_is_asked_for_again_and_made_once(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Requests) -> None:
+        snapshot, pods = web()
+        losing, clock = Losing(requests, arrives=False), Later()
+        carrying = carrier(losing, clock=clock)
+        assert results(await carrying.carry_out([move(pods[0])], snapshot, own_grace_period)) == [
+            EvictionResult.UNKNOWN
+        ]
+        assert await ask_again(carrying, snapshot) == ()  # too soon
+        clock.seconds = UNANSWERED_SECONDS
+        assert await ask_again(carrying, snapshot, wanted=False) == ()
+        assert results(await ask_again(carrying, snapshot)) == [EvictionResult.EVICTED]
+        assert losing.evictions == [pods[0].name] * 2
+        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED]
+        clock.seconds *= 3
+        assert await ask_again(carrying, snapshot) == ()
+        after = {each.uid for each in web()[1] if not each.terminating}
+        assert {each.uid for each in pods} - after == {pods[0].uid}
+
+    with_requests(sandbox.kubeconfig, scenario)
+
+
+def test_one_that_arrived_after_all_is_not_made_twice(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Requests) -> None:
+        snapshot, pods = web()
+        losing, clock = Losing(requests, arrives=True), Later()
+        carrying = carrier(losing, clock=clock)
+        await carrying.carry_out([move(pods[0])], snapshot, own_grace_period)
+        clock.seconds = UNANSWERED_SECONDS
+        # what is watched is behind: there the pod is still as it was
+        (again,) = results(await ask_again(carrying, snapshot))
+        assert again in {Reason.IN_MOTION, EvictionResult.GONE, EvictionResult.CHANGED}
+        assert losing.evictions == [pods[0].name]
+        assert len(carrying.flights.now) == 1
+
+    with_requests(sandbox.kubeconfig, scenario)

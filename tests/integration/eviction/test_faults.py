@@ -1,0 +1,106 @@
+"""Answers that a real API server gives only in distress, and none at all: what may have happened counts as happened."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from respread.cluster.pod import Pod
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.eviction_api import EvictionApi
+from respread.planning.held import Held
+from tests.eviction_moves import SPEC
+from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging, truncating
+from tests.worlds import pod
+
+A = pod("a", "node-1", SPEC)
+POD = {"metadata": {"uid": A.uid}}
+EVICTION = "/namespaces/default/pods/a/eviction"
+
+
+def evict(stub: StubApiServer, of: Pod = A, **options: Any) -> Answer:
+    async def run() -> Answer | Held:
+        async with stub.running() as requests:
+            return await EvictionApi(requests).evict(of, gate=lambda: None, **options)
+
+    answer = asyncio.run(run())
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def evict_with(post: Answering, get: Answering | None = None, **options: Any) -> tuple[Answer, StubApiServer]:
+    stub = StubApiServer()
+    stub.on("GET", "/pods/a", get or answering(POD))
+    stub.on("POST", EVICTION, post)
+    return evict(stub, **options), stub
+
+
+def status(message: str, **details: Any) -> dict[str, Any]:
+    return {"kind": "Status", "status": "Failure", "message": message, "details": details}
+
+
+@pytest.mark.parametrize(
+    ("post", "words"),
+    [
+        (dropping, "did not answer"),
+        (truncating, "did not answer"),
+        (hanging, "did not answer"),
+        (answering(status("etcdserver: leader changed"), status=500), "etcdserver: leader changed"),
+        (answering("<html>Bad Gateway</html>", status=502), "<html>Bad Gateway</html>"),
+        (answering(status("apiserver is shutting down"), status=503, headers={"Retry-After": "1"}), "shutting down"),
+        (answering(status("Timeout: request did not complete"), status=504), "did not complete"),
+    ],
+)
+def test_the_pod_may_be_going_and_nothing_is_sent_twice(post: Answering, words: str) -> None:
+    answer, stub = evict_with(post, time_left=lambda: 0.3)
+    assert answer.may_have_evicted
+    assert not answer.evicted
+    assert words in answer.message
+    assert [method for method, _ in stub.requests] == ["GET", "POST"]
+
+
+def test_a_busy_server_says_when_to_come_back() -> None:
+    busy = answering("too many requests, please try again later", status=429, headers={"Retry-After": "7"})
+    answer, _ = evict_with(busy)
+    assert (answer.result, answer.retry_after_seconds) == (EvictionResult.THROTTLED, 7)
+    date = answering(status("busy"), status=429, headers={"Retry-After": "Sat, 21 Nov 2026 09:00:00 GMT"})
+    assert evict_with(date)[0].retry_after_seconds is None
+
+
+@pytest.mark.parametrize(
+    "get",
+    [
+        dropping,
+        truncating,
+        answering(status("no"), status=500),
+        answering("<html>Bad Gateway</html>", status=502),
+        answering("no JSON"),
+        answering({"metadata": {"uid": 7}}),
+        answering([1, 2, 3]),
+    ],
+)
+def test_reading_a_pod_evicts_nothing_however_it_fails(get: Answering) -> None:
+    answer, stub = evict_with(answering({}), get)
+    assert answer.result is EvictionResult.UNREACHABLE
+    assert not answer.may_have_evicted
+    assert [method for method, _ in stub.requests if method == "POST"] == []
+
+
+def test_what_is_sent_is_an_eviction_of_this_very_pod() -> None:
+    _, stub = evict_with(answering({}, status=201), grace_period_seconds=7, dry_run=True)
+    assert stub.bodies[-1] == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": "default", "name": "a"},
+        "deleteOptions": {"preconditions": {"uid": A.uid}, "gracePeriodSeconds": 7, "dryRun": ["All"]},
+    }
+
+
+def test_an_absurd_answer_is_cut_short() -> None:
+    answer, _ = evict_with(answering("x" * 3_000_000, status=500))
+    assert len(answer.message) <= 500
+    deep = answering(json.loads("[" * 200 + "]" * 200), status=500)
+    assert evict_with(deep)[0].result is EvictionResult.SERVER_ERROR

@@ -1,0 +1,558 @@
+"""Real controllers, at rest and not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.api.policy import TrustedController, VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.meta import ObjectKey, OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.in_flight import InFlight
+from respread.eviction.owners.last_look import Owners
+from respread.kube.requests import Requests, Response
+from respread.planning.held import Held
+from respread.sandbox import ApiError, Sandbox
+from respread.sandbox.components import CONTROLLER_MANAGER
+from tests.eviction_moves import group, move
+from tests.integration.eviction_cluster import with_requests
+from tests.integration.snapshots import take_snapshot
+from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
+
+EVICTED = Answer(result=EvictionResult.EVICTED)
+DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
+STATEFUL_SETS = "/apis/apps/v1/namespaces/{}/statefulsets"
+
+
+def why(
+    sandbox: Sandbox, snapshot: ClusterSnapshot, pod: Pod, *, evicted: Pod | None = None, kubeconfig: Path | None = None
+) -> Held | None:
+    in_flight = InFlight()
+    if evicted is not None:
+        in_flight = in_flight.sent(move(evicted), snapshot, 0).answered(move(evicted), EVICTED, 0)
+    return with_requests(
+        kubeconfig or sandbox.kubeconfig,
+        lambda requests: Owners(requests, lambda: 0.0).why_not_at_rest(move(pod), snapshot, in_flight),
+    )
+
+
+def reason(held: Held | None) -> Reason | None:
+    return None if held is None else held.reason
+
+
+def pods_of(snapshot: ClusterSnapshot, namespace: str) -> list[Pod]:
+    found = [pod for key, pod in snapshot.pods.items() if key.namespace == namespace]
+    return sorted(found, key=lambda pod: pod.name)
+
+
+@contextmanager
+def without_controllers(sandbox: Sandbox) -> Iterator[None]:
+    """No controller does anything meanwhile."""
+    sandbox.freeze_component(CONTROLLER_MANAGER)
+    try:
+        yield
+    finally:
+        sandbox.thaw_component(CONTROLLER_MANAGER)
+
+
+@pytest.fixture
+def web(sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
+    """A Deployment of three Ready pods, and one of them."""
+    create_deployment(sandbox, namespace, deployment("web", replicas=3))
+    wait_for_ready_pods(sandbox, namespace, "web", 3)
+    wait_until(lambda: updated(sandbox, namespace) == 3, "the Deployment's status")
+    snapshot = take_snapshot(sandbox)
+    return snapshot, pods_of(snapshot, namespace)[0]
+
+
+def updated(sandbox: Sandbox, namespace: str) -> int:
+    count: int = sandbox.api.get(f"{DEPLOYMENTS.format(namespace)}/web")["status"].get("updatedReplicas", 0)
+    return count
+
+
+def delete(sandbox: Sandbox, pod: Pod) -> None:
+    sandbox.api.request("DELETE", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}?gracePeriodSeconds=0")
+
+
+class TestDeployment:
+    """A Deployment and its ReplicaSet."""
+
+    def test_at_rest(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        snapshot, pod = web
+        assert why(sandbox, snapshot, pod) is None
+
+    def test_a_pod_that_somebody_evicted_has_no_replacement_yet(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
+        before, pod = web
+        other = pods_of(before, pod.namespace)[1]
+        with without_controllers(sandbox):
+            delete(sandbox, other)
+            held = why(sandbox, take_snapshot(sandbox), pod)
+            assert reason(held) is Reason.IN_MOTION
+            assert "has 2 pods and wants 3: a replacement is still to come" in str(held)
+            # a watch that stalled before that is found out just so
+            assert reason(why(sandbox, before, pod)) is Reason.IN_MOTION
+            # and if it was us, it is expected
+            assert why(sandbox, before, pod, evicted=other) is None
+
+    def test_what_we_watched_is_behind(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        before, pod = web
+        delete(sandbox, pods_of(before, pod.namespace)[1])
+        wait_for_ready_pods(sandbox, pod.namespace, "web", 3)
+        held = why(sandbox, before, pod)
+        assert reason(held) is Reason.IN_MOTION
+        assert "have changed since the plan was made" in str(held)
+        assert why(sandbox, take_snapshot(sandbox), pod) is None
+
+    def test_a_scale_down_just_asked_for(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        snapshot, pod = web
+        with without_controllers(sandbox):
+            scale(sandbox, pod.namespace, "web", 2)
+            held = why(sandbox, snapshot, pod)
+            assert reason(held) is Reason.IN_MOTION
+            assert "Deployment web has changed and its controller has not caught up" in str(held)
+
+    def test_a_new_template_just_asked_for_and_rolled_out(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
+        snapshot, pod = web
+        path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
+        template = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+        with without_controllers(sandbox):
+            sandbox.api.request("PATCH", path, template)
+            assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
+
+        def rolled_out() -> bool:
+            found = sandbox.api.get(path)
+            status = found["status"]
+            seen = status.get("observedGeneration") == found["metadata"]["generation"]
+            settled = status.get("updatedReplicas") == status["replicas"] == status.get("availableReplicas") == 3
+            return seen and settled and len(pods(sandbox, pod.namespace, "web")) == 3
+
+        wait_until(rolled_out, "the rollout to end")
+        assert why(sandbox, take_snapshot(sandbox), pods_of(take_snapshot(sandbox), pod.namespace)[0]) is None
+        held = why(sandbox, snapshot, pod)
+        assert held is not None
+
+    def test_paused_with_another_template(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        snapshot, pod = web
+        path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
+        changed = {"spec": {"paused": True, "template": {"metadata": {"annotations": {"version": "2"}}}}}
+        sandbox.api.request("PATCH", path, changed)
+        wait_until(lambda: updated(sandbox, pod.namespace) == 0, "the controller to see it")
+        held = why(sandbox, snapshot, pod)
+        assert reason(held) is Reason.PROTECTED_POD
+        assert "paused in the middle of a rollout, 3 of its pods" in str(held)
+
+    def test_its_controller_is_gone_or_going(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        snapshot, pod = web
+        path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
+        with without_controllers(sandbox):
+            sandbox.api.request("DELETE", path, {"propagationPolicy": "Foreground"})
+            held = why(sandbox, snapshot, pod)
+            assert reason(held) is Reason.UNKNOWN_REPLACEMENT
+            assert "Deployment web is being deleted" in str(held)
+        wait_until(lambda: not sandbox.api.exists(path), "the Deployment to go")
+        held = why(sandbox, snapshot, pod)
+        assert reason(held) is Reason.UNKNOWN_REPLACEMENT
+        assert "is gone: nothing would replace the pod" in str(held)
+
+
+def stateful_set(replicas: int, **spec: Any) -> dict[str, Any]:
+    template = deployment("db", replicas=replicas)["spec"]["template"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db"},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": "db",
+            "selector": {"matchLabels": {"app": "db"}},
+            "template": template,
+            **spec,
+        },
+    }
+
+
+class TestStatefulSet:
+    """A StatefulSet makes each pod anew from the revision that its strategy says."""
+
+    def create(self, sandbox: Sandbox, namespace: str, **spec: Any) -> None:
+        sandbox.api.request("POST", STATEFUL_SETS.format(namespace), stateful_set(3, **spec))
+        wait_for_ready_pods(sandbox, namespace, "db", 3)
+
+    def change_template(self, sandbox: Sandbox, namespace: str) -> None:
+        template = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+        sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", template)
+
+    def settled(self, sandbox: Sandbox, namespace: str, updated: int) -> bool:
+        status = sandbox.api.get(f"{STATEFUL_SETS.format(namespace)}/db")["status"]
+        seen = status["observedGeneration"], status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
+        return bool(seen == (2, updated, 3))
+
+    def test_from_the_first_revision_to_the_second(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace)
+        snapshot = take_snapshot(sandbox)
+        pod = pods_of(snapshot, namespace)[2]
+        assert why(sandbox, snapshot, pod) is None
+        with without_controllers(sandbox):
+            self.change_template(sandbox, namespace)
+            assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
+        wait_until(lambda: self.settled(sandbox, namespace, 3), "the rollout to end")
+        after = take_snapshot(sandbox)
+        assert [reason(why(sandbox, after, each)) for each in pods_of(after, namespace)] == [None] * 3
+
+    def test_a_partition_that_stays(self, sandbox: Sandbox, namespace: str) -> None:
+        partitioned = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+        self.create(sandbox, namespace, updateStrategy=partitioned)
+        self.change_template(sandbox, namespace)
+        wait_until(lambda: self.settled(sandbox, namespace, 1), "db-2 to be of the new revision")
+        before = take_snapshot(sandbox)
+        revisions = {pod.name: pod.labels["controller-revision-hash"] for pod in pods_of(before, namespace)}
+        assert revisions["db-0"] == revisions["db-1"] != revisions["db-2"]
+        for name in revisions:
+            now = take_snapshot(sandbox)
+            pod = now.pods[ObjectKey(namespace, name)]
+            assert why(sandbox, now, pod) is None
+            delete(sandbox, pod)
+            wait_for_ready_pods(sandbox, namespace, "db", 3)
+        # and it was right: each has come back as it was
+        after = pods_of(take_snapshot(sandbox), namespace)
+        assert {pod.name: pod.labels["controller-revision-hash"] for pod in after} == revisions
+
+    def test_on_delete_brings_back_something_else(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace, updateStrategy={"type": "OnDelete"})
+        self.change_template(sandbox, namespace)
+        wait_until(lambda: self.settled(sandbox, namespace, 0), "the controller to see it")
+        before = take_snapshot(sandbox)
+        pod = pods_of(before, namespace)[1]
+        held = why(sandbox, before, pod)
+        assert reason(held) is Reason.PROTECTED_POD
+        delete(sandbox, pod)
+        wait_for_ready_pods(sandbox, namespace, "db", 3)
+        wait_until(lambda: self.settled(sandbox, namespace, 1), "the new pod to be counted")
+        after = take_snapshot(sandbox)
+        new = after.pods[ObjectKey(namespace, "db-1")]
+        assert new.labels["controller-revision-hash"] != pod.labels["controller-revision-hash"]
+        assert why(sandbox, after, new) is None
+
+
+def test_a_replication_controller(sandbox: Sandbox, namespace: str) -> None:
+    template = deployment("old", replicas=3)["spec"]["template"]
+    manifest = {"metadata": {"name": "old"}, "spec": {"replicas": 3, "selector": {"app": "old"}, "template": template}}
+    path = f"/api/v1/namespaces/{namespace}/replicationcontrollers"
+    sandbox.api.request("POST", path, manifest)
+    wait_for_ready_pods(sandbox, namespace, "old", 3)
+    snapshot = take_snapshot(sandbox)
+    pod = pods_of(snapshot, namespace)[0]
+    assert why(sandbox, snapshot, pod) is None
+    with without_controllers(sandbox):
+        sandbox.api.request("PATCH", f"{path}/old", {"spec": {"replicas": 2}})
+        assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
+
+
+def test_a_controller_of_a_kind_we_do_not_know_is_not_even_asked_for(
+    sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+) -> None:
+    snapshot, pod = web
+    fields = {name: getattr(pod, name) for name in pod.__struct_fields__}
+    fields["controller"] = OwnerReference("batch/v1", "Job", "web", "uid")
+    assert reason(why(sandbox, snapshot, Pod(**fields))) is Reason.UNKNOWN_REPLACEMENT
+
+
+def test_one_reading_serves_for_a_moment_and_knows_what_we_did_meanwhile(
+    sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+) -> None:
+    snapshot, pod = web
+    one, two, _ = pods_of(snapshot, pod.namespace)
+    now = 0.0
+
+    async def scenario(requests: Requests) -> list[Reason | None]:
+        nonlocal now
+        owners, ours = Owners(requests, lambda: now), InFlight()
+        found = [reason(await owners.why_not_at_rest(move(one), snapshot, ours))]
+        delete(sandbox, one)
+        ours = ours.sent(move(one), snapshot, 0).answered(move(one), EVICTED, 0)
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
+        now = 2.0
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
+        owners.forget()
+        found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
+        return found
+
+    with without_controllers(sandbox):
+        assert with_requests(sandbox.kubeconfig, scenario) == [None, None, None, Reason.IN_MOTION, None]
+
+
+def test_rights_that_are_missing_are_named(sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    snapshot, pod = web
+    kubeconfig = sandbox.kubeconfig_for_service_account(pod.namespace, "default")
+    held = why(sandbox, snapshot, pod, kubeconfig=kubeconfig)
+    assert reason(held) is Reason.API_UNAVAILABLE
+    assert 'cannot get resource "replicasets"' in str(held)
+    assert "ClusterRole" in str(held)
+
+
+class TestGroup:
+    """Other workloads whose pods a spread group counts: what they miss may cure it."""
+
+    def test_a_replacement_that_another_workload_waits_for(
+        self, sandbox: Sandbox, namespace: str, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
+        _, pod = web
+        create_deployment(sandbox, namespace, deployment("other", replicas=2))
+        wait_for_ready_pods(sandbox, namespace, "other", 2)
+        snapshot = take_snapshot(sandbox)
+        assert why(sandbox, snapshot, pod) is None
+        with without_controllers(sandbox):
+            delete(sandbox, next(each for each in pods_of(snapshot, namespace) if each.labels["app"] == "other"))
+            held = why(sandbox, take_snapshot(sandbox), pod)
+        assert reason(held) is Reason.IN_MOTION
+        assert "pods of another workload are in its spread group, and ReplicaSet other-" in str(held)
+        assert "has 1 pods and wants 2" in str(held)
+
+
+class TestWanted:
+    """Whether a pod that has left is to be replaced at all."""
+
+    def wanted(self, sandbox: Sandbox, pod: Pod, kubeconfig: Path | None = None) -> bool:
+        snapshot = take_snapshot(sandbox)
+        return with_requests(
+            kubeconfig or sandbox.kubeconfig,
+            lambda requests: Owners(requests, lambda: 0.0).wants_replacement(pod, snapshot),
+        )
+
+    def test_of_a_replica_set(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        _, pod = web
+        with without_controllers(sandbox):
+            delete(sandbox, pod)
+            assert self.wanted(sandbox, pod)
+        wait_for_ready_pods(sandbox, pod.namespace, "web", 3)
+        assert not self.wanted(sandbox, pod)
+        sandbox.api.request("DELETE", f"{DEPLOYMENTS.format(pod.namespace)}/web")
+        wait_until(lambda: pods(sandbox, pod.namespace, "web") == [], "the Deployment to go")
+        assert not self.wanted(sandbox, pod)
+
+    def test_of_a_stateful_set_by_its_ordinals(self, sandbox: Sandbox, namespace: str) -> None:
+        ordinals = {"ordinals": {"start": 5}}
+        sandbox.api.request("POST", STATEFUL_SETS.format(namespace), stateful_set(2, **ordinals))
+        wait_for_ready_pods(sandbox, namespace, "db", 2)
+        first, last = pods_of(take_snapshot(sandbox), namespace)
+        assert (first.name, last.name) == ("db-5", "db-6")
+        sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", {"spec": {"replicas": 1}})
+        assert self.wanted(sandbox, first)
+        assert not self.wanted(sandbox, last)
+
+    def test_what_cannot_be_told_is_wanted(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+        _, pod = web
+        assert self.wanted(sandbox, pod, sandbox.kubeconfig_for_service_account(pod.namespace, "default"))
+
+
+class TestOrder:
+    """Under OrderedReady a StatefulSet creates one pod after another; what waits for what is seen before."""
+
+    def broken(self, sandbox: Sandbox, namespace: str, name: str) -> None:
+        """Take a pod's readiness away, for good: nothing but KWOK ever gives it."""
+        status = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+        sandbox.api.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
+
+    def create(self, sandbox: Sandbox, namespace: str, **spec: Any) -> None:
+        sandbox.api.request("POST", STATEFUL_SETS.format(namespace), stateful_set(3, **spec))
+        wait_for_ready_pods(sandbox, namespace, "db", 3)
+
+    def reasons(self, sandbox: Sandbox, namespace: str) -> list[Reason | None]:
+        snapshot = take_snapshot(sandbox)
+        return [reason(why(sandbox, snapshot, pod)) for pod in pods_of(snapshot, namespace)]
+
+    def test_a_broken_lower_ordinal(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace)
+        assert self.reasons(sandbox, namespace) == [None] * 3
+        self.broken(sandbox, namespace, "db-1")
+        assert self.reasons(sandbox, namespace) == [None, None, Reason.REPLACEMENT_WOULD_WAIT]
+        held = why(sandbox, take_snapshot(sandbox), pods_of(take_snapshot(sandbox), namespace)[2])
+        assert "db-1 is not Ready" in str(held)
+
+        # and it was right: the controller brings db-2 back only when db-1 is Ready again
+        delete(sandbox, pods_of(take_snapshot(sandbox), namespace)[2])
+        self.touch(sandbox, namespace)
+        assert [pod["metadata"]["name"] for pod in pods(sandbox, namespace)] == ["db-0", "db-1"]
+        delete(sandbox, pods_of(take_snapshot(sandbox), namespace)[1])
+        wait_for_ready_pods(sandbox, namespace, "db", 3)
+
+    def touch(self, sandbox: Sandbox, namespace: str) -> None:
+        """Let the controller go over the set once more."""
+        path = f"{STATEFUL_SETS.format(namespace)}/db"
+        sandbox.api.request("PATCH", path, {"spec": {"revisionHistoryLimit": 5}})
+
+        def seen() -> bool:
+            found = sandbox.api.get(path)
+            return bool(found["status"]["observedGeneration"] == found["metadata"]["generation"])
+
+        wait_until(seen, "the controller to see the change")
+
+    def test_a_lower_ordinal_that_is_not_available_yet(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace, minReadySeconds=1)
+        sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", {"spec": {"minReadySeconds": 86400}})
+        self.touch(sandbox, namespace)
+        waits = Reason.REPLACEMENT_WOULD_WAIT
+        assert self.reasons(sandbox, namespace) == [None, waits, waits]
+
+    def test_parallel_sets_wait_for_nothing(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace, podManagementPolicy="Parallel")
+        self.broken(sandbox, namespace, "db-0")
+        assert self.reasons(sandbox, namespace) == [None] * 3
+
+    def test_moves_of_ours_at_other_ordinals(self, sandbox: Sandbox, namespace: str) -> None:
+        self.create(sandbox, namespace)
+        snapshot = take_snapshot(sandbox)
+        one, two, three = pods_of(snapshot, namespace)
+        with without_controllers(sandbox):
+            delete(sandbox, two)
+            after = take_snapshot(sandbox)
+            held = why(sandbox, after, three, evicted=two)
+            assert reason(held) is Reason.IN_MOTION
+            assert "db-1 is missing" in str(held)
+            held = why(sandbox, after, one, evicted=two)
+            assert reason(held) is Reason.IN_MOTION
+            assert "would create db-1" in str(held)
+
+
+ROLLOUTS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rollouts.example.org"},
+    "spec": {
+        "group": "example.org",
+        "scope": "Namespaced",
+        "names": {"kind": "Rollout", "plural": "rollouts", "singular": "rollout"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+class TestOwnersAbove:
+    """A ReplicaSet that a custom resource owns."""
+
+    @pytest.fixture
+    def owned(self, sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        if not sandbox.api.exists(f"{definitions}/rollouts.example.org"):
+            sandbox.api.request("POST", definitions, ROLLOUTS)
+        path = f"/apis/example.org/v1/namespaces/{namespace}/rollouts"
+
+        def served() -> bool:
+            try:
+                return sandbox.api.exists(path)
+            except ApiError:  # 429 while its storage is being made
+                return False
+
+        wait_until(served, "the custom resource to be served")
+        manifest = {"apiVersion": "example.org/v1", "kind": "Rollout", "metadata": {"name": "web"}}
+        rollout = sandbox.api.request("POST", path, manifest)
+        replica_set = deployment("web", replicas=2) | {"kind": "ReplicaSet"}
+        replica_set["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "example.org/v1",
+                "kind": "Rollout",
+                "name": "web",
+                "uid": rollout["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+        sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/replicasets", replica_set)
+        wait_for_ready_pods(sandbox, namespace, "web", 2)
+        snapshot = take_snapshot(sandbox)
+        return snapshot, pods_of(snapshot, namespace)[0]
+
+    def look(self, sandbox: Sandbox, snapshot: ClusterSnapshot, pod: Pod, rules: VictimRules) -> Held | None:
+        return with_requests(
+            sandbox.kubeconfig,
+            lambda requests: Owners(requests, lambda: 0.0, rules=lambda _: rules).why_not_at_rest(
+                move(pod), snapshot, InFlight()
+            ),
+        )
+
+    def test_one_of_a_kind_that_is_not_known(self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod]) -> None:
+        snapshot, pod = owned
+        held = why(sandbox, snapshot, pod)
+        assert reason(held) is Reason.UNKNOWN_OWNER
+        assert "ReplicaSet web belongs to Rollout web (example.org/v1)" in str(held)
+        assert "victims.trustedControllers" in str(held)
+
+    @pytest.mark.parametrize(("group", "kind", "may"), [("example.org", "Rollout", True), ("", "Rollout", False)])
+    def test_one_that_the_policy_trusts(
+        self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod], group: str, kind: str, *, may: bool
+    ) -> None:
+        snapshot, pod = owned
+        rules = VictimRules(trusted_controllers=(TrustedController(group=group, kind=kind),))
+        assert (self.look(sandbox, snapshot, pod, rules) is None) is may
+
+
+class Watched(Requests):
+    """Requests that count what was read, and how many of it at the same time."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._inner = requests
+        self.paths: Counter[tuple[str, str]] = Counter()
+        self.most = self._now = 0
+
+    async def send(self, method: Any, path: str, names: Any, **options: Any) -> Response:
+        self.paths[path, names.get("name", "")] += 1
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            return await self._inner.send(method, path, names, **options)
+        finally:
+            self._now -= 1
+
+
+class TestManyControllers:
+    """A selector over 300 controllers."""
+
+    NUMBER = 300
+
+    def test_each_is_read_once_a_wave_and_several_at_a_time(self, sandbox: Sandbox, namespace: str) -> None:
+        path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
+        for number in range(self.NUMBER):
+            manifest = deployment(f"web-{number}", replicas=1, cpu="1m") | {"kind": "ReplicaSet"}
+            sandbox.api.request("POST", path, manifest)
+
+        def settled() -> bool:
+            found = pods(sandbox, namespace)
+            return len(found) == self.NUMBER and all("nodeName" in pod["spec"] for pod in found)
+
+        wait_until(settled, "all pods to have a node", seconds=240)
+        snapshot = take_snapshot(sandbox)
+        one, two, *_ = pods_of(snapshot, namespace)
+        everything = group(namespace)
+
+        async def scenario(requests: Requests) -> Watched:
+            watched = Watched(requests)
+            owners = Owners(watched, lambda: 0.0, rules=lambda _: VictimRules(min_replicas=1))
+            for pod in (one, two, one):
+                assert await owners.why_not_at_rest(move(pod, groups=(everything,)), snapshot, InFlight()) is None
+            return watched
+
+        watched = with_requests(sandbox.kubeconfig, scenario)
+        read = {name: count for (path, name), count in watched.paths.items() if path.endswith("replicasets/{name}")}
+        assert len(read) == self.NUMBER
+        # the two of the moves are read for themselves once more, with their pods
+        assert {name for name, count in read.items() if count > 1} <= {one.controller.name, two.controller.name}  # type: ignore[union-attr]  # they have one
+        assert watched.most > 4

@@ -1,0 +1,215 @@
+"""Moves that are only safe together: made whole or not at all, and once begun brought to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.eviction.answers import EvictionResult
+from respread.eviction.carry_out import OWED_SECONDS
+from respread.eviction.in_flight import Stage
+from respread.eviction.outcomes import Outcome
+from respread.kube.requests import Requests, Response
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.sandbox import Sandbox
+from respread.sandbox.components import CONTROLLER_MANAGER
+from tests.eviction_moves import move
+from tests.integration.eviction.carrying import Counted, Look, carrier, own_grace_period, play, results, two_deployments
+from tests.integration.workloads import wait_until
+
+
+@pytest.fixture
+def web(sandbox: Sandbox, namespace: str) -> Look:
+    return two_deployments(sandbox, namespace)
+
+
+def together(*pods: Pod) -> list[Move]:
+    return [move(each, component=7) for each in pods]
+
+
+class Refusing(Requests):
+    """Requests of which some evictions are answered here, as a full budget would be."""
+
+    def __init__(self, requests: Counted) -> None:
+        self.refused: set[str] = set()
+        """Names of pods."""
+        self.rehearsals_too = False
+        self.evictions: list[str] = []
+        self._inner = requests
+
+    async def send(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        if path.endswith("/eviction"):
+            rehearsal = bool(options.get("query"))
+            if not rehearsal:
+                self.evictions.append(names["name"])
+            if names["name"] in self.refused and (self.rehearsals_too or not rehearsal):
+                causes = [{"reason": "DisruptionBudget", "message": "full for a moment"}]
+                status = {"kind": "Status", "message": "no", "reason": "TooManyRequests", "details": {"causes": causes}}
+                return Response(status_code=429, body=json.dumps(status).encode())
+        return await self._inner.send(method, path, names, **options)
+
+
+def test_both_pods_of_a_step_go(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        carrying = carrier(requests)
+        carried = await carrying.carry_out(together(pods[0], pods[1]), snapshot, own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED] * 2
+        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED] * 2
+
+    play(sandbox, scenario)
+
+
+def test_neither_goes_where_the_budget_has_room_for_one(sandbox: Sandbox, namespace: str, web: Look) -> None:
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web-0"}}}
+    sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
+
+    async def scenario(requests: Counted) -> None:
+        snapshot, pods = web()
+        moves = [*together(pods[0], pods[1]), move(pods[3])]
+        carried = await carrier(requests).carry_out(moves, snapshot, own_grace_period)
+        assert results(carried)[0] in {Reason.HELD_BY_BUDGET, Reason.BUDGET_OUT_OF_DATE}
+        assert results(carried)[1:] == [results(carried)[0], EvictionResult.EVICTED]
+        assert requests.evictions == [pods[3].name]
+
+    play(sandbox, scenario)
+
+
+@pytest.mark.parametrize("why", ["policy", "written", "owner", "rehearsal"])
+def test_neither_goes_where_something_speaks_against_one_of_them(sandbox: Sandbox, web: Look, why: str) -> None:
+    async def scenario(counted: Counted) -> None:
+        snapshot, pods = web()
+        first, second = pods[0], pods[3]
+        refusing = Refusing(counted)
+        refusing.rehearsals_too = True
+        if why == "rehearsal":
+            refusing.refused = {second.name}
+        if why == "owner":
+            sandbox.api.request("DELETE", f"/api/v1/namespaces/{pods[4].namespace}/pods/{pods[4].name}")
+        stopped = Held(Reason.DRY_RUN, "switched")
+        carrying = carrier(refusing, may_evict=lambda each: stopped if why == "policy" and each.pod is second else None)
+
+        async def write_down(moves: object) -> set[str]:
+            assert moves
+            return {second.uid} if why == "written" else set()
+
+        carried = await carrying.carry_out(together(first, second), snapshot, own_grace_period, write_down)
+        held = {
+            "policy": Reason.DRY_RUN,
+            "written": Reason.API_UNAVAILABLE,
+            "owner": Reason.IN_MOTION,
+            "rehearsal": Reason.HELD_BY_BUDGET,
+        }
+        assert results(carried) == [held[why]] * 2
+        assert refusing.evictions == []
+        assert len(carrying.flights.now) == 0
+
+    sandbox.freeze_component(CONTROLLER_MANAGER)
+    try:
+        play(sandbox, scenario)
+    finally:
+        sandbox.thaw_component(CONTROLLER_MANAGER)
+
+
+class Later:
+    """A clock that can be put forward."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_the_second_is_owed_once_the_first_has_gone(sandbox: Sandbox, web: Look) -> None:
+    async def scenario(counted: Counted) -> None:
+        snapshot, pods = web()
+        first, second = pods[0], pods[3]
+        refusing, clock = Refusing(counted), Later()
+        refusing.refused = {second.name}
+        carrying = carrier(refusing, clock=clock)
+        carried = await carrying.carry_out(together(first, second), snapshot, own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED, EvictionResult.HELD_BY_BUDGET]
+        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED, Stage.OWED]
+        overlaid = carrying.flights.now.overlay(snapshot)
+        assert overlaid.pods[second.key].terminating  # nothing is planned for its group meanwhile
+
+        def ask() -> Any:
+            return carrying.ask_again(snapshot, lambda _: False, own_grace_period)
+
+        assert await ask() == ()  # at once it would be the same answer
+        refusing.refused = set()
+        clock.seconds = OWED_SECONDS
+        # What refused it holds all pods without a budget of their own for 10 minutes, or until the pod has one.
+        assert results(await ask()) == [Reason.HELD_BY_BUDGET]
+        assert refusing.evictions == [first.name, second.name]
+        clock.seconds = 74.9
+        assert carrying.flights.update(snapshot, lambda *_: Outcome.IMPROVED) == ()
+        clock.seconds = 75
+        (ended,) = carrying.flights.update(snapshot, lambda *_: Outcome.IMPROVED)
+        assert ended.move.pod is second
+        assert ended.outcome is Outcome.UNKNOWN
+        assert "refused, though others that it was to go with were made" in ended.message
+
+    play(sandbox, scenario)
+
+
+def test_an_owed_one_goes_as_soon_as_its_budget_has_room_again(sandbox: Sandbox, namespace: str, web: Look) -> None:
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web-1"}}}
+    sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
+
+    def fill(pods_needed: int) -> None:
+        """Change the budget, and wait until its status says so."""
+        sandbox.api.request("PATCH", f"{budgets}/web", {"spec": {"minAvailable": pods_needed}})
+        wait_until(
+            lambda: sandbox.api.get(f"{budgets}/web")["status"].get("disruptionsAllowed") == 3 - pods_needed,
+            "the budget's status",
+        )
+
+    async def scenario(counted: Counted) -> None:
+        fill(2)
+        before, pods = web()
+        first, second = pods[0], pods[3]
+        clock = Later()
+        full_in_between = FullInBetween(counted, lambda: fill(3))
+        carrying = carrier(full_in_between, clock=clock)
+        carried = await carrying.carry_out(together(first, second), before, own_grace_period)
+        assert results(carried) == [EvictionResult.EVICTED, EvictionResult.HELD_BY_BUDGET]
+
+        for seconds in (1, 2, 3):
+            clock.seconds = seconds
+            asked = await carrying.ask_again(web()[0], lambda _: False, own_grace_period)
+            assert results(asked) == [Reason.HELD_BY_BUDGET]
+        assert counted.evictions.count(second.name) == 2  # a rehearsal, and the one that was refused
+        fill(2)
+        clock.seconds = 4
+        asked = await carrying.ask_again(web()[0], lambda _: False, own_grace_period)
+        assert results(asked) == [EvictionResult.EVICTED]
+        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED] * 2
+
+    play(sandbox, scenario)
+
+
+class FullInBetween(Requests):
+    """Requests after the first eviction of which something happens."""
+
+    def __init__(self, requests: Requests, happen: Any) -> None:
+        self._inner = requests
+        self._happen = happen
+        self._happened = False
+
+    async def send(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        response = await self._inner.send(method, path, names, **options)
+        if path.endswith("/eviction") and not options.get("query") and not self._happened:
+            self._happened = True
+            await asyncio.to_thread(self._happen)
+        return response

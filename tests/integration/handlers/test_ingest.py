@@ -1,0 +1,486 @@
+"""Against the real API server: what is in the cluster comes in, stays right through all that may happen, and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from respread.cluster.meta import ObjectKey
+from respread.handlers.session import open_session
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.integration.edge import Edge, pod, request, running_edge
+from tests.integration.etcd import Etcd
+
+CRDS = Path(__file__).parents[3] / "crds"
+API_SERVER_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
+
+
+@pytest.fixture
+def cluster(api_sandbox: Sandbox) -> Sandbox:
+    """An API server that knows our kinds."""
+    api_sandbox.apply(CRDS)
+    return api_sandbox
+
+
+@pytest.fixture
+def team(cluster: Sandbox) -> str:
+    """A namespace of the test's own."""
+    name = f"team-{secrets.token_hex(4)}"
+    cluster.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def own_cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    """An API server that may be broken, without our kinds."""
+    return start_sandbox(API_SERVER_ONLY)
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
+
+
+def pods_of(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+# -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_several_pages_comes_in_whole(cluster: Sandbox, team: str) -> None:
+    names = {f"web-{number}" for number in range(510)}  # a page holds 500
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: cluster.api.request("POST", pods_of(team), pod(name)), names))
+
+    async def scenario() -> None:
+        async with running_edge(cluster.kubeconfig) as edge:
+            assert edge.pods(team) == names
+            held = edge.intake.state.snapshot.pods_by_node["node-1"]
+            assert {key.name for key in held if key.namespace == team} == names
+            assert not edge.problems()
+
+    try:
+        run(scenario)
+    finally:
+        cluster.api.request("DELETE", f"{pods_of(team)}?gracePeriodSeconds=0")
+
+
+def test_what_is_created_changed_and_deleted_comes_in(cluster: Sandbox, team: str) -> None:
+    async def scenario() -> None:
+        async with running_edge(cluster.kubeconfig) as edge:
+            key, path = ObjectKey(team, "web"), f"{pods_of(team)}/web"
+            await request(cluster, "POST", pods_of(team), pod("web"))
+            await edge.until(lambda: edge.pods(team) == {"web"})
+            ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+            await request(cluster, "PATCH", f"{path}/status", ready)
+            await edge.until(lambda: edge.intake.state.snapshot.pods[key].ready)
+            await request(cluster, "DELETE", f"{path}?gracePeriodSeconds=0")
+            await edge.until(lambda: not edge.pods(team))
+
+    run(scenario)
+
+
+def test_every_watched_kind_comes_in(cluster: Sandbox, team: str) -> None:
+    """Each object in a way that shows that it was read, not just seen."""
+    node = {
+        "metadata": {"name": team, "labels": {"zone": "a"}},
+        "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
+    }
+    budget = {"metadata": {"name": "web"}, "spec": {"minAvailable": "40%", "selector": {"matchLabels": {"app": "web"}}}}
+    service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    volume = {
+        "metadata": {"name": team},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "fast",
+            "hostPath": {"path": "/data"},
+        },
+    }
+    objects: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("/api/v1/nodes", node),
+        (f"/apis/policy/v1/namespaces/{team}/poddisruptionbudgets", budget),
+        (f"/api/v1/namespaces/{team}/services", service),
+        (f"/api/v1/namespaces/{team}/persistentvolumeclaims", claim),
+        ("/api/v1/persistentvolumes", volume),
+        ("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": team}, "provisioner": "example.com/disk"}),
+        (
+            "/apis/storage.k8s.io/v1/csinodes",
+            {
+                "metadata": {"name": team},
+                "spec": {"drivers": [{"name": "disk", "nodeID": "1", "topologyKeys": [], "allocatable": {"count": 5}}]},
+            },
+        ),
+        ("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": team}, "value": 7}),
+        (f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies", {**_policy("RebalancePolicy", "web")}),
+        ("/apis/respread.dev/v1alpha1/clusterrebalancepolicies", {**_policy("ClusterRebalancePolicy", team)}),
+    )
+
+    def read(edge: Edge) -> dict[str, object]:
+        """What should have been read of each object; empty while one of them is missing."""
+        snapshot, policies = edge.intake.state.snapshot, edge.intake.policies.policies
+        try:
+            return {
+                "namespaces": snapshot.namespaces[team].name,
+                "nodes": [taint.key for taint in snapshot.nodes[team].taints],
+                "poddisruptionbudgets": snapshot.disruption_budgets[team]["web"].min_available,
+                "services": dict(snapshot.services[team]["web"].selector),
+                "persistentvolumeclaims": snapshot.persistent_volume_claims[ObjectKey(team, "data")].access_modes,
+                "persistentvolumes": snapshot.persistent_volumes[team].storage_class_name,
+                "storageclasses": snapshot.storage_classes[team].provisioner,
+                "csinodes": dict(snapshot.csi_nodes[team].volume_limits),
+                "priorityclasses": edge.intake.priority_classes.values[team],
+                "rebalancepolicies": policies[f"{team}/web"].spec.mode,
+                "clusterrebalancepolicies": policies[team].spec.mode,
+            }
+        except KeyError:
+            return {}
+
+    expected = {
+        "namespaces": team,
+        "nodes": ["k"],
+        "poddisruptionbudgets": "40%",
+        "services": {"app": "web"},
+        "persistentvolumeclaims": ("ReadWriteOnce",),
+        "persistentvolumes": "fast",
+        "storageclasses": "example.com/disk",
+        "csinodes": {"disk": 5},
+        "priorityclasses": 7,
+        "rebalancepolicies": "Enforce",
+        "clusterrebalancepolicies": "Enforce",
+    }
+
+    async def scenario() -> None:
+        async with running_edge(cluster.kubeconfig) as edge:
+            for path, body in objects:
+                await request(cluster, "POST", path, body)
+            await edge.until(lambda: bool(read(edge)))
+            assert read(edge) == expected
+        async with running_edge(cluster.kubeconfig) as edge:  # by lists as by events
+            assert read(edge) == expected
+
+    try:
+        run(scenario)
+    finally:
+        for path, body in objects:
+            cluster.api.request("DELETE", f"{path}/{body['metadata']['name']}")
+
+
+def test_a_pod_that_finishes_goes(cluster: Sandbox, team: str) -> None:
+    async def scenario() -> None:
+        async with running_edge(cluster.kubeconfig) as edge:
+            for name in ("web", "job"):
+                await request(cluster, "POST", pods_of(team), pod(name))
+            await edge.until(lambda: edge.pods(team) == {"web", "job"})
+            await request(cluster, "PATCH", f"{pods_of(team)}/job/status", {"status": {"phase": "Succeeded"}})
+            await edge.until(lambda: edge.pods(team) == {"web"})
+        async with running_edge(cluster.kubeconfig) as edge:
+            assert edge.pods(team) == {"web"}
+
+    run(scenario)
+
+
+def test_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandbox, team: str) -> None:
+    path = f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies"
+    name = f"{team}/web"
+
+    async def policies_changed(edge: Edge) -> None:
+        while "rebalancepolicies" not in await edge.intake.changes.wait():
+            pass
+
+    async def scenario() -> None:
+        async with running_edge(cluster.kubeconfig) as edge:
+            policies = edge.intake.policies
+            await request(cluster, "POST", path, _policy("RebalancePolicy", "web"))
+            await policies_changed(edge)  # even if it is there already: what told of it is not to be taken for more
+            while name not in policies.policies:
+                await policies_changed(edge)
+            before = policies.policies[name]
+            await request(cluster, "PATCH", f"{path}/web/status", {"status": {"observedGeneration": 1}})
+            await edge.until(lambda: policies.statuses[name].observed_generation == 1)
+            assert policies.policies[name] is before
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(policies_changed(edge), 0.05)
+            await request(cluster, "DELETE", f"{path}/web")
+            await edge.until(lambda: name not in policies.policies)
+
+    run(scenario)
+
+
+def test_nothing_is_written_to_what_is_watched(cluster: Sandbox, team: str) -> None:
+    """No finalizer, no annotation, no status of Kopf's: an uninstalled operator leaves nothing behind."""
+
+    async def scenario() -> None:
+        async with running_edge(cluster.kubeconfig) as edge:
+            created = await request(cluster, "POST", pods_of(team), pod("web"))
+            await request(
+                cluster,
+                "POST",
+                f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies",
+                _policy("RebalancePolicy", "web"),
+            )
+            await edge.until(lambda: edge.pods(team) == {"web"} and f"{team}/web" in edge.intake.policies.policies)
+            await asyncio.sleep(0.3)
+            now = await request(cluster, "GET", f"{pods_of(team)}/web")
+            assert now["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+            policy = await request(
+                cluster, "GET", f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies/web"
+            )
+            assert "finalizers" not in policy["metadata"]
+            assert not any("kopf" in name for name in policy["metadata"].get("annotations", {}))
+
+    run(scenario)
+
+
+def _policy(kind: str, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "respread.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"mode": "Enforce"},
+    }
+
+
+# -- what may happen -----------------------------------------------------------------------------------------------
+
+
+def test_an_object_that_cannot_be_read_leaves_the_others_alone(
+    cluster: Sandbox, team: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stored by an API server that knows more than we do: here, another way for a constraint to be unsatisfiable.
+
+    What can be read of it is kept, since it takes up room and may belong to spread groups.
+    """
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Negotiate"}
+    strange = pod("strange", topologySpreadConstraints=[constraint])
+    strange["metadata"] |= {"namespace": team, "uid": "3f2b1e9a-0000-4000-8000-000000000001"}
+    fault = f"pods {team}/strange: spec.topologySpreadConstraints"
+
+    async def scenario() -> None:
+        etcd = Etcd(cluster)
+        async with running_edge(cluster.kubeconfig) as edge:
+            await etcd.put(f"/registry/pods/{team}/strange", strange)
+            await request(cluster, "POST", pods_of(team), pod("web"))
+            await edge.until(lambda: edge.pods(team) == {"web", "strange"})
+            await edge.until(lambda: "pods" in edge.intake.undecodable())
+        async with running_edge(cluster.kubeconfig) as edge:
+            assert edge.pods(team) == {"web", "strange"}
+            assert list(edge.intake.undecodable()["pods"]) == [ObjectKey(team, "strange")]
+            await request(cluster, "DELETE", f"{pods_of(team)}/strange?gracePeriodSeconds=0")
+            await edge.until(lambda: not edge.intake.undecodable())
+
+    run(scenario)
+    assert fault in caplog.text
+    assert "Negotiate" in caplog.text
+
+
+def test_what_was_deleted_unseen_is_gone_after_the_next_list(own_cluster: Sandbox) -> None:
+    own_cluster.apply(CRDS)
+
+    async def scenario() -> None:
+        for name in ("web", "gone"):
+            await request(own_cluster, "POST", pods_of("default"), pod(name))
+        async with running_edge(own_cluster.kubeconfig) as edge:
+            assert edge.pods("default") == {"web", "gone"}
+            own_cluster.stop_component("kube-apiserver")
+            etcd = Etcd(own_cluster)
+            await etcd.delete("/registry/pods/default/gone")
+            await etcd.compact()
+            await asyncio.to_thread(own_cluster.start_component, "kube-apiserver")
+            await edge.until(lambda: edge.pods("default") == {"web"})
+            assert edge.relists("pods") == 1
+            await request(own_cluster, "POST", pods_of("default"), pod("new"))
+            await edge.until(lambda: edge.pods("default") == {"web", "new"})
+
+    run(scenario)
+
+
+def test_a_restarted_api_server_is_waited_for(own_cluster: Sandbox) -> None:
+    own_cluster.apply(CRDS)
+
+    async def scenario() -> None:
+        async with running_edge(own_cluster.kubeconfig) as edge:
+            own_cluster.stop_component("kube-apiserver")
+            await asyncio.sleep(3)  # long enough for several attempts
+            await asyncio.to_thread(own_cluster.start_component, "kube-apiserver")
+            await request(own_cluster, "POST", pods_of("default"), pod("web"))
+            await edge.until(lambda: edge.pods("default") == {"web"})
+            await edge.until(lambda: not edge.problems())  # other kinds may still be told to wait
+
+    run(scenario)
+
+
+def test_a_list_whose_continue_token_expired_is_begun_anew(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
+    """Kopf would end the process on the 410; this API server gives one because it keeps no old pages in its cache."""
+    own_cluster = start_sandbox(
+        msgspec.structs.replace(API_SERVER_ONLY, apiserver_flags=("--feature-gates=ListFromCacheSnapshot=false",))
+    )
+
+    async def scenario() -> None:
+        for name in ("api", "db", "web"):
+            await request(own_cluster, "POST", pods_of("default"), pod(name))
+        edge = Edge(own_cluster.kubeconfig)
+        access = edge.load()
+
+        async def page(session: aiohttp.ClientSession, rest: str) -> dict[str, Any]:
+            query = f"?limit=1&continue={rest}" if rest else "?limit=1"
+            async with session.request("get", f"{access.server}/api/v1/pods{query}") as response:
+                body: dict[str, Any] = await response.json()
+                return body
+
+        async with open_session(access, {feed.kind.path: feed for feed in edge.intake.feeds}) as session:
+            first = metadata = (await page(session, ""))["metadata"]
+            await request(own_cluster, "DELETE", f"{pods_of('default')}/api?gracePeriodSeconds=0")
+            await Etcd(own_cluster).compact()
+            while rest := metadata.get("continue"):
+                metadata = (await page(session, rest))["metadata"]
+        assert metadata["resourceVersion"] != first["resourceVersion"]
+        assert edge.pods("default") == {"db", "web"}
+
+    run(scenario)
+
+
+def test_a_kind_that_is_not_allowed_is_named_and_waited_for(own_cluster: Sandbox) -> None:
+    own_cluster.apply(CRDS)
+    rules = [
+        {"apiGroups": ["", "storage.k8s.io", "scheduling.k8s.io", "respread.dev"], "resources": ["*"], "verbs": ["*"]}
+    ]
+    role = {"metadata": {"name": "reader"}, "rules": rules}
+    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "default"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
+    group = "/apis/rbac.authorization.k8s.io/v1"
+
+    async def scenario() -> None:
+        await request(
+            own_cluster, "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "reader"}}
+        )
+        await request(own_cluster, "POST", f"{group}/clusterroles", role)
+        binding = {"metadata": {"name": "reader"}, "roleRef": reference, "subjects": [subject]}
+        await request(own_cluster, "POST", f"{group}/clusterrolebindings", binding)
+        kubeconfig = await asyncio.to_thread(own_cluster.kubeconfig_for_service_account, "default", "reader")
+        async with running_edge(kubeconfig, synced=False) as edge:
+            await edge.until(lambda: list(edge.problems()) == ["poddisruptionbudgets"])
+            await edge.until(lambda: "not allowed" in edge.problems()["poddisruptionbudgets"])
+            problem = edge.problems()["poddisruptionbudgets"]
+            assert problem.startswith("not allowed to list and watch poddisruptionbudgets.policy: grant both")
+            assert 'User "system:serviceaccount:default:reader" cannot list resource "poddisruptionbudgets"' in problem
+            granted = [*rules, {"apiGroups": ["policy"], "resources": ["*"], "verbs": ["*"]}]
+            await request(own_cluster, "PUT", f"{group}/clusterroles/reader", {**role, "rules": granted})
+            await edge.synced()
+            assert not edge.problems()
+
+    run(scenario)
+
+
+def test_a_token_that_is_no_longer_accepted_is_renewed(own_cluster: Sandbox) -> None:
+    own_cluster.apply(CRDS)
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    binding = {
+        "metadata": {"name": "everything"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}],
+    }
+
+    async def scenario() -> None:
+        await request(own_cluster, "POST", accounts, {"metadata": {"name": "reader"}})
+        await request(own_cluster, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        kubeconfig = await asyncio.to_thread(own_cluster.kubeconfig_for_service_account, "default", "reader")
+        async with running_edge(kubeconfig) as edge:
+            await request(own_cluster, "DELETE", f"{accounts}/reader")  # and with it its tokens
+            await request(own_cluster, "POST", accounts, {"metadata": {"name": "reader"}})
+            own_cluster.stop_component("kube-apiserver")
+            await asyncio.to_thread(own_cluster.start_component, "kube-apiserver")
+            await asyncio.sleep(2)  # asked again and again with the old token
+            await asyncio.to_thread(own_cluster.kubeconfig_for_service_account, "default", "reader")
+            await request(own_cluster, "POST", pods_of("default"), pod("web"))
+            await edge.until(lambda: edge.pods("default") == {"web"})
+
+    run(scenario)
+
+
+def test_our_kinds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with running_edge(own_cluster.kubeconfig, synced=False) as edge:
+            await edge.until(lambda: "not installed" in edge.problems()["clusterrebalancepolicies"])
+            assert "kubectl apply -f crds/" in edge.problems()["rebalancepolicies"]
+            await asyncio.to_thread(own_cluster.apply, CRDS)
+            await edge.synced()
+
+    run(scenario)
+    assert "are not installed in version respread.dev/v1alpha1: kubectl apply -f crds/" in caplog.text
+
+
+def test_policies_go_with_their_definition_and_come_back_with_it(own_cluster: Sandbox) -> None:
+    own_cluster.apply(CRDS)
+    path = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
+
+    async def scenario() -> None:
+        await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "default"))
+        async with running_edge(own_cluster.kubeconfig) as edge:
+            assert set(edge.intake.policies.policies) == {"default"}
+            await asyncio.to_thread(own_cluster.kubectl, "delete", "crd", "--all")
+            await edge.until(lambda: not edge.intake.policies.policies)
+            await edge.until(lambda: "kubectl apply -f crds/" in edge.problems().get("clusterrebalancepolicies", ""))
+            await asyncio.to_thread(own_cluster.apply, CRDS)
+            await edge.until(lambda: not edge.problems())
+            await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "again"))
+            await edge.until(lambda: set(edge.intake.policies.policies) == {"again"})
+
+    run(scenario)
+
+
+# -- how it stops --------------------------------------------------------------------------------------------------
+
+
+def test_it_stops_at_once(cluster: Sandbox) -> None:
+    async def scenario() -> None:
+        edge = Edge(cluster.kubeconfig)
+        running = asyncio.create_task(edge.run())
+        await edge.synced()
+        start = time.monotonic()
+        edge.stop.set()
+        await running
+        assert time.monotonic() - start < 1
+
+    run(scenario)
+
+
+def test_it_stops_at_once_while_it_waits_for_our_kinds(own_cluster: Sandbox) -> None:
+    async def scenario() -> None:
+        edge = Edge(own_cluster.kubeconfig)
+        running = asyncio.create_task(edge.run())
+        await edge.until(lambda: "not installed" in edge.problems()["clusterrebalancepolicies"])
+        start = time.monotonic()
+        edge.stop.set()
+        await running
+        assert time.monotonic() - start < 1
+
+    run(scenario)
+
+
+def test_a_signal_is_told_and_stops_nothing_by_itself(cluster: Sandbox, team: str) -> None:
+    """What acts on the cluster has to end before what feeds it."""
+
+    async def scenario() -> None:
+        async with running_edge(cluster.kubeconfig) as edge:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await edge.until(edge.signalled.is_set)
+            await request(cluster, "POST", pods_of(team), pod("web"))
+            await edge.until(lambda: edge.pods(team) == {"web"})
+
+    run(scenario)

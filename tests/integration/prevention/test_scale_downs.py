@@ -1,0 +1,232 @@
+"""Pod deletion costs on a real control plane: scale-downs that leave nothing to be evicted."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread.sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
+from tests.integration.planning.test_default_constraints import HARD_DEFAULTS, PATHS, balanced, without_constraints
+from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, settled
+from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
+
+POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
+
+
+@pytest.fixture
+def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    """Twelve nodes in three zones, with Respread installed; it may not patch pods yet."""
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
+    install(sandbox)
+    sandbox.create_namespace("shop")
+    return sandbox
+
+
+def prevent(sandbox: Sandbox, **spec: Any) -> None:
+    """Let a policy prevent and evict nothing, so that what a scale-down does wrong stays to be seen."""
+    sandbox.apply(RIGHT)
+    sandbox.apply(json.dumps(policy(mode="DryRun", **PREVENTS, **spec)))
+
+
+def annotate(sandbox: Sandbox, pod: str, cost: str) -> None:
+    sandbox.kubectl("annotate", "pod", "-n", "shop", pod, f"{COST}={cost}", "--overwrite")
+
+
+def names(sandbox: Sandbox, app: str) -> set[str]:
+    return {pod["metadata"]["name"] for pod in pods(sandbox, "shop", app)}
+
+
+def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    replicas = {f"web-{number}": rng.randint(3, 12) for number in range(40)}
+    prevent(cluster)
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        for name, count in replicas.items():
+            create(cluster, name, count)
+        for _ in range(10):
+            wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
+            before, hosts_before = dict(replicas), excess(cluster, HOSTNAME)
+            replicas.update({name: rng.randint(1, 12) for name in replicas})
+            for name, count in replicas.items():
+                scale(cluster, "shop", name, count)
+            wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be there")
+            assert not any(excess(cluster, ZONE).values())
+            hosts = excess(cluster, HOSTNAME)
+            assert [
+                name for name, count in replicas.items() if count < before[name] and hosts[name] > hosts_before[name]
+            ] == []
+        assert operator.stop() == 0
+    assert evictions(cluster) == []
+    assert refused(cluster) == []
+    assert not any(line["level"] in {"warning", "error", "critical"} for line in operator.lines())
+    found = patches(cluster)
+    assert found.total() <= 1.2 * len(found)
+
+
+def test_without_costs_the_same_leaves_skew_that_takes_evictions(cluster: Sandbox) -> None:
+    """What the test above would show if prevention did nothing."""
+    replicas = {f"web-{number}": 12 for number in range(20)}
+    for name, count in replicas.items():
+        create(cluster, name, count)
+    wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be there")
+    for number, name in enumerate(replicas):
+        replicas[name] = 4 + number % 4
+        scale(cluster, "shop", name, replicas[name])
+    wait_until(lambda: settled(cluster, replicas, ranked=False), "all pods to be gone")
+    assert sum(count > 0 for count in excess(cluster, ZONE).values()) >= 3
+
+
+def test_evictions_that_were_not_needed_are_counted(cluster: Sandbox, tmp_path: Path) -> None:
+    prevent(cluster)
+    replicas = {f"web-{number}": 12 for number in range(20)}
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        for name, count in replicas.items():
+            create(cluster, name, count)
+        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
+        time.sleep(7)  # so that it has seen them at rest
+        for number, name in enumerate(replicas):
+            replicas[name] = 4 + number % 4
+            scale(cluster, "shop", name, replicas[name])
+        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be gone")
+        assert not any(excess(cluster, ZONE).values())
+        series = 'respread_prevention_evictions_avoided_total{policy="test"}'
+        wait_until(lambda: operator.metric(series) >= 3, "evictions avoided to be counted")
+        assert operator.metric('respread_prevention_patches_total{policy="test",result="Applied"}') == 20 * 12
+    assert evictions(cluster) == []
+
+
+def test_costs_of_others_are_left_alone_and_only_ours_removed(cluster: Sandbox, tmp_path: Path) -> None:
+    create(cluster, "web", 9)
+    wait_for_ready_pods(cluster, "shop", "web", 9)
+    early, late, *_ = sorted(names(cluster, "web"))
+    annotate(cluster, early, "-3000")
+    annotate(cluster, late, "5")
+    prevent(cluster)
+    with OperatorProcess(cluster, tmp_path) as operator:
+        wait_until(lambda: len(costs(cluster, "web")) == 9, "all pods to be ranked")
+        found = {pod: int(cost) for pod, cost in costs(cluster, "web").items()}
+        assert (found[early], found[late]) == (-3000, 5)
+        assert all(-3000 < cost < 0 for pod, cost in found.items() if pod not in {early, late})
+        # Somebody takes over a cost of ours, and it is theirs.
+        taken = next(pod for pod in found if pod not in {early, late})
+        annotate(cluster, taken, "-77")
+        scale(cluster, "shop", "web", 10)
+        wait_until(lambda: len(costs(cluster, "web")) == 10, "the new pod to be ranked")
+        cluster.api.request("PATCH", POLICY, {"spec": {"prevention": {"podDeletionCost": "Disabled"}}})
+        wait_until(lambda: len(costs(cluster, "web")) == 3, "our costs to be removed")
+        assert costs(cluster, "web") == {early: "-3000", late: "5", taken: "-77"}
+        assert operator.stop() == 0
+    assert not {early, late} & patches(cluster).keys()
+    assert patches(cluster)[taken] == 1
+    assert refused(cluster) == []
+
+
+def test_costs_go_with_their_policy_even_if_that_was_deleted_while_nobody_looked(
+    cluster: Sandbox, tmp_path: Path
+) -> None:
+    prevent(cluster)
+    create(cluster, "web", 6)
+    with OperatorProcess(cluster, tmp_path):
+        wait_until(lambda: len(costs(cluster, "web")) == 6, "all pods to be ranked")
+    cluster.api.request("DELETE", POLICY)
+    with OperatorProcess(cluster, tmp_path):
+        wait_until(lambda: not costs(cluster, "web"), "our costs to be removed")
+    for pod in pods(cluster, "shop", "web"):
+        assert "respread" not in {entry["manager"] for entry in pod["metadata"]["managedFields"]}
+
+
+def test_without_the_right_it_says_what_is_missing_and_starts_once_it_is_granted(
+    cluster: Sandbox, tmp_path: Path
+) -> None:
+    cluster.apply(json.dumps(policy(**PREVENTS)))
+    create(cluster, "web", 6)
+    with OperatorProcess(cluster, tmp_path) as operator:
+
+        def told() -> list[dict[str, Any]]:
+            return [line for line in operator.lines() if line["event"].startswith("Not allowed to patch pods")]
+
+        wait_until(lambda: bool(told()), "the operator to say that it lacks the right")
+        (line,) = told()
+        assert "manifests/components/prevention" in line["event"]
+        assert (line["namespace"], line["policy"]) == ("shop", "test")
+        time.sleep(3)
+        assert len([each for each in refused(cluster) if each.startswith("patch")]) <= 8  # those that were under way
+        cluster.apply(RIGHT)
+        wait_until(lambda: len(costs(cluster, "web")) == 6, "all pods to be ranked")
+        assert len(told()) == 1
+        assert operator.stop() == 0
+
+
+def test_after_a_node_failed_the_ranks_are_put_in_order_again(cluster: Sandbox, tmp_path: Path) -> None:
+    prevent(cluster)
+    replicas = {f"web-{number}": 12 for number in range(6)}
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        for name, count in replicas.items():
+            create(cluster, name, count)
+        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
+        cluster.nodes.remove("node-a1", "node-b2")
+        wait_until(lambda: settled(cluster, replicas, ranked=True), "other pods in their place")
+        time.sleep(7)  # at rest, they are looked at again
+        for name in replicas:
+            replicas[name] = 5
+            scale(cluster, "shop", name, 5)
+        wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be gone")
+        assert not any(excess(cluster, ZONE).values())
+    found = patches(cluster)
+    assert found.total() <= 1.2 * len(found)
+
+
+def test_a_rollout_patches_each_new_pod_once_and_no_old_one(cluster: Sandbox, tmp_path: Path) -> None:
+    prevent(cluster)
+    create(cluster, "web", 9, hostname=None)
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        wait_until(lambda: settled(cluster, {"web": 9}, ranked=True), "all pods to be ranked")
+        old = names(cluster, "web")
+        cluster.kubectl("rollout", "restart", "deployment/web", "-n", "shop")
+        wait_until(
+            lambda: settled(cluster, {"web": 9}, ranked=True) and not names(cluster, "web") & old, "the rollout to end"
+        )
+        scale(cluster, "shop", "web", 4)
+        wait_until(lambda: settled(cluster, {"web": 4}, ranked=True), "the scale-down")
+        assert excess(cluster, ZONE) == {"web": 0}
+    assert set(patches(cluster).values()) == {1}
+
+
+def test_whoever_deletes_by_costs_keeps_the_schedulers_default_constraints(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True, scheduler_configuration=HARD_DEFAULTS))
+    install(cluster)
+    cluster.create_namespace("shop")
+    configuration = tmp_path / "scheduler.yaml"
+    configuration.write_text(HARD_DEFAULTS)
+    prevent(cluster)
+    with OperatorProcess(cluster, tmp_path, "--scheduler-configuration", str(configuration)) as operator:
+        operator.wait_until_ready()
+        for name, path in PATHS.items():
+            cluster.api.request("POST", path, without_constraints(name))
+            cluster.api.request("PATCH", f"{path}/{name}/scale", {"spec": {"replicas": 12}})
+        by_costs = {"web": 12, "controller": 12}
+        wait_until(lambda: settled(cluster, by_costs, ranked=True), "all pods to be ranked")
+        wait_for_ready_pods(cluster, "shop", "set", 12)
+        for replicas in (8, 5, 2):
+            for name in by_costs:
+                cluster.api.request("PATCH", f"{PATHS[name]}/{name}/scale", {"spec": {"replicas": replicas}})
+                by_costs[name] = replicas
+            wait_until(lambda: settled(cluster, by_costs, ranked=False), "pods to be gone")
+            assert [balanced(cluster, name) for name in by_costs] == [True, True]
+        assert operator.stop() == 0
+    assert costs(cluster, "set") == {}, "a StatefulSet does not look at them"
+    assert set(patches(cluster).values()) == {1}
+    assert refused(cluster) == []

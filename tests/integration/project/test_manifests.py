@@ -1,0 +1,406 @@
+"""The manifests on a real API server: they apply as they are, run as `restricted`, and grant what they say, no more."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import pytest
+import yaml
+
+from respread import __version__
+from respread.sandbox import ApiError, Sandbox, SandboxApi, SandboxError
+
+ROOT = Path(__file__).parents[3]
+BASE = ROOT / "manifests" / "base"
+ENFORCE = ROOT / "manifests" / "overlays" / "enforce"
+MONITORING = ROOT / "manifests" / "overlays" / "monitoring"
+NETWORK_POLICY = ROOT / "manifests" / "overlays" / "network-policy"
+PREVENTION = ROOT / "manifests" / "overlays" / "prevention"
+KUSTOMIZATIONS = (BASE, ENFORCE, MONITORING, NETWORK_POLICY, PREVENTION)
+
+NAMESPACE = "respread-system"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:respread"
+ACCOUNT_GROUPS = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+
+Render: TypeAlias = Callable[[Path], list[dict[str, Any]]]
+
+
+class Right(NamedTuple):
+    """Something that may be done."""
+
+    verb: str
+    group: str
+    resource: str
+    """With its subresource, as `pods/eviction`."""
+
+
+def rights(verbs: str, group: str, resources: str) -> set[Right]:
+    return {Right(verb, group, resource) for verb in verbs.split() for resource in resources.split()}
+
+
+EVERYWHERE = (
+    rights("list watch", "", "pods nodes namespaces services persistentvolumeclaims persistentvolumes")
+    | rights("get", "", "pods replicationcontrollers")
+    | rights("create", "", "pods/eviction")
+    | rights("get", "apps", "controllerrevisions deployments replicasets statefulsets")
+    | rights("list", "", "limitranges resourcequotas")
+    | rights("list watch", "storage.k8s.io", "storageclasses csinodes")
+    | rights("list watch", "scheduling.k8s.io", "priorityclasses")
+    | rights("list watch", "policy", "poddisruptionbudgets")
+    | rights("list watch", "respread.dev", "clusterrebalancepolicies rebalancepolicies")
+    | rights("patch", "respread.dev", "clusterrebalancepolicies/status rebalancepolicies/status")
+    | rights("create patch", "events.k8s.io", "events")
+)
+IN_ITS_NAMESPACE = rights("create", "coordination.k8s.io", "leases")
+ON_ITS_LEASE = rights("get update", "coordination.k8s.io", "leases")
+
+
+@pytest.fixture(scope="module")
+def installed(sandbox: Sandbox) -> Sandbox:
+    """A cluster with the base, installed as docs/install.md says."""
+    install(sandbox, BASE)
+    return sandbox
+
+
+def install(sandbox: Sandbox, kustomization: Path) -> str:
+    sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
+    return sandbox.kubectl("apply", "--server-side", "--validate=strict", "-k", str(kustomization))
+
+
+@pytest.fixture(scope="module")
+def render(sandbox: Sandbox) -> Render:
+    """Objects as kubectl's kustomize makes them, new ones at each call."""
+    text = {path: sandbox.kubectl("kustomize", str(path)) for path in KUSTOMIZATIONS}
+    return lambda path: list(yaml.safe_load_all(text[path]))
+
+
+def the(objects: list[dict[str, Any]], kind: str, name: str = "respread") -> dict[str, Any]:
+    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"still waiting for {what}"
+        time.sleep(0.1)
+
+
+def disruptions_allowed(sandbox: Sandbox) -> int | None:
+    """As the operator's own budget has it."""
+    budget = sandbox.api.get(f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/respread")
+    allowed: int | None = budget.get("status", {}).get("disruptionsAllowed")
+    return allowed
+
+
+# -- what is rendered ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS)
+def test_every_object_has_the_recommended_labels(render: Render, kustomization: Path) -> None:
+    for each in render(kustomization):
+        labels = each["metadata"].get("labels", {})
+        assert labels.get("app.kubernetes.io/name") == "respread", each["metadata"]["name"]
+        assert labels["app.kubernetes.io/part-of"] == "respread"
+        assert labels["app.kubernetes.io/managed-by"] == "kustomize"
+
+
+def test_image_and_labels_are_of_this_version(render: Render) -> None:
+    pod = the(render(BASE), "Deployment")["spec"]["template"]
+    assert pod["spec"]["containers"][0]["image"] == f"ghcr.io/respread/respread:{__version__}"
+    assert pod["metadata"]["labels"]["app.kubernetes.io/version"] == __version__
+    assert {each["metadata"]["labels"]["app.kubernetes.io/version"] for each in render(BASE)} == {__version__}
+    assert f"ARG VERSION={__version__}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_selectors_outlive_a_version(render: Render) -> None:
+    objects = render(BASE)
+    selector = {"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator"}
+    assert the(objects, "Deployment")["spec"]["selector"] == {"matchLabels": selector}
+    assert the(objects, "PodDisruptionBudget")["spec"]["selector"] == {"matchLabels": selector}
+    assert the(objects, "Service")["spec"]["selector"] == selector
+
+
+def test_the_overlays_differ_from_the_base_in_what_they_are_for(render: Render) -> None:
+    base, enforce, monitoring = (render(each) for each in (BASE, ENFORCE, MONITORING))
+    added = [each for each in monitoring if each not in base]
+    assert sorted(each["kind"] for each in added) == ["ConfigMap", "PrometheusRule", "ServiceMonitor"]
+    assert len(monitoring) == len(base) + len(added)
+    assert the(base, "ClusterRebalancePolicy", "default")["spec"]["mode"] == "DryRun"
+    the(base, "ClusterRebalancePolicy", "default")["spec"]["mode"] = "Enforce"
+    assert enforce == base
+
+
+def test_prevention_takes_a_right_and_a_word_in_the_policy(render: Render) -> None:
+    base, prevention = render(BASE), render(PREVENTION)
+    added = [each for each in prevention if each["metadata"]["name"] == "respread-prevention"]
+    assert sorted(each["kind"] for each in added) == ["ClusterRole", "ClusterRoleBinding"]
+    the(base, "ClusterRebalancePolicy", "default")["spec"]["prevention"] = {"podDeletionCost": "Enabled"}
+    assert [each for each in prevention if each not in added] == base
+
+
+def test_the_network_policy_lets_scrapes_in_and_requests_out_and_nothing_else(render: Render) -> None:
+    base, restricted = render(BASE), render(NETWORK_POLICY)
+    (policy,) = added = [each for each in restricted if each not in base]
+    assert [each for each in restricted if each not in added] == base
+    template, spec = the(base, "Deployment")["spec"]["template"], policy["spec"]
+    assert policy["metadata"]["namespace"] == NAMESPACE
+    assert spec["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
+    (inwards,) = spec["ingress"]
+    assert [each["port"] for each in inwards["ports"]] == [
+        port["name"] for port in template["spec"]["containers"][0]["ports"]
+    ]
+    outwards = [(each["port"], each["protocol"]) for rule in spec["egress"] for each in rule["ports"]]
+    assert sorted(outwards) == [(53, "TCP"), (53, "UDP"), (443, "TCP"), (6443, "TCP")]
+
+
+def test_the_service_monitor_finds_the_service(render: Render) -> None:
+    objects = render(MONITORING)
+    monitor, service = the(objects, "ServiceMonitor")["spec"], the(objects, "Service")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [endpoint["port"] for endpoint in monitor["endpoints"]] == [
+        port["name"] for port in service["spec"]["ports"]
+    ]
+
+
+# -- what the API server makes of it -------------------------------------------------------------------------------
+
+
+def test_applying_again_changes_nothing(installed: Sandbox) -> None:
+    assert installed.kubectl("diff", "--server-side", "-k", str(BASE)) == ""
+
+
+def test_the_default_policy_evicts_nothing_until_it_is_told_to(installed: Sandbox) -> None:
+    path = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
+    assert installed.api.get(path)["spec"]["mode"] == "DryRun"
+    installed.kubectl("apply", "--server-side", "--validate=strict", "-k", str(ENFORCE))
+    assert installed.api.get(path)["spec"]["mode"] == "Enforce"
+    installed.kubectl("apply", "--server-side", "--validate=strict", "-k", str(BASE))
+    assert installed.api.get(path)["spec"]["mode"] == "DryRun"
+
+
+def test_both_replicas_run_on_different_nodes_behind_the_service_and_the_budget(installed: Sandbox) -> None:
+    installed.kubectl("rollout", "status", "deployment/respread", "-n", NAMESPACE, "--timeout=60s")
+    pods = installed.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    assert {pod["spec"]["priority"] for pod in pods} == {2000000000}
+    until(lambda: disruptions_allowed(installed) == 1, "the budget")
+
+    def endpoints() -> list[dict[str, Any]]:
+        slices = installed.api.get(f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices")["items"]
+        return [endpoint for each in slices for endpoint in each["endpoints"] or []]
+
+    until(lambda: len(endpoints()) == 2, "the Service's endpoints")
+
+
+def test_the_namespace_admits_the_pod_as_restricted_and_no_laxer_one(installed: Sandbox, render: Render) -> None:
+    namespace = installed.api.get(f"/api/v1/namespaces/{NAMESPACE}")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    template = the(render(BASE), "Deployment")["spec"]["template"]
+
+    def admit(change: Callable[[dict[str, Any]], object]) -> Any:
+        pod = yaml.safe_load(yaml.safe_dump({"metadata": {"name": "probe"}, "spec": template["spec"]}))
+        change(pod["spec"])
+        return installed.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
+
+    admit(lambda _spec: None)
+    for loosen in (
+        lambda spec: spec["securityContext"].pop("runAsNonRoot"),
+        lambda spec: spec["securityContext"].pop("seccompProfile"),
+        lambda spec: spec["containers"][0]["securityContext"].pop("capabilities"),
+        lambda spec: spec["containers"][0]["securityContext"].pop("allowPrivilegeEscalation"),
+    ):
+        with pytest.raises(ApiError, match='violates PodSecurity "restricted'):
+            admit(loosen)
+
+
+def test_the_container_cannot_write_to_its_image(render: Render) -> None:
+    (container,) = the(render(BASE), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_api_server_takes_the_network_policy(installed: Sandbox) -> None:
+    manifest = str(ROOT / "manifests" / "components" / "network-policy" / "network-policy.yaml")
+    installed.kubectl("apply", "--server-side", "--validate=strict", "-f", manifest)
+    try:
+        path = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies/respread"
+        selector = installed.api.get(path)["spec"]["podSelector"]["matchLabels"]
+        labels = ",".join(f"{key}={value}" for key, value in selector.items())
+        pods = installed.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={labels}")["items"]
+        assert len(pods) == 2
+    finally:
+        installed.kubectl("delete", "-f", manifest)
+
+
+# -- rights --------------------------------------------------------------------------------------------------------
+
+
+def may(sandbox: Sandbox, user: str, groups: list[str], right: Right, namespace: str, name: str = "") -> bool:
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
+    body = {
+        "spec": {
+            "user": user,
+            "groups": groups,
+            "resourceAttributes": attributes | {"namespace": namespace, "name": name},
+        }
+    }
+    answer = sandbox.api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+    return bool(answer["status"].get("allowed"))
+
+
+def every_right(sandbox: Sandbox) -> list[Right]:
+    """Each verb on each resource and subresource that the API server serves, known to it or not."""
+    paths = [
+        "/api/v1",
+        *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in sandbox.api.get("/apis")["groups"]),
+    ]
+    return [
+        Right(verb, path.split("/")[2] if path.startswith("/apis/") else "", resource["name"])
+        for path in paths
+        for resource in sandbox.api.get(path)["resources"]
+        for verb in VERBS
+    ]
+
+
+def granted(sandbox: Sandbox, namespace: str, name: str = "") -> set[Right]:
+    """What the operator's account may do and an account without any binding may not."""
+    everything = every_right(sandbox)
+    assert len(everything) > 500
+    nobody = f"system:serviceaccount:{NAMESPACE}:nobody"
+    with ThreadPoolExecutor(4) as pool:
+        allowed = pool.map(lambda right: may(sandbox, ACCOUNT, ACCOUNT_GROUPS, right, namespace, name), everything)
+        found = {right for right, is_allowed in zip(everything, allowed, strict=True) if is_allowed}
+    return {right for right in found if not may(sandbox, nobody, ACCOUNT_GROUPS, right, namespace, name)}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "expected"),
+    [
+        ("shop", "", EVERYWHERE),
+        ("kube-system", "respread", EVERYWHERE),
+        (NAMESPACE, "", EVERYWHERE | IN_ITS_NAMESPACE),
+        (NAMESPACE, "respread", EVERYWHERE | IN_ITS_NAMESPACE | ON_ITS_LEASE),
+    ],
+)
+def test_the_operator_may_do_exactly_what_is_listed_here(
+    installed: Sandbox, namespace: str, name: str, expected: set[Right]
+) -> None:
+    assert granted(installed, namespace, name) == expected
+
+
+def test_prevention_grants_the_right_to_patch_pods_and_no_other(installed: Sandbox) -> None:
+    component = str(ROOT / "manifests" / "components" / "prevention" / "cluster-role.yaml")
+    installed.kubectl("apply", "--server-side", "--validate=strict", "-f", component)
+    try:
+        assert granted(installed, "shop") == EVERYWHERE | rights("patch", "", "pods")
+    finally:
+        installed.kubectl("delete", "-f", component)
+
+
+@pytest.fixture(scope="module")
+def as_operator(installed: Sandbox) -> Callable[..., str]:
+    """Run kubectl with a token of the operator's ServiceAccount."""
+    kubeconfig = installed.kubeconfig_for_service_account(NAMESPACE, "respread")
+    return lambda *arguments: installed.kubectl(*arguments, kubeconfig=kubeconfig)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("delete", "pod", "-n", NAMESPACE, "--all"),
+        ("get", "secrets", "-n", NAMESPACE),
+        ("get", "configmaps", "-n", NAMESPACE),
+        ("label", "nodes", "--all", "respread.dev/x=y"),
+        ("annotate", "pods", "-n", NAMESPACE, "--all", "controller.kubernetes.io/pod-deletion-cost=1"),
+        ("scale", "deployment/respread", "-n", NAMESPACE, "--replicas=0"),
+        ("patch", "crbp", "default", "--type=merge", "-p", '{"spec":{"mode":"Enforce"}}'),
+        ("get", "replicasets", "-n", NAMESPACE),
+        ("create", "token", "respread", "-n", NAMESPACE),
+        ("exec", "-n", NAMESPACE, "deploy/respread", "--", "true"),
+    ],
+)
+def test_a_token_of_the_operator_is_refused_what_it_has_no_business_with(
+    as_operator: Callable[..., str], arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(SandboxError, match=r"[Ff]orbidden"):
+        as_operator(*arguments)
+
+
+def test_a_token_of_the_operator_reads_the_cluster(as_operator: Callable[..., str]) -> None:
+    for resource in (
+        "pods",
+        "nodes",
+        "namespaces",
+        "pdb",
+        "pvc",
+        "pv",
+        "sc",
+        "csinodes",
+        "services",
+        "rbp",
+        "crbp",
+        "pc",
+    ):
+        as_operator("get", resource, "-A")
+
+
+def test_a_token_of_the_operator_evicts_and_reports(installed: Sandbox) -> None:
+    installed.kubectl("rollout", "status", "deployment/respread", "-n", NAMESPACE, "--timeout=60s")
+    until(lambda: disruptions_allowed(installed) == 1, "the budget")
+    operator = SandboxApi(installed.kubeconfig_for_service_account(NAMESPACE, "respread"))
+    try:
+        pod = operator.get(f"/api/v1/namespaces/{NAMESPACE}/pods")["items"][0]["metadata"]
+        eviction = {"metadata": {"name": pod["name"]}, "deleteOptions": {"dryRun": ["All"]}}
+        operator.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['name']}/eviction", eviction)
+        policy = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
+        status = {"status": {"observedGeneration": 1}}
+        assert operator.request("PATCH", f"{policy}/status", status)["status"]["observedGeneration"] == 1
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+        lease = operator.request("POST", leases, {"metadata": {"name": "respread"}, "spec": {"holderIdentity": "a"}})
+        operator.request("PUT", f"{leases}/respread", lease | {"spec": {"holderIdentity": "b"}})
+        with pytest.raises(ApiError, match="forbidden"):
+            operator.get(f"{leases}/another")
+    finally:
+        operator.close()
+
+
+# -- who may edit policies -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [
+        ("view", "get list watch"),
+        ("edit", "get list watch create update patch delete deletecollection"),
+        ("admin", "get list watch create update patch delete deletecollection"),
+    ],
+)
+def test_the_roles_of_a_namespace_extend_to_its_policies(installed: Sandbox, role: str, allowed: str) -> None:
+    namespace, user = installed.create_namespace(f"team-{role}"), f"{role}er"
+    installed.kubectl("create", "rolebinding", user, "-n", namespace, f"--clusterrole={role}", f"--user={user}")
+    policies = {right for right in every_right(installed) if right.group == "respread.dev"}
+
+    def holds() -> set[Right]:
+        return {right for right in policies if may(installed, user, [], right, namespace)}
+
+    expected = rights(allowed, "respread.dev", "rebalancepolicies")
+    until(lambda: holds() == expected, f"the aggregation of {role}: {holds() ^ expected}")
+    assert not any(may(installed, user, [], right, "elsewhere") for right in policies)
+
+
+def test_the_install_guide_names_what_there_is() -> None:
+    guide = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    for path in re.findall(r"-k ((?:manifests|crds)[\w/-]*)", guide):
+        assert (ROOT / path / "kustomization.yaml").is_file(), path
+    for path in ("base", "overlays/enforce", "overlays/monitoring", "overlays/prevention"):
+        assert f"manifests/{path}" in guide

@@ -1,0 +1,153 @@
+"""No status of a policy breaks the operator, whatever is in it: it is read, gone on from and written over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tracemalloc
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from immutables import Map
+
+from respread.api.decoding import decode_status
+from respread.api.policy import PLURALS
+from respread.api.status import PolicyStatus, encode_status
+from respread.controller.checkpoint import group_name, situation_of
+from respread.kube.requests import NoResponseError, Response
+from respread.spread.index import spread_of
+from tests.intake import page
+from tests.properties.controller.statuses import largest, status_schema, statuses
+from tests.unit.controller.test_control_loop import Loop, Scripted
+from tests.worlds import cluster, constraint, node, pods, spec
+
+CLUSTER: Final = "ClusterRebalancePolicy"
+NAMESPACED: Final = "RebalancePolicy"
+_OF: Final = spec(constraint())
+WORLD: Final = cluster(
+    [node(f"{zone}1", zone) for zone in "abc"],
+    [
+        *pods({"a1": 3, "b1": 1}, _OF, annotations=Map({"respread.dev/evict": "never"})),
+        *pods({"a1": 2, "b1": 2}, _OF, namespace="shop", prefix="shop"),
+    ],
+)
+GROUPS: Final = spread_of(WORLD).groups
+WORDS: Final = sorted(
+    {group_name(key) for key in GROUPS}
+    | {situation_of(group) for group in GROUPS.values()}
+    | {each for pod in WORLD.pods.values() for each in (pod.uid, pod.name, pod.namespace, pod.node_name)}
+    | {"a", "b", "c", "web", "ReplicaSet/web", "ReplicaSet", "StatefulSet", "uid-web", "Ready", "Blocked", ""}
+)
+_MIB: Final = 1 << 20
+
+
+def any_status(kind: Any) -> st.SearchStrategy[Any]:
+    schema = status_schema(kind)
+    return statuses(schema, WORDS, older=False) | statuses(schema, WORDS, older=True)
+
+
+class Remembering(Scripted):
+    """Answers lists of both kinds with policies that have a status, and takes what is written."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.found = found
+        """Statuses by the policies' plural names."""
+
+    async def send(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        """Answer."""
+        del names
+        plural = path.split("/{name}", maxsplit=1)[0].rpartition("/")[2]
+        if method == "GET" and options.get("query") is not None:
+            items = [{"metadata": metadata_of(plural), "status": self.found[plural]}]
+            return Response(status_code=200, body=json.dumps({"metadata": {}, "items": items}).encode())
+        if method == "PATCH":
+            self.written.append((plural, options["body"]["status"]))
+            return Response(status_code=200, body=b"{}")
+        raise NoResponseError("not now", sent=False)
+
+
+def metadata_of(plural: str) -> dict[str, Any]:
+    namespace = {"namespace": "shop"} if plural == PLURALS[NAMESPACED] else {}
+    return {"name": "one", "uid": f"uid-{plural}", "generation": 3, "resourceVersion": "5", **namespace}
+
+
+def run(found: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Let a new leader take these statuses over, and return what it writes within five hours."""
+    requests = Remembering(found)
+    loop = Loop(requests=requests)
+    loop.parts.intake.state.apply("nodes", [(each.key, each) for each in WORLD.nodes.values()])
+    loop.parts.intake.state.apply("namespaces", [(each.key, each) for each in WORLD.namespaces.values()])
+    loop.parts.intake.state.apply("pods", [(each.key, each) for each in WORLD.pods.values()])
+    for plural, status in found.items():
+        rules = {"mode": "Enforce", "limits": {"perHour": 5}}
+        body = {"metadata": metadata_of(plural), "spec": rules, "status": status}
+        loop.parts.feed(plural).take_page(page(body, version=200))
+
+    async def turns() -> None:
+        for seconds in (0.0, 60.0, 400.0, 5 * 3600.0):
+            loop.seconds = seconds
+            await loop.loop.turn()
+
+    asyncio.run(turns())
+    return requests.written
+
+
+def assert_admitted(schema: Mapping[str, Any], value: Any, at: str = "status") -> None:
+    """Assert that the API server would take a value: its schema has no more kinds of bounds than these."""
+    match schema["type"]:
+        case "object":
+            assert set(schema.get("required", ())) <= set(value), at
+            for name, each in value.items():
+                if each is not None:  # which a merge patch takes for absent
+                    assert_admitted(schema["properties"][name], each, f"{at}.{name}")
+        case "array":
+            assert len(value) <= schema["maxItems"], at
+            if keys := schema.get("x-kubernetes-list-map-keys"):
+                assert len({tuple(each[key] for key in keys) for each in value}) == len(value), at
+            for number, each in enumerate(value):
+                assert_admitted(schema["items"], each, f"{at}[{number}]")
+        case "integer":
+            assert schema.get("minimum", value) <= value <= schema.get("maximum", value), at
+        case "string":
+            assert len(value) <= schema.get("maxLength", len(value)), at
+            assert value in schema.get("enum", (value,)), at
+            assert re.search(schema.get("pattern", ""), value), at
+
+
+@given(st.data(), st.sampled_from([CLUSTER, NAMESPACED]))
+def test_what_was_read_is_within_bounds_and_what_was_within_them_is_as_it_was(data: st.DataObject, kind: Any) -> None:
+    status = data.draw(any_status(kind))
+    read = decode_status({"status": status})
+    assert msgspec.convert(encode_status(read), PolicyStatus) == read
+    assert_admitted(status_schema(kind), encode_status(read))
+    assert decode_status({"status": encode_status(read)}) == read
+
+
+@settings(max_examples=60)
+@given(any_status(CLUSTER), any_status(NAMESPACED))
+def test_whatever_a_status_says_it_is_taken_over_and_written_over(of_cluster: Any, of_namespace: Any) -> None:
+    written = run({PLURALS[CLUSTER]: of_cluster, PLURALS[NAMESPACED]: of_namespace})
+    assert {plural for plural, _ in written} == set(PLURALS.values())
+    for plural, status in written:
+        kind = next(kind for kind, each in PLURALS.items() if each == plural)
+        assert_admitted(status_schema(kind), status)
+
+
+def test_the_largest_status_costs_little() -> None:
+    """Sixteen of every item: with more the API server would not store it, an object being 1.5 MiB at most."""
+    status = largest(status_schema(CLUSTER), most_items=16)
+    size = len(json.dumps(status))
+    assert _MIB / 4 < size < 3 * _MIB / 2
+    tracemalloc.start()
+    try:
+        written = run({PLURALS[CLUSTER]: status, PLURALS[NAMESPACED]: status})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert written
+    assert peak < 32 * _MIB

@@ -1,0 +1,177 @@
+"""Tenants whose replacements never get Ready cost the others little: pacing and what is in flight in a closed loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterState
+from respread.controller.record import Record
+from respread.eviction.in_flight import Ended, InFlight
+from respread.eviction.outcomes import Outcome
+from respread.eviction.pacing import Limiter, Pace
+from respread.planning.plan import Move
+from tests.eviction_moves import SPEC, group, move
+from tests.worlds import NOW, cluster, pod
+
+TURN_SECONDS = 1.0
+GREEDY = ("a-greedy", "b-greedy")
+"""By name before all others, so that plans have their moves first."""
+
+
+class Tenant(NamedTuple):
+    """A namespace with moves to make."""
+
+    namespace: str
+    moves: int
+    ready_seconds: float | None
+    """How long its replacements take to be Ready; None if they never are."""
+    from_seconds: float = 0.0
+    """When its moves are planned first."""
+
+
+class Ran(NamedTuple):
+    """What came of it."""
+
+    balanced_after: Mapping[str, float]
+    """Seconds until a tenant's last replacement was Ready, since its moves were planned first."""
+    used: float
+    """Of the places that limits allow, the share that was taken while healthy tenants had something left to do."""
+
+
+def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_000) -> Ran:
+    """Pace, evict, replace, until all moves of healthy tenants are done."""
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=limits))
+    limiters = (Limiter.of(policy),)
+    waiting = {tenant.namespace: [_move(tenant, number) for number in range(tenant.moves)] for tenant in tenants}
+    state = ClusterState(cluster([], [each.pod for moves in waiting.values() for each in moves]))
+    in_flight, record = InFlight(), Record(lambda: 0.0)
+    due: list[tuple[float, Pod]] = []
+    healthy = {tenant.namespace for tenant in tenants if tenant.ready_seconds is not None}
+    by_name = {tenant.namespace: tenant for tenant in tenants}
+    done: dict[str, float] = {}
+    now, used, possible = 0.0, 0, 0
+    while healthy - done.keys():
+        assert now < most_seconds, f"not done: {healthy - done.keys()}"
+        for at, replacement in [each for each in due if each[0] <= now]:
+            due.remove((at, replacement))
+            state.apply("pods", [(replacement.key, msgspec.structs.replace(replacement, ready=True))])
+        in_flight, ended = in_flight.updated(state.snapshot, now, lambda *_: Outcome.IMPROVED)
+        for over in ended:
+            record.learn(over, {}, None)
+        under_way = {each.pod.namespace for each in in_flight.moves}
+        for namespace in healthy - done.keys() - under_way:
+            if not waiting[namespace]:
+                done[namespace] = now - by_name[namespace].from_seconds
+        planned = [
+            each
+            for namespace, moves in sorted(waiting.items())
+            if by_name[namespace].from_seconds <= now
+            for each in moves
+        ]
+        paced = Pace(
+            snapshot=state.snapshot, limiters=limiters, in_flight=in_flight.moves, standings=record.standings, now=now
+        ).of(planned)
+        for each in paced.now:
+            in_flight = in_flight.sent(each, state.snapshot, now)
+            record.serve(each.pod.namespace)
+            waiting[each.pod.namespace].remove(each)
+            replacement = msgspec.structs.replace(
+                each.pod, name=f"{each.pod.name}-new", uid=f"{each.pod.uid}-new", ready=False
+            )
+            state.apply("pods", [(each.pod.key, None), (replacement.key, replacement)])
+            if (seconds := by_name[each.pod.namespace].ready_seconds) is not None:
+                due.append((now + seconds, replacement))
+        if any(waiting[namespace] for namespace in healthy if by_name[namespace].from_seconds <= now):
+            used += len(in_flight.moves)
+            possible += limits.in_flight
+        assert len(in_flight.moves) <= limits.in_flight
+        now += TURN_SECONDS
+    return Ran(done, used / possible if possible else 1.0)
+
+
+def _move(tenant: Tenant, number: int) -> Move:
+    app = f"{tenant.namespace}-app-{number}"
+    fields: dict[str, Any] = {
+        "namespace": tenant.namespace,
+        "controller": OwnerReference("apps/v1", "ReplicaSet", app, f"uid-{app}"),
+        "creation_timestamp": NOW,
+    }
+    return move(pod(f"{app}-pod", f"node-{app}", SPEC, **fields), groups=(group(app),))
+
+
+def others(random: Random) -> list[Tenant]:
+    return [
+        Tenant(f"tenant-{number}", random.randint(5, 40), random.choice([2.0, 5.0, 20.0]), random.choice([0.0, 30.0]))
+        for number in range(random.randint(1, 3))
+    ]
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(in_flight=30, in_flight_per_namespace=15)], ids=["default", "30"])
+@pytest.mark.parametrize("seed", range(12))
+def test_two_namespaces_that_never_get_ready_cost_the_others_half_their_time_at_most(limits: Limits, seed: int) -> None:
+    healthy = others(Random(seed))
+    alone = run(healthy, limits).balanced_after
+    beside = run([*(Tenant(name, 300, None) for name in GREEDY), *healthy], limits).balanced_after
+    for namespace, seconds in alone.items():
+        (ready_seconds,) = (each.ready_seconds or 0.0 for each in healthy if each.namespace == namespace)
+        proving = ready_seconds + TURN_SECONDS  # its first replacement is waited for before it gets more places
+        assert beside[namespace] <= 1.5 * seconds + proving, (namespace, healthy, alone, beside)
+
+
+@pytest.mark.parametrize(
+    ("tenants", "limits"),
+    [
+        ([Tenant("one", 60, 5.0)], Limits(in_flight_per_namespace=10)),
+        ([Tenant("one", 300, 10.0)], Limits(in_flight=50, in_flight_per_namespace=50)),
+        ([Tenant(f"tenant-{number}", 40, 10.0) for number in range(4)], Limits()),
+        ([Tenant(f"tenant-{number}", 10, 120.0) for number in range(30)], Limits()),
+        ([Tenant("one", 100, 10.0), *(Tenant(name, 300, None) for name in GREEDY)], Limits(in_flight_per_namespace=10)),
+    ],
+    ids=["one namespace", "fifty at once", "four namespaces", "slow ones", "beside two that never get ready"],
+)
+def test_limits_are_used_for_as_long_as_something_is_left_to_do(tenants: Sequence[Tenant], limits: Limits) -> None:
+    assert run(tenants, limits).used >= 0.8
+
+
+def test_with_a_single_place_namespaces_take_turns() -> None:
+    tenants = [Tenant(f"tenant-{number}", 20, 3.0) for number in range(2)]
+    first, second = run(tenants, Limits(in_flight=1)).balanced_after.values()
+    assert abs(first - second) <= 10
+
+
+def test_a_namespace_that_failed_gets_its_share_back_with_the_first_replacement_that_is_ready() -> None:
+    record = Record(lambda: 0.0)
+    victims = [_move(Tenant("shop", 8, None), number) for number in range(8)]
+    snapshot = cluster([], [each.pod for each in victims])
+    policy = Policy(
+        kind="ClusterRebalancePolicy",
+        object_name="default",
+        spec=ClusterPolicySpec(limits=Limits(in_flight_per_namespace=10)),
+    )
+
+    def made() -> int:
+        pace = Pace(snapshot=snapshot, limiters=(Limiter.of(policy),), standings=record.standings, now=0.0)
+        return len(pace.of(victims).now)
+
+    def end(*, ready: bool, seconds: float) -> None:
+        replacement = msgspec.structs.replace(victims[0].pod, ready=ready)
+        ended = Ended(
+            move=victims[0], outcome=Outcome.UNCHANGED, replacement=replacement, seconds=seconds, message="over"
+        )
+        record.learn(ended, {}, None)
+
+    assert made() == 8  # nobody else wants any
+    end(ready=False, seconds=300)
+    assert made() == 2
+    end(ready=False, seconds=1)  # its controller wanted none: that tells nothing
+    assert made() == 2
+    end(ready=True, seconds=20)
+    assert made() == 8

@@ -1,0 +1,161 @@
+"""The bound for larger worlds: which pods sit where in the end, with the fewest moved, whatever order leads there.
+
+An exact mixed-integer program, solved by HiGHS. No sequence of safe steps that cures all restored groups can have fewer
+evictions, because it ends in such a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import highspy
+import numpy as np
+
+from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
+
+
+class Bound(NamedTuple):
+    """An end in which every restored group is within maxSkew, and no other has more excess than at the start."""
+
+    evictions: int
+    evicted: tuple[Kind, ...]
+    """Shape and host of each evicted pod."""
+    placed: tuple[Kind, ...]
+    """Shape and host of each replacement."""
+
+
+def bound_of(model: SchedulerModel) -> Bound | None:
+    """Return an end that takes the fewest evictions, or None where there is none at all."""
+    start = model.start()
+    program = _Program()
+    hosts, shapes = range(len(model.world.hosts)), range(len(model.world.shapes))
+    leaving = {
+        (shape, host): program.variable(0, start.movable[shape][host], cost=1, integer=True)
+        for shape in shapes
+        for host in hosts
+    }
+    coming = {
+        (shape, host): program.variable(0, None if model.allows(shape, host) else 0, integer=True)
+        for shape in shapes
+        for host in hosts
+    }
+    for shape in shapes:
+        program.row([(leaving[shape, h], 1) for h in hosts] + [(coming[shape, h], -1) for h in hosts], 0, 0)
+    for host in hosts:
+        sizes = [model.world.shapes[shape].size for shape in shapes]
+        net = [(coming[shape, host], sizes[shape]) for shape in shapes]
+        net += [(leaving[shape, host], -sizes[shape]) for shape in shapes]
+        program.row(net, None, model.free(host, start, []))
+    cure = model.to_cure(start)
+    for at, group in enumerate(model.groups):
+        counts = model.counts(group, start)
+        minimum = program.variable(0, 0 if group.at_least_zero else None)
+        over = []
+        for domain in sorted(counts):
+            inside = [
+                (shape, host)
+                for shape in shapes
+                for host in hosts
+                if group.counts[shape] and group.domain_of[host] == domain
+            ]
+            net = [(coming[kind], 1) for kind in inside] + [(leaving[kind], -1) for kind in inside]
+            if not group.at_least_zero:
+                program.row([*net, (minimum, -1)], -counts[domain], None)
+            excess = program.variable(0, 0 if at in cure else None)
+            over.append((excess, 1))
+            program.row([*net, (minimum, -1), (excess, -1)], None, group.max_skew - counts[domain])
+        program.row(over, None, model.excess(group, start))
+    values = program.solve()
+    if values is None:
+        return None
+    evicted = tuple(kind for kind, column in leaving.items() for _ in range(round(values[column])))
+    placed = tuple(kind for kind, column in coming.items() for _ in range(round(values[column])))
+    return Bound(len(evicted), evicted, placed)
+
+
+def order_of(model: SchedulerModel, bound: Bound) -> list[tuple[Kind, ...]] | None:
+    """Return safe steps that lead to the bound's end by its own moves, in an order that works; None if none does."""
+    dead: set[Position] = set()
+
+    def search(
+        position: Position, evicted: tuple[Kind, ...], placed: tuple[Kind, ...]
+    ) -> list[tuple[Kind, ...]] | None:
+        if not evicted:
+            return []
+        if position in dead:
+            return None
+        for step, outcomes in model.safe_steps(position, kinds=evicted):
+            rest = _without(evicted, step)
+            if rest is None:
+                continue
+            for after in outcomes:
+                left = _without(placed, model.placed(position, after))
+                if left is not None and (order := search(after, rest, left)) is not None:
+                    return [step, *order]
+        dead.add(position)
+        return None
+
+    return search(model.start(), bound.evicted, bound.placed)
+
+
+def _without(items: tuple[Kind, ...], gone: Iterable[Kind]) -> tuple[Kind, ...] | None:
+    left = list(items)
+    for item in gone:
+        if item not in left:
+            return None
+        left.remove(item)
+    return tuple(left)
+
+
+class _Program:
+    """A mixed-integer program, put together row by row."""
+
+    def __init__(self) -> None:
+        self._cost: list[float] = []
+        self._lower: list[float] = []
+        self._upper: list[float] = []
+        self._integer: list[bool] = []
+        self._rows: list[tuple[Sequence[tuple[int, float]], float, float]] = []
+
+    def variable(self, least: float, most: float | None, *, cost: float = 0, integer: bool = False) -> int:
+        self._cost.append(cost)
+        self._lower.append(least)
+        self._upper.append(highspy.kHighsInf if most is None else most)
+        self._integer.append(integer)
+        return len(self._cost) - 1
+
+    def row(self, terms: Sequence[tuple[int, float]], least: float | None, most: float | None) -> None:
+        lower = -highspy.kHighsInf if least is None else least
+        upper = highspy.kHighsInf if most is None else most
+        self._rows.append((terms, lower, upper))
+
+    def solve(self) -> list[float] | None:
+        """Return the values of an optimal solution, or None if there is no solution."""
+        lp = highspy.HighsLp()
+        lp.num_col_ = len(self._cost)
+        lp.num_row_ = len(self._rows)
+        lp.col_cost_ = np.array(self._cost)
+        lp.col_lower_ = np.array(self._lower)
+        lp.col_upper_ = np.array(self._upper)
+        lp.row_lower_ = np.array([lower for _, lower, _ in self._rows])
+        lp.row_upper_ = np.array([upper for _, _, upper in self._rows])
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.cumsum([0, *(len(terms) for terms, _, _ in self._rows)])
+        lp.a_matrix_.index_ = np.array([column for terms, _, _ in self._rows for column, _ in terms])
+        lp.a_matrix_.value_ = np.array([float(value) for terms, _, _ in self._rows for _, value in terms])
+        lp.integrality_ = [
+            highspy.HighsVarType.kInteger if integer else highspy.HighsVarType.kContinuous for integer in self._integer
+        ]
+        solver = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy has no annotations there
+        solver.setOptionValue("output_flag", False)
+        solver.setOptionValue("threads", 1)
+        solver.setOptionValue("mip_rel_gap", 0.0)
+        solver.passModel(lp)
+        solver.run()
+        status = solver.getModelStatus()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return None
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise RuntimeError(f"HiGHS ended with {solver.modelStatusToString(status)}")
+        return list(solver.getSolution().col_value)

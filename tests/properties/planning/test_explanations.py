@@ -1,0 +1,86 @@
+"""Explanations of plans for clusters of any kind: they can always be given, and never contradict the plan."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from respread.api.reasons import Reason
+from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.explain_target import find_target
+from respread.cli.read.planned import Planned
+from respread.cli.render.explain_report import ConstraintReport, ExplainReport, explain_report
+from respread.cli.render.plan_report import policy_report
+from respread.planning.plan import BlockedGroup
+from respread.planning.planner import Planner, PolicySetting
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
+from respread.spread.index import Spread, spread_of
+from tests.properties.planning.small_worlds import NOW, SMALL, World, policy_of, snapshot_of, worlds
+
+
+def planned_for(world: World) -> Planned:
+    snapshot, policy = snapshot_of(world), policy_of(world)
+    spread, predictor, setting = spread_of(snapshot), Predictor(SchedulerView()), PolicySetting((policy,))
+    return Planned(
+        view=ClusterView(snapshot=snapshot, policies=(policy,), time=NOW, source="a world"),
+        setting=setting,
+        reports=(policy_report(policy),),
+        default_policy=False,
+        spread=spread,
+        predictor=predictor,
+        plan=Planner(predictor).plan(snapshot, spread, setting, now=NOW),
+        notes=(),
+    )
+
+
+def explained(planned: Planned, word: str) -> ExplainReport:
+    return explain_report(planned, find_target(word, planned.view.snapshot, planned.setting.policies))
+
+
+@settings(max_examples=150)
+@given(worlds(SMALL))
+def test_explanations_agree_with_the_plan(world: World) -> None:
+    planned = planned_for(world)
+    plan, spread = planned.plan, planned.spread
+    (policy,) = planned.setting.policies
+    report = explained(planned, f"policy/{policy.name}")
+    assert [each.pod for each in report.pods if each.fate == "Moves"] == [move.pod.name for move in plan.moves]
+    assert all(each.fate in {"Moves", "MayMove", "Held"} for each in report.pods if _is_too_full(each.pod, planned))
+    assert all(each.message for each in report.pods)
+    assert sorted(each.reason for each in report.constraints if each.reason) == sorted(
+        each.reason for each in plan.blocked
+    )
+    for blocked in plan.blocked:
+        _is_to_the_point(blocked, spread)
+    for workload in {name for group in spread.groups.values() for name in group.workloads}:
+        of_workload = explained(planned, f"{workload.kind}/{workload.name}")
+        assert all(each.group.namespace == workload.namespace for each in of_workload.constraints)
+        for constraint in of_workload.constraints:
+            nodes = sum(each.nodes for each in constraint.domains) + sum(each.nodes for each in constraint.ineligible)
+            assert nodes == len(planned.view.snapshot.nodes)
+            assert all(each.too_full == (each.pods > _most(constraint)) for each in constraint.domains)
+
+
+def _most(constraint: ConstraintReport) -> int:
+    return constraint.group.minimum + constraint.group.max_skew
+
+
+def _is_too_full(pod: str, planned: Planned) -> bool:
+    """Whether a pod is counted in a domain that is too full, of a group that is to be restored."""
+    found = next(each for each in planned.view.snapshot.pods.values() if each.name == pod)
+    return any(
+        found.labels in group.matched
+        and (domain := group.domains.of_node.get(found.node_name)) is not None
+        and group.count(domain) > group.minimum + group.key.max_skew
+        for key, group in planned.spread.groups.items()
+        if key in planned.plan.policies
+    )
+
+
+def _is_to_the_point(blocked: BlockedGroup, spread: Spread) -> None:
+    """Assert that a reason is that of the group, and that its message names what it is about."""
+    group = spread.groups[blocked.group]
+    few = len(group.domains.nodes) < group.key.min_domains
+    assert blocked.reason is not Reason.TOO_FEW_DOMAINS or few
+    assert blocked.reason is not Reason.CONFLICTING_CONSTRAINTS or not few
+    assert blocked.reason is Reason.SEARCH_LIMIT or any(domain in blocked.message for domain in group.domains.nodes)

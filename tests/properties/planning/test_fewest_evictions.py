@@ -1,0 +1,71 @@
+"""Plans are minimal: equal to the truth in tiny worlds, to the static bound in larger ones wherever it can be met."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume
+
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.assembly import plan_cluster
+from respread.planning.plan import Plan
+from respread.spread.index import spread_of
+from tests.properties.instances import factor, try_on
+from tests.properties.planning.bound import bound_of, order_of
+from tests.properties.planning.scheduler_model import SchedulerModel
+from tests.properties.planning.small_worlds import NOW, SMALL, TINY, World, policy_of, snapshot_of, worlds
+from tests.properties.planning.truth import TooLargeError, Truth, truth_of
+
+PARTS = range(8)
+
+
+def excess_after(plan: Plan, snapshot: ClusterSnapshot) -> int:
+    """Return what the plan leaves of the total excess of the groups it is to cure, by the counts that it predicts."""
+    spread = spread_of(snapshot)
+    left = 0
+    for key in plan.policies:
+        group = spread.groups[key]
+        if group.violated:
+            counts = plan.counts_after.get(key, group.counts)
+            every = [counts.get(domain, 0) for domain in group.domains.nodes]
+            minimum = 0 if len(every) < key.min_domains else min(every)
+            left += sum(max(0, count - minimum - key.max_skew) for count in every)
+    return left
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.timeout(300 * factor())
+def test_in_tiny_worlds_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: int) -> None:
+    def equals_the_truth(world: World) -> None:
+        model = SchedulerModel(world)
+        assume(model.to_cure(model.start()))
+        try:
+            truth = truth_of(model)
+        except TooLargeError:
+            assume(False)
+            raise
+        snapshot = snapshot_of(world)
+        plan = plan_cluster(snapshot, [policy_of(world)], now=NOW)
+        assert Truth(excess_after(plan, snapshot), len(plan.moves)) == truth
+        assert plan.lower_bound <= len(plan.moves)
+        assert bool(plan.blocked) == bool(truth.excess)
+
+    try_on(worlds(TINY), 250, part, equals_the_truth)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.timeout(600 * factor())
+def test_in_larger_worlds_a_plan_meets_the_bound_if_its_moves_have_a_safe_order(part: int) -> None:
+    def meets_the_bound(world: World) -> None:
+        model = SchedulerModel(world)
+        assume(model.to_cure(model.start()))
+        bound = bound_of(model)
+        snapshot = snapshot_of(world)
+        plan = plan_cluster(snapshot, [policy_of(world)], now=NOW)
+        excess = excess_after(plan, snapshot)
+        if bound is None:
+            assert excess > 0
+        elif excess or len(plan.moves) != bound.evictions:
+            assert excess or len(plan.moves) > bound.evictions
+            assert order_of(model, bound) is None
+
+    try_on(worlds(SMALL), 250, part, meets_the_bound)

@@ -1,0 +1,49 @@
+"""A cluster for which a plan once took an eviction more than the fewest, or left some excess."""
+
+from __future__ import annotations
+
+from respread.planning.assembly import plan_cluster
+from tests.properties.planning.bound import bound_of, order_of
+from tests.properties.planning.scheduler_model import SchedulerModel
+from tests.properties.planning.small_worlds import (
+    HOSTNAME,
+    NOW,
+    PLENTY,
+    Host,
+    Place,
+    Rule,
+    Shape,
+    World,
+    policy_of,
+    snapshot_of,
+)
+
+WEB = (("app", "web"),)
+
+
+def host(number: int, zone: int, rack: int = 0, room: int = PLENTY) -> Host:
+    return Host({HOSTNAME: f"n{number}", "zone": f"z{zone}", "rack": f"z{zone}-{rack}"}, room)
+
+
+def test_pods_go_together_where_single_ones_could_go_too() -> None:
+    """Single pods that are safe lead to where nothing is; two that go together before them lead to the cure."""
+    hosts = (host(0, 0, room=7), host(1, 1), host(2, 2, room=5), host(3, 3), host(4, 4), host(5, 5), host(6, 0, 1))
+    soft = Rule(HOSTNAME, 1, WEB, hard=False)
+    shapes = (
+        Shape({"app": "web", "tier": "front"}, (Rule("zone", 1, WEB), Rule("rack", 1, WEB), soft)),
+        Shape({"app": "web"}, (soft,)),
+        Shape({"app": "web", "tier": "front"}, (soft,)),
+    )
+    movable = (1, 0), (2, 6), (2, 0), (2, 6), (2, 2), (1, 1), (2, 2), (1, 4), (2, 1), (0, 0), (0, 1), (2, 0), (2, 1)
+    pods = (
+        *(Place(shape, at) for shape, at in (*movable, (1, 2), (2, 2))),
+        *(Place(shape, at, movable=False) for shape, at in ((2, 1), (2, 4), (0, 1), (0, 0))),
+    )
+    world = World(hosts, shapes, pods, restores_soft=True, restored_keys=("zone",))
+    model = SchedulerModel(world)
+    bound = bound_of(model)
+    assert bound is not None
+    assert order_of(model, bound) is not None
+    plan = plan_cluster(snapshot_of(world), [policy_of(world)], now=NOW)
+    assert plan.blocked == ()
+    assert len(plan.moves) == bound.evictions == 7

@@ -1,0 +1,37 @@
+"""However slowly pods go and replacements come, whoever else wants the room: no pod is left Pending for a move."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.properties.instances import factor
+from tests.properties.planning.bound import bound_of
+from tests.properties.planning.scheduler_model import SchedulerModel
+from tests.properties.planning.tight_loop import run
+from tests.properties.planning.tight_worlds import tight_world
+
+WORLDS: Final = 25
+"""Of each part; `make tight` takes twenty times as many."""
+PARTS: Final = 4
+MOST_PER_FEWEST: Final = 1.02
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.timeout(3600)
+def test_no_pod_is_left_pending_for_a_move_and_few_more_are_evicted_than_need_be(part: int) -> None:
+    evicted = fewest = compared = 0
+    worlds = WORLDS * factor()
+    for seed in range(part * worlds, (part + 1) * worlds):
+        tight = tight_world(seed)
+        ended = run(tight, seed)
+        compared += ended.compared
+        if ended.preemptions or len(tight.foreign) > 1 or ended.excess:
+            continue  # what was preempted is spread anew, and what came later found another cluster
+        hosts = tuple(host._replace(room=room) for host, room in zip(tight.world.hosts, ended.room, strict=True))
+        if (bound := bound_of(SchedulerModel(tight.world._replace(hosts=hosts)))) is not None:
+            evicted += ended.evictions
+            fewest += bound.evictions
+    assert compared >= 0.9 * worlds
+    assert evicted <= max(MOST_PER_FEWEST * fewest, fewest + 1)

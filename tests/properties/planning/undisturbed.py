@@ -1,0 +1,180 @@
+"""What may become of pods that wait for a node if nobody evicts any: every end that the scheduler may bring about.
+
+Pods are placed in any order, on any feasible host; where there is none, pods of lower priority are preempted on any
+host where that helps, and may take long to be gone. Of plain data, like `scheduler_model`, and by its rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
+
+Waiting: TypeAlias = tuple[tuple[int, int], ...]
+"""The shapes of pods without a node, and the host on which room was made for each, if any; sorted."""
+NOWHERE = -1
+MOST_STATES = 20_000
+
+
+class Scene(NamedTuple):
+    """How things stand."""
+
+    position: Position
+    """Of the pods that are not terminating; none of them moves by itself."""
+    waiting: Waiting
+    terminating: tuple[Kind, ...] = ()
+    """Sorted."""
+
+
+def ends_of(model: SchedulerModel, scene: Scene, stateful: Collection[int]) -> list[Counter[int]] | None:
+    """Return who may be left waiting in the end, by shape; None if there is too much to look at.
+
+    Args:
+        model: the rules.
+        scene: how things stand.
+        stateful: the shapes of pods that are replaced only when they are gone.
+    """
+    ends: set[tuple[int, ...]] = set()
+    seen: set[Scene] = set()
+    todo = [scene]
+    while todo:
+        scene = todo.pop()
+        if scene in seen:
+            continue
+        seen.add(scene)
+        if len(seen) > MOST_STATES:
+            return None
+        following = list(_following(model, scene, stateful))
+        if not following:
+            ends.add(tuple(shape for shape, _ in scene.waiting))
+        todo.extend(following)
+    return [Counter(end) for end in sorted(ends)]
+
+
+def feasible(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> list[int]:
+    """Return the hosts that one of the waiting may go to: beside those too for whom room was made, and can't displace.
+
+    Args:
+        model: the rules.
+        scene: how things stand.
+        who: its shape, and the host on which room was made for it.
+    """
+    found = model.feasible(who[0], scene.position, list(scene.terminating))
+    beside = _with_nominated(model, scene, who)
+    if beside is scene.position:
+        return found
+    also = model.feasible(who[0], beside, list(scene.terminating))
+    return [host for host in found if host in also]
+
+
+def preemptable(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the hosts on which preemption helps one of the waiting, with the shapes of the pods deleted there."""
+    shape, nominated = who
+    priority = model.world.shapes[shape].priority
+    if any(host == nominated and model.world.shapes[other].priority < priority for other, host in scene.terminating):
+        return []  # it waits for these to be gone
+    position = _with_nominated(model, scene, who)
+    hosts = range(len(model.world.hosts))
+    found = ((host, _preempted(model, position, scene.terminating, shape, host)) for host in hosts)
+    return [(host, gone) for host, gone in found if gone is not None]
+
+
+def without_claims(model: SchedulerModel, waiting: Waiting, priority: int, host: int) -> Waiting:
+    """Return the waiting pods when room is made on a host for another: those of lower priority lose theirs there."""
+    return tuple(
+        (shape, NOWHERE if nominated == host and model.world.shapes[shape].priority < priority else nominated)
+        for shape, nominated in waiting
+    )
+
+
+def _following(model: SchedulerModel, scene: Scene, stateful: Collection[int]) -> Iterator[Scene]:
+    position, waiting, terminating = scene
+    for kind in dict.fromkeys(terminating):
+        more = ((kind[0], NOWHERE),) if kind[0] in stateful else ()
+        yield Scene(position, tuple(sorted((*waiting, *more))), _less(terminating, kind))
+    for who in dict.fromkeys(waiting):
+        rest = _less(waiting, who)
+        hosts = feasible(model, scene, who)
+        for host in hosts:
+            yield Scene(position.place((who[0], host)), rest, terminating)
+        if not hosts:
+            for host, gone in preemptable(model, scene, who):
+                yield _preempting(model, scene, who, host, gone, stateful)
+
+
+def _preempting(
+    model: SchedulerModel,
+    scene: Scene,
+    who: tuple[int, int],
+    host: int,
+    gone: Iterable[int],
+    stateful: Collection[int],
+) -> Scene:
+    position, waiting, terminating = scene
+    priority = model.world.shapes[who[0]].priority
+    still = [*without_claims(model, _less(waiting, who), priority, host), (who[0], host)]
+    going = list(terminating)
+    for shape in gone:
+        position = _without(position, shape, host)
+        going.append((shape, host))
+        if shape not in stateful:
+            still.append((shape, NOWHERE))
+    return Scene(position, tuple(sorted(still)), tuple(sorted(going)))
+
+
+def _with_nominated(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> Position:
+    shapes, position = model.world.shapes, scene.position
+    for shape, host in _less(scene.waiting, who):
+        if host != NOWHERE and shapes[shape].priority >= shapes[who[0]].priority:
+            position = position.place((shape, host))
+    return position
+
+
+def _preempted(
+    model: SchedulerModel, position: Position, terminating: tuple[Kind, ...], shape: int, host: int
+) -> tuple[int, ...] | None:
+    """Return the shapes of the pods that are preempted on a host for one of a shape; None if that does not help.
+
+    All of lower priority are taken away, and brought back as far as there is room, the highest priority first, and of
+    equal ones those that are terminating last.
+    """
+    shapes = model.world.shapes
+    priority = shapes[shape].priority
+    staying = [
+        (other, False)
+        for other in range(len(shapes))
+        for _ in range(position.staying[other][host])
+        if shapes[other].priority < priority
+    ]
+    going = [(other, True) for other, at in terminating if at == host and shapes[other].priority < priority]
+    lower = sorted((*staying, *going), key=lambda each: (-shapes[each[0]].priority, each[1], each[0]))
+    left = list(terminating)
+    for other, is_going in lower:
+        if is_going:
+            left.remove((other, host))
+        else:
+            position = _without(position, other, host)
+    if not lower or host not in model.feasible(shape, position, left):
+        return None
+    gone: list[int] = []
+    for other, is_going in lower:
+        back = position if is_going else position.place((other, host))
+        still = [*left, (other, host)] if is_going else left
+        if host in model.feasible(shape, back, still):
+            position, left = back, still
+        elif not is_going:
+            gone.append(other)
+    return tuple(gone)
+
+
+def _without(position: Position, shape: int, host: int) -> Position:
+    rows = [list(row) for row in position.staying]
+    rows[shape][host] -= 1
+    return Position(position.movable, tuple(map(tuple, rows)))
+
+
+def _less(items: tuple, item: object) -> tuple:  # type: ignore[type-arg]  # of whatever the items are
+    at = items.index(item)
+    return items[:at] + items[at + 1 :]

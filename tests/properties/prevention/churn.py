@@ -1,0 +1,218 @@
+"""A ReplicaSet on a small simulated cluster, ranked by the product while it is scaled and nodes come and go.
+
+Scheduler and ReplicaSet controller are models; time goes only as told. What is simulated is everything around
+`Prevention`, which decides as it does in the operator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+
+import msgspec
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.policy import Prevention as PreventionSpec
+from respread.cluster.annotations import POD_DELETION_COST
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.state import ClusterState
+from respread.planning.victims.policies import PolicyIndex
+from respread.planning.victims.protection import deletion_cost
+from respread.prevention.patches import Patch, Purpose
+from respread.prevention.prevention import Answered, Moment, Prevention, View
+from respread.prevention.ranks import HeldCost
+from respread.spread.index import SpreadIndex
+from tests.properties.prevention.replica_set_model import Model, ModelNode, ModelPod, ModelRule, deletion_order
+from tests.worlds import HOSTNAME, NOW, ZONE, node, pod
+
+ENABLED = Policy(
+    kind="ClusterRebalancePolicy",
+    object_name="default",
+    spec=ClusterPolicySpec(prevention=PreventionSpec(pod_deletion_cost="Enabled")),
+)
+
+
+class Churn:
+    """One ReplicaSet, `web`."""
+
+    def __init__(
+        self, seed: int, spec: PodSpec, *, zones: int = 3, nodes_per_zone: int = 4, hard_hosts: bool = False
+    ) -> None:
+        """Begin with nodes and no pods.
+
+        Args:
+            seed: of everything that is left to chance.
+            spec: of the pods; its zone constraint is DoNotSchedule with maxSkew 1.
+            zones: how many there are.
+            nodes_per_zone: how many nodes each has.
+            hard_hosts: whether the hostname constraint is DoNotSchedule as well.
+        """
+        self.rng = random.Random(seed)
+        self.zone_of = {f"{zone}{number}": zone for zone in "abcdef"[:zones] for number in range(nodes_per_zone)}
+        self.up = set(self.zone_of)
+        self.replicas = 0
+        self.created = 0
+        self.placed = 0
+        """Of the pods created, those that got a node: the others are deleted by the next event."""
+        self.patched: Counter[Purpose] = Counter()
+        self.patches_of: Counter[str] = Counter()
+        self._spec = spec
+        self._hard_hosts = hard_hosts
+        self._now = 0.0
+        self._state = ClusterState()
+        self._state.replace("nodes", [node(name, zone) for name, zone in self.zone_of.items()])
+        self._state.replace("namespaces", [Namespace(name="default")])
+        self._policies = PolicyIndex([ENABLED])
+        self._spread = SpreadIndex()
+        self.prevention = Prevention(self._now)
+
+    @property
+    def pods(self) -> list[Pod]:
+        """All there are."""
+        return list(self._state.snapshot.pods.values())
+
+    def counts(self) -> Counter[str]:
+        """Return the pods of each zone that has a node."""
+        zones = Counter({self.zone_of[name]: 0 for name in self.up})
+        zones.update(self.zone_of[each.node_name] for each in self.pods if each.node_name)
+        return zones
+
+    def places(self) -> list[int]:
+        """Return the node of each pod, as an index into those of `model`."""
+        names = sorted(self.zone_of)
+        return [names.index(each.node_name) for each in self.pods if each.node_name]
+
+    def model(self) -> Model:
+        """Return the nodes that are up, and the constraints, for what a model says of them."""
+        nodes = tuple(
+            ModelNode(name, {HOSTNAME: name, ZONE: self.zone_of[name]} if name in self.up else {})
+            for name in sorted(self.zone_of)
+        )
+        return Model(nodes, (ModelRule(ZONE), ModelRule(HOSTNAME, hard=self._hard_hosts)))
+
+    # What happens
+
+    def restart(self) -> None:
+        """Go on with nothing remembered."""
+        self.prevention = Prevention(self._now)
+
+    def wait(self, seconds: float) -> None:
+        """Let time go by, and what becomes due in it be done."""
+        end = self._now + seconds
+        while (due := self.prevention.next_examination()) < end:
+            self._now = max(self._now, due)
+            self._turn()
+        self._now = end
+        self._turn()
+
+    def scale(self, replicas: int) -> None:
+        """Scale the ReplicaSet up or down."""
+        self.replicas = replicas
+        surplus = len(self.pods) - replicas
+        if surplus > 0:
+            self._delete(each.name for each in deletion_order([self._model(each) for each in self.pods])[:surplus])
+        self._bring_back()
+
+    def fail(self, name: str) -> None:
+        """Lose a node with its pods."""
+        self.up.discard(name)
+        self._state.apply("nodes", [(node(name).key, None)])
+        self._delete([each.name for each in self.pods if each.node_name == name])
+        self._bring_back()
+
+    def recover(self, name: str) -> None:
+        """Get a node back, empty."""
+        self.up.add(name)
+        back = node(name, self.zone_of[name])
+        self._state.apply("nodes", [(back.key, back)])
+        self._bring_back()
+
+    # How
+
+    def _bring_back(self) -> None:
+        """Create what is missing, and let the scheduler bind one pod after another."""
+        self._delete([each.name for each in self.pods if not each.node_name])
+        coming = []
+        for _ in range(self.replicas - len(self.pods)):
+            self.created += 1
+            coming.append(
+                pod(f"web-{self.created}", "", self._spec, creation_timestamp=NOW + timedelta(seconds=self._now))
+            )
+        self._put(coming)
+        self._turn()
+        for each in coming:
+            if (chosen := self._choose()) is not None:
+                self.placed += 1
+                self._put([msgspec.structs.replace(each, node_name=chosen, phase="Running", ready=True)])
+                self._now += 0.02
+                self._turn()
+
+    def _choose(self) -> str | None:
+        """Return a node as the scheduler would: by hard constraints first, then mostly by soft ones."""
+        zones = self.counts()
+        hosts = Counter(dict.fromkeys(self.up, 0))
+        hosts.update(each.node_name for each in self.pods if each.node_name)
+        feasible = [
+            name
+            for name in sorted(self.up)
+            if zones[self.zone_of[name]] < min(zones.values()) + 1
+            and (not self._hard_hosts or hosts[name] < min(hosts[other] for other in self.up) + 1)
+        ]
+        if not feasible:
+            return None
+        if self.rng.random() < 0.3:  # something else made it score higher
+            return self.rng.choice(feasible)
+        least = min(hosts[name] for name in feasible)
+        return self.rng.choice([name for name in feasible if hosts[name] == least])
+
+    def _turn(self) -> None:
+        """Let the operator look, and carry out what it wants patched."""
+        snapshot = self._state.snapshot
+        self.prevention.observe(View(snapshot, self._spread.update(snapshot), self._policies))
+        self.prevention.examine(Moment(self._now, NOW + timedelta(seconds=self._now)))
+        while (patch := self.prevention.take(self._now)) is not None:
+            self._carry_out(patch)
+
+    def _carry_out(self, patch: Patch) -> None:
+        self.patched[patch.purpose] += 1
+        self.patches_of[patch.pod.name] += 1
+        current = self._state.snapshot.pods[patch.pod.key]
+        annotations: Map[str, str] = Map() if patch.cost is None else Map({POD_DELETION_COST: str(patch.cost)})
+        self._put(
+            [msgspec.structs.replace(current, annotations=annotations, deletion_cost_is_ours=patch.cost is not None)]
+        )
+        cost = None if patch.cost is None else HeldCost(patch.cost, ours=True)
+        self.prevention.answered(patch, Answered(cost, 60.0), self._now)
+
+    def _put(self, pods: Iterable[Pod]) -> None:
+        self._state.apply("pods", [(each.key, each) for each in pods])
+
+    def _delete(self, names: Iterable[str]) -> None:
+        gone = set(names)
+        self._state.apply("pods", [(each.key, None) for each in self.pods if each.name in gone])
+
+    def _model(self, each: Pod) -> ModelPod:
+        nodes = sorted(self.zone_of)
+        created = each.creation_timestamp or NOW
+        return ModelPod(
+            each.name,
+            nodes.index(each.node_name) if each.node_name else -1,
+            cost=deletion_cost(each),
+            ready=each.ready,
+            phase=each.phase,
+            ready_seconds=int((NOW + timedelta(seconds=self._now) - created).total_seconds()),
+            age_seconds=int((NOW + timedelta(seconds=self._now) - created).total_seconds()),
+        )
+
+
+def levelled(counts: Iterable[int], pods: int) -> list[int]:
+    """Return the counts that are left when pods are deleted from the fullest domains, to so many in all."""
+    left = sorted(counts)
+    while sum(left) > pods:
+        left[-1] -= 1
+        left.sort()
+    return left

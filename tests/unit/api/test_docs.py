@@ -1,0 +1,114 @@
+"""docs/policy.md documents every field, default, choice, bound and reason, and nothing that does not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from respread.api.conditions import PASSING_REASONS
+from respread.api.decoding import decode_manifest
+from respread.api.policy import ClusterPolicySpec, Limits
+from respread.api.reasons import Reason
+from respread.api.schema import custom_resource_definition
+from respread.api.status import MAX_COUNT, MAX_GENERATION
+
+TEXT = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
+# What every label selector of Kubernetes looks like is not repeated for each.
+WITHIN_SELECTORS = re.compile(r"Selector\.match")
+
+
+def rows(heading: str) -> dict[str, str]:
+    """Return the first column's words in backticks, and the rest, of the table under a heading."""
+    _, _, section = TEXT.partition(f"\n{heading}\n")
+    table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert table is not None, f"there is no table under {heading}"
+    cells = [line.strip("|").split(" | ", 1) for line in table[0].splitlines()[2:]]
+    return {name.strip().strip("`"): rest for name, rest in cells}
+
+
+def fields(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """Yield the path of every field, its schema, and whether it is required."""
+    for name, each in node.get("properties", {}).items():
+        at = f"{path}.{name}".removeprefix(".")
+        yield at, each, name in node.get("required", ())
+        yield from fields(each, at)
+        if each.get("type") == "array":
+            yield from fields(each["items"], f"{at}[]")
+
+
+def schema_of(part: str) -> dict[str, Any]:
+    (version,) = custom_resource_definition("ClusterRebalancePolicy")["spec"]["versions"]
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"][part]
+    return found
+
+
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_every_field_is_documented_and_none_that_does_not_exist(part: str) -> None:
+    existing = [path for path, _, _ in fields(schema_of(part)) if not WITHIN_SELECTORS.search(path)]
+    assert sorted(rows(f"## {part}")) == sorted(existing)
+
+
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_choices_bounds_and_defaults_are_those_of_the_schema(part: str) -> None:
+    documented = rows(f"## {part}")
+    for path, node, required in fields(schema_of(part)):
+        if WITHIN_SELECTORS.search(path):
+            continue
+        row = documented[path]
+        kind = row.split(" | ")[0]
+        items = node.get("items", {})
+        for choice in (*node.get("enum", ()), *items.get("enum", ())):
+            assert f"`{choice}`" in kind, path
+        if "maximum" in node and not (part == "status" and node["maximum"] in {MAX_COUNT, MAX_GENERATION}):
+            assert f"{node['minimum']} to {node['maximum']}" in kind, path
+        if "maxItems" in node and "x-kubernetes-list-map-keys" not in node and part == "spec":
+            assert f"to {node['maxItems']}" in kind, path
+        if part == "spec":
+            default = row.split(" | ")[1]
+            assert (default == "required") == required, path
+            if isinstance(node.get("default"), str | int):
+                assert default == f"`{node['default']}`", path
+
+
+def test_bounds_of_durations_are_those_of_the_schema() -> None:
+    found = 0
+    for path, node, _ in fields(schema_of("spec")):
+        for rule in node.get("x-kubernetes-validations", ()):
+            if bounds := re.search(r"duration .* from (\w+) to (\w+)", rule["message"]):
+                found += 1
+                assert f"`{bounds[1]}` to `{bounds[2]}`" in rows("## spec")[path].split(" | ")[0]
+    assert found == 4
+
+
+def test_the_workload_limit_takes_what_the_table_says() -> None:
+    assert "1 to 10000, or `1%` to `100%`" in rows("## spec")["limits.inFlightPerWorkload"]
+    assert Limits(in_flight_per_workload="1%").in_flight_of_workload(1) == 1
+
+
+def test_every_reason_is_explained_and_marked_if_it_passes() -> None:
+    documented = rows("### Reasons")
+    assert sorted(documented) == sorted(Reason)
+    assert {reason for reason, text in documented.items() if "*passing*" in text} == set(PASSING_REASONS)
+
+
+def test_every_reason_of_a_condition_is_documented() -> None:
+    source = (Path(__file__).parents[3] / "operator/respread/api/conditions.py").read_text(encoding="utf-8")
+    words = set(re.findall(r'_Verdict\(\s*"\w+", "(\w+)"', source)) | {"ConstraintsViolated", "SeveralReasons"}
+    assert words >= {"Valid", "Overridden", "NotPlannedYet", "ConstraintsHold", "NothingToDo", "NotBlocked"}
+    _, _, section = TEXT.partition("### Conditions")
+    assert {word for word in words if f"`{word}`" not in section} == set()
+
+
+def test_examples_are_good_and_the_full_one_is_all_defaults() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    policies = {policy.object_name: policy for policy in map(decode_manifest, map(yaml.safe_load, blocks))}
+    assert all(policy.problems == () for policy in policies.values())
+    assert policies["default"].enforces
+    assert policies["all-defaults"].spec == ClusterPolicySpec()
+    full = yaml.safe_load(next(block for block in blocks if "all-defaults" in block))["spec"]
+    assert {path for path, _, _ in fields(schema_of("spec")) if "." not in path} == set(full)

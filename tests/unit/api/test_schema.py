@@ -1,0 +1,179 @@
+"""The CRDs are those of the types, and complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from respread.api import schema
+from respread.api.decoding import encode_spec
+from respread.api.policy import PLURALS, ClusterPolicySpec, PolicyKind, PolicySpec
+from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED
+
+CRDS = Path(__file__).parents[3] / "crds"
+
+both_kinds = pytest.mark.parametrize("kind", PLURALS)
+
+
+def root(kind: PolicyKind) -> dict[str, Any]:
+    (version,) = schema.custom_resource_definition(kind)["spec"]["versions"]
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return found
+
+
+def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every schema in a schema, with the path of the field it is for; `[]` is an item of a list."""
+    yield path, node
+    for name, each in node.get("properties", {}).items():
+        yield from nodes(each, f"{path}.{name}".removeprefix("."))
+    if "items" in node:
+        yield from nodes(node["items"], f"{path}[]")
+
+
+@both_kinds
+def test_the_files_are_up_to_date(kind: PolicyKind) -> None:
+    text = (CRDS / schema.file_name(kind)).read_text(encoding="utf-8")
+    assert text == schema.manifest(kind), "the types have changed: run `make crds`"
+    assert yaml.safe_load(text) == schema.custom_resource_definition(kind)
+
+
+def test_the_folder_holds_no_other_definition() -> None:
+    found = {
+        each.name for each in CRDS.glob("*.yaml") if "CustomResourceDefinition" in each.read_text(encoding="utf-8")
+    }
+    assert found == set(map(schema.file_name, PLURALS))
+
+
+@both_kinds
+def test_every_field_has_a_description(kind: PolicyKind) -> None:
+    missing = [
+        path
+        for path, node in nodes(root(kind))
+        if path and not path.endswith("[]") and path != "metadata" and not node.get("description")
+    ]
+    assert missing == []
+
+
+@both_kinds
+def test_descriptions_are_sentences(kind: PolicyKind) -> None:
+    wrong = {path: text for path, node in nodes(root(kind)) if (text := node.get("description")) and text[-1] != "."}
+    assert wrong == {}
+
+
+@both_kinds
+def test_nothing_unknown_is_preserved_and_every_list_and_string_is_bounded(kind: PolicyKind) -> None:
+    for path, node in nodes(root(kind)):
+        assert "x-kubernetes-preserve-unknown-fields" not in node, path
+        if path in {"", "apiVersion", "kind", "metadata"}:
+            continue
+        match node.get("type"):
+            case "array":
+                assert "maxItems" in node, path
+                assert "x-kubernetes-list-type" in node, path
+            case "string":
+                assert "maxLength" in node or "enum" in node or node.get("format") == "date-time", path
+            case "object":
+                assert "properties" in node or "maxProperties" in node, path
+            case "integer":
+                assert "minimum" in node, path
+
+
+@both_kinds
+def test_every_rule_has_a_message(kind: PolicyKind) -> None:
+    rules = [rule for _, node in nodes(root(kind)) for rule in node.get("x-kubernetes-validations", ())]
+    assert rules
+    assert all(rule["message"] for rule in rules)
+
+
+def test_only_cluster_policies_select_namespaces() -> None:
+    own, cluster = (root(kind)["properties"]["spec"]["properties"] for kind in (NAMESPACED, CLUSTER))
+    assert set(cluster) - set(own) == {"namespaceSelector"}
+    assert {name: each for name, each in cluster.items() if name != "namespaceSelector"} == own
+
+
+@both_kinds
+def test_status_is_a_subresource_that_nothing_is_filled_in(kind: PolicyKind) -> None:
+    (version,) = schema.custom_resource_definition(kind)["spec"]["versions"]
+    assert version["subresources"] == {"status": {}}
+    assert not any("default" in node for _, node in nodes(root(kind)["properties"]["status"]))
+
+
+@both_kinds
+def test_columns_and_names(kind: PolicyKind) -> None:
+    definition = schema.custom_resource_definition(kind)["spec"]
+    (version,) = definition["versions"]
+    columns = [column["name"] for column in version["additionalPrinterColumns"]]
+    assert columns == ["Mode", "Groups", "Violated", "Worst skew", "Planned", "Evicted", "Age"]
+    fields = {f".{path}" for path, _ in nodes(root(kind))} | {".metadata.creationTimestamp"}
+    assert all(column["jsonPath"] in fields for column in version["additionalPrinterColumns"])
+    assert definition["names"]["shortNames"] == [{"RebalancePolicy": "rbp", "ClusterRebalancePolicy": "crbp"}[kind]]
+    assert definition["scope"] == {"RebalancePolicy": "Namespaced", "ClusterRebalancePolicy": "Cluster"}[kind]
+
+
+@pytest.mark.parametrize(("kind", "spec"), [(NAMESPACED, PolicySpec()), (CLUSTER, ClusterPolicySpec())])
+def test_every_default_is_the_types(kind: PolicyKind, spec: PolicySpec) -> None:
+    def filled_in(node: dict[str, Any], given: Any) -> Any:
+        """Return what the API server makes of a value: defaults of an object, then those of its fields."""
+        if not isinstance(given, dict):
+            return given
+        fields = dict(given)
+        for name, each in node.get("properties", {}).items():
+            if name not in fields and "default" in each:
+                fields[name] = each["default"]
+            if name in fields:
+                fields[name] = filled_in(each, fields[name])
+        return fields
+
+    def pruned(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: pruned(each) for name, each in value.items() if pruned(each) not in ({}, [])}
+
+    assert pruned(filled_in(root(kind)["properties"]["spec"], {})) == pruned(encode_spec(spec))
+
+
+def test_every_field_of_the_spec_is_tried_with_something_good_and_something_bad() -> None:
+    leaves = {path for path, node in nodes(root(CLUSTER)["properties"]["spec"], "spec") if "properties" not in node}
+    every = {path.replace("namespaceSelector.", "podSelector.") for path in leaves}  # both are of one type
+    bad = {field for each in BAD_SPECS for field in _plain(each.field)}
+    good = {field for _, spec in GOOD_SPECS.values() for field in _paths(spec, "spec")}
+    assert every - bad == set()
+    assert every - good == set()
+
+
+def test_the_command_writes_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert schema.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("wrote ") == 2
+    assert schema.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == ""
+    assert {each.name for each in tmp_path.iterdir()} == set(map(schema.file_name, PLURALS))
+
+
+@pytest.mark.parametrize("arguments", [[], ["no/such/folder"], ["a", "b"]])
+def test_the_command_says_what_it_needs(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert schema.main(arguments) == 2
+    assert "folder" in capsys.readouterr().err.lower()
+
+
+def _plain(field: str) -> Iterator[str]:
+    """Yield a path without the indices of its list items and the keys of its maps, and the paths of the lists."""
+    plain = "".join("[]" if part.isdigit() else part for part in field.replace("[", "]").split("]"))
+    plain = plain.partition(".matchLabels.")[0] + (".matchLabels" if ".matchLabels." in plain else "")
+    yield plain
+    while plain.endswith("[]"):
+        plain = plain.removesuffix("[]")
+        yield plain
+
+
+def _paths(value: Any, at: str) -> Iterator[str]:
+    yield at
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _paths(each, f"{at}.{name}")
+    if isinstance(value, list):
+        for each in value:
+            yield from _paths(each, f"{at}[]")

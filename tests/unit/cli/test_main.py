@@ -1,0 +1,190 @@
+"""The command line as a whole: what it lists, how it fails, and that its documentation is complete."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from respread.cli import main as cli
+from respread.cli.render.plan_report import (
+    BlockedReport,
+    HelpedConstraint,
+    MoveReport,
+    PlannedGroup,
+    PlanReport,
+    PolicyReport,
+)
+from respread.cli.render.simulate_report import (
+    GroupAfter,
+    OutcomeReport,
+    PodReport,
+    ScaledReport,
+    SimulatedGroup,
+    SimulationReport,
+)
+from respread.cli.render.skew_report import GroupReport, SkewReport, Workload
+
+DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]
+
+
+def command(name: str) -> click.Command:
+    (entry,) = [each for each in cli.COMMANDS if each.name == name]
+    loaded: click.Command = getattr(import_module(entry.module), name)
+    return loaded
+
+
+@pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: entry.name)
+def test_the_list_of_commands_says_what_each_command_says_itself(entry: cli.Entry) -> None:
+    assert command(entry.name).get_short_help_str(limit=200) == entry.summary
+
+
+def test_help_is_shown_without_importing_what_commands_need() -> None:
+    look = (
+        "import sys\nfrom click.testing import CliRunner\nfrom respread.cli.main import respread\n"
+        "assert 'plan' in CliRunner().invoke(respread, ['--help']).output\n"
+        "print(sorted({'aiohttp', 'kopf', 'kubernetes', 'msgspec', 'pykube', 'rich', 'yaml'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
+    assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", OWN_COMMANDS)
+def test_every_option_is_a_variable_too_and_its_help_names_it(name: str) -> None:
+    shown = " ".join(CliRunner().invoke(cli.respread, [name, "--help"], terminal_width=1000).output.split())
+    for parameter in command(name).params:
+        if isinstance(parameter, click.Option) and parameter.name != "all_namespaces":
+            prefix = "RESPREAD_DEMO" if name == "demo" else "RESPREAD"
+            assert f"{prefix}_{(parameter.name or '').upper()}" in shown
+
+
+@pytest.mark.parametrize("name", OWN_COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    assert f"`respread {name}`" in DOCUMENTATION
+    assert f"\n## respread {name}\n" in DOCUMENTATION
+
+
+def test_every_option_of_run_is_documented() -> None:
+    for parameter in command("run").params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            assert f"`{option}`" in DOCUMENTATION
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        SkewReport,
+        GroupReport,
+        Workload,
+        PlanReport,
+        PolicyReport,
+        MoveReport,
+        HelpedConstraint,
+        PlannedGroup,
+        BlockedReport,
+        SimulationReport,
+        ScaledReport,
+        OutcomeReport,
+        PodReport,
+        SimulatedGroup,
+        GroupAfter,
+    ],
+)
+def test_every_field_of_the_json_output_is_documented(report: type[msgspec.Struct]) -> None:
+    for field in msgspec.structs.fields(report):
+        assert f"`{field.encode_name}`" in DOCUMENTATION, f"{report.__name__}.{field.encode_name}"
+
+
+def run(*arguments: str, program: str = "respread", **environment: str) -> subprocess.CompletedProcess[str]:
+    start = f"import sys; sys.argv[0] = '{program}'; from respread.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", start, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment},
+    )
+
+
+def test_no_command_shows_the_help() -> None:
+    assert "Usage: respread" in run("--help").stdout
+    assert run("--help").returncode == 0
+
+
+def test_as_a_plugin_it_calls_itself_what_was_typed() -> None:
+    assert "Usage: kubectl respread [OPTIONS]" in run("--help", program="/usr/bin/kubectl-respread").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["skew", "--frobnicate"], "No such option"),
+        (["skew", "-o", "xml"], "'xml' is not one of"),
+        (["run", "--listen-address", "nowhere"], "'nowhere' is not a listen address"),
+        (["skew", "--snapshot", "x.json", "--context", "prod"], "leave out --context"),
+        (["plan", "-f", "-", "--snapshot", "-"], "standard input can be read only once"),
+        (["skew"], "there is no kubeconfig: ~/.kube/config does not exist"),
+        (["skew", "--snapshot", "/nonexistent/cluster.json"], "/nonexistent/cluster.json can't be read: No such file"),
+        (["run"], "no access to a cluster through the kubeconfig ~/.kube/config"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_said_without_a_traceback_and_with_code_2(arguments: list[str], said: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_what_is_typed_counts_more_than_variables(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.json"
+    by_file = run("skew", "--snapshot", str(missing), RESPREAD_CONTEXT="prod", RESPREAD_KUBECONFIG="/nonexistent/k")
+    assert f"{missing} can't be read" in by_file.stderr
+    by_cluster = run("skew", "--kubeconfig", "/nonexistent/k", RESPREAD_SNAPSHOT=str(missing))
+    assert "/nonexistent/k does not exist" in by_cluster.stderr
+    from_variables = run("skew", RESPREAD_SNAPSHOT=str(missing), RESPREAD_CONTEXT="prod")
+    assert "leave out --context" in from_variables.stderr
+
+
+def test_options_of_the_sandbox_are_variables_too() -> None:
+    assert run("sandbox", "status", RESPREAD_SANDBOX_OUTPUT="xml").returncode == 2
+
+
+def test_a_variable_that_happens_to_name_the_version_changes_nothing() -> None:
+    assert "Usage:" in run("--help", RESPREAD_VERSION="0.1.0").stdout
+    assert run("skew", RESPREAD_VERSION="0.1.0").returncode == 2
+
+
+def test_a_bug_is_not_taken_for_a_violated_constraint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli.respread, "main", broken)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "this is a bug in respread" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_command_with_its_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.respread, "main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Interrupted.\n"

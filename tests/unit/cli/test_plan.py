@@ -1,0 +1,331 @@
+"""Plans as they are reported and shown, from snapshot files and policies in files."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from respread.cli.main import respread
+from respread.cli.read.snapshot_file import ABOUT
+from respread.cli.render.plan_report import PlanReport
+from respread.cli.render.plan_table import PlanView, summary
+from tests.unit.cli.snapshots import (
+    ENTRIES,
+    deployment_pods,
+    list_of,
+    manifest_of_node,
+    manifest_of_pod,
+    snapshot_of,
+)
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def zones(*names: str, **fields: Any) -> list[dict[str, Any]]:
+    return [manifest_of_node(f"node-{name}", f"zone-{name}", **fields) for name in names]
+
+
+def web(*counts: int, name: str = "web", **fields: Any) -> list[dict[str, Any]]:
+    """Return pods of a Deployment with a zone constraint, so many on node-a, node-b and so on."""
+    placed = {f"node-{zone}": count for zone, count in zip("abcdef", counts, strict=False)}
+    return deployment_pods(name, placed, **fields)
+
+
+def run(tmp_path: Path, items: Sequence[Mapping[str, Any]], *arguments: str, stdin: str | None = None) -> Result:
+    file = snapshot_of(tmp_path, items)
+    return CliRunner().invoke(respread, ["plan", "--snapshot", str(file), *arguments], input=stdin)
+
+
+def report(tmp_path: Path, items: Sequence[Mapping[str, Any]], *arguments: str) -> PlanReport:
+    done = run(tmp_path, items, "-o", "json", *arguments)
+    assert done.exit_code in {0, 1}, done.output
+    return msgspec.json.decode(done.stdout, type=PlanReport, strict=False)
+
+
+def policy(**spec: Any) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "respread.dev/v1alpha1",
+            "kind": "ClusterRebalancePolicy",
+            "metadata": {"name": "mine"},
+            "spec": spec,
+        }
+    )
+
+
+def test_without_any_policy_it_is_planned_for_an_empty_one_and_said_so(tmp_path: Path) -> None:
+    planned = report(tmp_path, [*zones("a", "b"), *web(3, 1)])
+    assert planned.default_policy
+    assert [each.name for each in planned.policies] == ["default"]
+    assert any("There is no policy in the cluster" in note for note in planned.notes)
+    assert (planned.evictions, planned.lower_bound, planned.violated, planned.selected) == (1, 1, 1, 1)
+
+
+def test_a_move_says_what_goes_where_and_what_for(tmp_path: Path) -> None:
+    (move,) = report(tmp_path, [*zones("a", "b"), *web(3, 1)]).moves
+    assert move.wave == 1
+    assert (move.namespace, move.node, move.policy, move.feasible_nodes) == ("default", "node-a", "default", 1)
+    assert move.pod.startswith("web-node-a-")
+    assert str(move.workload) == "deploy/web"
+    assert move.certain
+    (helped,) = move.constraints
+    assert (helped.topology_key, helped.from_domain, helped.to_domains) == (ZONE, "zone-a", ("zone-b",))
+    assert (helped.skew, helped.max_skew, helped.selector) == (2, 1, "app=web")
+
+
+def test_what_becomes_of_a_group_is_told_with_before_and_after(tmp_path: Path) -> None:
+    (group,) = report(tmp_path, [*zones("a", "b"), *web(3, 1)]).groups
+    assert group.group.counts == {"zone-a": 3, "zone-b": 1}
+    assert group.counts_after == {"zone-a": 2, "zone-b": 2}
+    assert (group.group.skew, group.skew_after, group.violated_after) == (2, 0, False)
+
+
+def test_exit_code_0_if_all_holds_and_1_if_not(tmp_path: Path) -> None:
+    balanced = run(tmp_path, [*zones("a", "b"), *web(2, 1)])
+    assert balanced.exit_code == 0
+    assert balanced.stdout == "The constraint that the policies restore holds: nothing to do.\n"
+    assert run(tmp_path, [*zones("a", "b"), *web(3, 1)]).exit_code == 1
+
+
+def test_what_stays_violated_has_its_reason(tmp_path: Path) -> None:
+    items = [*zones("a"), *zones("b", spec={"unschedulable": True}), *web(3, 0)]
+    planned = report(tmp_path, items)
+    assert not planned.moves
+    (blocked,) = planned.blocked
+    assert blocked.group.counts == {"zone-a": 3, "zone-b": 0}
+    assert blocked.reason == "NoFeasibleNode"
+    assert "zone-b" in blocked.message
+    shown = run(tmp_path, items).stdout
+    assert "What stays violated, and why:" in shown
+    assert "NoFeasibleNode: " in shown
+    assert "0 evictions to restore 0 of 1 violated constraint" in shown
+
+
+def test_policies_from_a_file_are_planned_for_instead(tmp_path: Path) -> None:
+    soft = web(4, 0, when="ScheduleAnyway")
+    assert report(tmp_path, [*zones("a", "b"), *soft]).violated_unselected == 1
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy(constraints={"whenUnsatisfiable": ["ScheduleAnyway"]}))
+    planned = report(tmp_path, [*zones("a", "b"), *soft], "-f", str(file))
+    assert not planned.default_policy
+    assert [each.name for each in planned.policies] == ["mine"]
+    assert planned.violated == 1
+    assert planned.violated_unselected == 0
+
+
+def test_a_policy_can_come_by_standard_input(tmp_path: Path) -> None:
+    text = policy(mode="Enforce")
+    done = run(tmp_path, [*zones("a", "b"), *web(3, 1)], "-f", "-", "-o", "json", stdin=text)
+    assert json.loads(done.stdout)["policies"] == [{"name": "mine", "mode": "Enforce", "wrong": []}]
+
+
+def test_policies_of_the_snapshot_are_those_of_the_cluster(tmp_path: Path) -> None:
+    items = [*zones("a", "b"), *web(3, 1), json.loads(policy(mode="DryRun"))]
+    planned = report(tmp_path, items)
+    assert not planned.default_policy
+    assert any("Policy mine is in mode DryRun" in note for note in planned.notes)
+
+
+def test_a_wrong_policy_of_the_cluster_is_noted_and_one_of_a_file_refused(tmp_path: Path) -> None:
+    wrong = policy(windows=[{"schedule": "0 2 * * *", "duration": "1h", "timeZone": "Europe/Atlantis"}])
+    planned = report(tmp_path, [*zones("a", "b"), *web(3, 1), json.loads(wrong)])
+    assert "spec.windows[0].timeZone" in planned.policies[0].wrong[0]
+    assert any("Policy mine is wrong and evicts nothing" in note for note in planned.notes)
+    assert not planned.moves
+    file = tmp_path / "policy.yaml"
+    file.write_text(wrong)
+    refused = run(tmp_path, [*zones("a", "b"), *web(3, 1)], "-f", str(file))
+    assert refused.exit_code == 2
+    assert f"{file} (ClusterRebalancePolicy mine): spec.windows[0].timeZone" in refused.stderr
+
+
+def test_a_priority_class_that_there_is_not_is_found_too(tmp_path: Path) -> None:
+    items = [*zones("a", "b"), *web(3, 1)]
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy(victims={"priorityThreshold": {"name": "important"}}))
+    refused = run(tmp_path, items, "-f", str(file))
+    assert refused.exit_code == 2
+    assert "there is no PriorityClass 'important'" in refused.stderr
+    important = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "important"},
+        "value": 1000,
+    }
+    assert run(tmp_path, [*items, important], "-f", str(file)).exit_code == 1
+
+
+def test_namespaced_policies_can_be_ignored_as_the_operator_is_told(tmp_path: Path) -> None:
+    own = {
+        "apiVersion": "respread.dev/v1alpha1",
+        "kind": "RebalancePolicy",
+        "metadata": {"name": "own", "namespace": "default"},
+        "spec": {"constraints": {"whenUnsatisfiable": ["ScheduleAnyway"]}},
+    }
+    items = [*zones("a", "b"), *web(3, 1), own, json.loads(policy())]
+    assert report(tmp_path, items).violated == 0
+    assert report(tmp_path, items, "--namespaced-policies", "ignore").violated == 1
+
+
+def test_of_one_namespace_only_its_part_of_the_plan_is_shown(tmp_path: Path) -> None:
+    items = [*zones("a", "b"), *web(3, 1), *web(5, 1, name="cart", namespace="shop")]
+    whole = report(tmp_path, items)
+    assert (whole.evictions, whole.lower_bound, whole.violated) == (3, 3, 2)
+    part = report(tmp_path, items, "-n", "shop")
+    assert {move.namespace for move in part.moves} == {"shop"}
+    assert (part.evictions, part.lower_bound, part.violated, part.selected) == (2, None, 1, 1)
+
+
+def test_protected_pods_are_not_planned_to_move(tmp_path: Path) -> None:
+    never = {"annotations": {"respread.dev/evict": "never"}}
+    planned = report(tmp_path, [*zones("a", "b"), *web(3, 1, metadata=never)])
+    assert [blocked.reason for blocked in planned.blocked] == ["ProtectedPod"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["kind"])
+def test_an_object_of_every_kind_that_is_read_can_be_in_a_snapshot(tmp_path: Path, entry: dict[str, Any]) -> None:
+    assert run(tmp_path, [*zones("a", "b"), *web(3, 1), entry]).exit_code == 1
+
+
+def printed(planned: PlanReport, width: int, *, wide: bool = False, encoding: str = "utf-8") -> str:
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), width=width, highlight=False)
+    with console.capture() as captured:
+        for part in PlanView(console, wide=wide, with_namespace=True).render(planned):
+            console.print(part)
+    return captured.get()
+
+
+def long_names(tmp_path: Path) -> PlanReport:
+    name = "a-deployment-whose-name-is-as-long-as-some-are-in-real-life"
+    nodes = [
+        manifest_of_node(f"ip-10-0-0-{number}.eu-central-1.compute.internal", f"eu-central-1{zone}")
+        for number, zone in enumerate("abc")
+    ]
+    placed = {nodes[0]["metadata"]["name"]: 7, nodes[1]["metadata"]["name"]: 1}
+    stuck = deployment_pods("other", placed, metadata={"annotations": {"respread.dev/evict": "never"}})
+    return report(tmp_path, [*nodes, *deployment_pods(name, placed, namespace="a-namespace-of-many-letters"), *stuck])
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_plan_fits_the_terminal_whatever_things_are_called(tmp_path: Path, width: int, encoding: str) -> None:
+    text = printed(long_names(tmp_path), width, encoding=encoding)
+    text.encode(encoding)
+    assert max(map(len, text.splitlines())) <= width
+    assert "zone skew 7/1" in text
+
+
+def test_moves_are_shown_with_where_they_go(tmp_path: Path) -> None:
+    lines = printed(report(tmp_path, [*zones("a", "b", "c"), *web(3, 1, 1)]), 160).splitlines()
+    assert lines[0] == "Evictions, in this order:"
+    assert lines[2].split()[:3] == ["1", "1", "default"]
+    assert "zone-a → zone-b or zone-c" in lines[2]
+    assert "zone skew 2/1" in lines[2]
+    assert lines[4] == "What they do:"
+    assert "3 1 1 → 2 2 1" in lines[6] or "3 1 1 → 2 1 2" in lines[6]
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((3, 1), "1 eviction to restore 1 of 1 violated constraint; no plan needs fewer."),
+        ((5, 1), "2 evictions to restore 1 of 1 violated constraint; no plan needs fewer."),
+    ],
+)
+def test_the_last_line_says_it_in_a_sentence(tmp_path: Path, counts: tuple[int, ...], said: str) -> None:
+    assert summary(report(tmp_path, [*zones("a", "b"), *web(*counts)])).plain == said
+
+
+def test_violations_that_no_policy_restores_are_mentioned(tmp_path: Path) -> None:
+    soft = web(4, 0, when="ScheduleAnyway")
+    assert "1 more constraint is violated that no policy restores" in run(tmp_path, [*zones("a", "b"), *soft]).stdout
+
+
+def test_yaml_says_what_json_says(tmp_path: Path) -> None:
+    items = [*zones("a", "b"), *web(3, 1)]
+    as_yaml = yaml.safe_load(run(tmp_path, items, "-o", "yaml").stdout)
+    as_json = json.loads(run(tmp_path, items, "-o", "json").stdout)
+    assert {**as_yaml, "time": ""} == {**as_json, "time": ""}
+
+
+def test_the_schedulers_configuration_can_be_given(tmp_path: Path) -> None:
+    items = [*zones("a", "b"), *web(3, 1)]
+    file = tmp_path / "scheduler.yaml"
+    affinity = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone-a"]}]}]}
+    arguments = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": affinity}}
+    profile = {"schedulerName": "default-scheduler", "pluginConfig": [{"name": "NodeAffinity", "args": arguments}]}
+    configuration = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    file.write_text(yaml.safe_dump({**configuration, "profiles": [profile]}))
+    (blocked,) = report(tmp_path, items, "--scheduler-configuration", str(file)).blocked
+    assert blocked.reason == "NoFeasibleNode"
+    file.write_text("kind: Pod")
+    refused = run(tmp_path, items, "--scheduler-configuration", str(file))
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"Error: --scheduler-configuration {file}: ")
+
+
+def full_but_for_one() -> list[dict[str, Any]]:
+    """Return two Deployments of which either could put a pod on node-c, which has room for one."""
+    nodes = zones("a", "b", "c")
+    nodes[2]["status"]["allocatable"]["pods"] = "1"
+    return [*nodes, *web(2, 1), *web(2, 1, name="api")]
+
+
+def test_only_as_many_moves_go_at_once_as_there_is_room_for(tmp_path: Path) -> None:
+    moves = report(tmp_path, full_but_for_one()).moves
+    assert [(move.wave, move.waits_for) for move in moves] == [(1, None)]
+
+
+def test_a_move_waits_for_a_pending_pod_that_may_take_the_room(tmp_path: Path) -> None:
+    pending = manifest_of_pod("other", "", "other", {"nodeSelector": {ZONE: "zone-c"}})
+    pending["status"] = {"phase": "Pending"}
+    moves = report(tmp_path, [*full_but_for_one(), pending]).moves
+    assert {move.wave for move in moves} == {2}
+    assert "it waits until pod default/other has a node: " in (moves[0].waits_for or "")
+    assert "node-c" in (moves[0].waits_for or "")
+    shown = run(tmp_path, [*full_but_for_one(), pending]).stdout
+    assert "1 waits: it waits until pod default/other has a node" in shown.replace("\n", " ")
+
+
+def test_a_pending_pod_that_fits_nowhere_keeps_nothing(tmp_path: Path) -> None:
+    pending = manifest_of_pod("other", "", "other", {"nodeSelector": {ZONE: "zone-x"}})
+    pending["status"] = {"phase": "Pending"}
+    assert [move.wave for move in report(tmp_path, [*full_but_for_one(), pending]).moves] == [1]
+
+
+def test_a_move_under_way_keeps_its_room_until_its_replacement_has_a_node(tmp_path: Path) -> None:
+    """The pod is gone and its replacement yet to be created: only the policy's status knows of it."""
+    gone = web(1, name="api")[0]["metadata"]
+    in_flight = {
+        "uid": "uid-gone",
+        "namespace": "default",
+        "pod": "api-node-a-9",
+        "node": "node-a",
+        "workload": "Deployment/api",
+        "controllerKind": "ReplicaSet",
+        "controllerName": "api-1",
+        "controllerUid": gone["ownerReferences"][0]["uid"],
+        "sent": "2026-11-21T09:00:00Z",
+        "newest": "2020-01-01T00:00:00Z",
+        "newestPods": [each["metadata"]["name"] for each in web(1, 1, name="api")],
+    }
+    enforcing = {**json.loads(policy(mode="Enforce")), "status": {"movesInFlight": [in_flight]}}
+    nodes = full_but_for_one()[:3]
+    items = [*nodes, *web(2, 1), *web(1, 1, name="api")]
+    assert [move.wave for move in report(tmp_path, [*items, json.loads(policy())]).moves] == [1]
+    about = {"takenAt": "2026-11-21T09:00:05Z", "source": "a test"}
+    file = tmp_path / "in-flight.json"
+    file.write_text(json.dumps({**list_of([*items, enforcing]), ABOUT: about}), encoding="utf-8")
+    done = CliRunner().invoke(respread, ["plan", "--snapshot", str(file), "-o", "json"])
+    (move,) = msgspec.json.decode(done.stdout, type=PlanReport, strict=False).moves
+    assert move.wave == 2
+    assert "it waits until the replacement of pod default/api-node-a-9 has a node" in (move.waits_for or "")

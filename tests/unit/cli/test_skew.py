@@ -1,0 +1,310 @@
+"""How spread groups are reported and drawn."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from immutables import Map
+from rich.console import Console
+
+from respread.cli.main import respread
+from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.protections import protection_reports
+from respread.cli.render.domain_bars import Domain, bar, domains_shown
+from respread.cli.render.output import print_parts
+from respread.cli.render.skew_report import (
+    GroupFilter,
+    GroupReport,
+    SkewReport,
+    Workload,
+    skew_report,
+    unknown_workloads,
+    workload_matches,
+)
+from respread.cli.render.skew_table import SkewTable, summary
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName
+from respread.spread.index import Spread, spread_of
+from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec
+
+
+def report_of(spread: Spread, **wanted: object) -> SkewReport:
+    return skew_report(spread, GroupFilter(**wanted), source="a test", time=NOW, notes=())  # type: ignore[arg-type]  # by name
+
+
+def workload(name: str, counts: Mapping[str, int], *, when: str = "DoNotSchedule", **fields: object) -> list[Pod]:
+    """Return pods of a StatefulSet with a zone constraint."""
+    of = spec(constraint(ZONE, when=when, selector={"app": name}))  # type: ignore[arg-type]  # a literal
+    owner = OwnerReference("apps/v1", "StatefulSet", name, f"uid-{name}")
+    return pods(counts, of, prefix=name, labels=Map(app=name), controller=owner, **fields)
+
+
+def three_zones() -> Spread:
+    nodes = [node(zone, zone) for zone in ("a", "b", "c")]
+    placed = [
+        *workload("fine", {"a": 2, "b": 2, "c": 1}),
+        *workload("soft", {"a": 9}, when="ScheduleAnyway"),
+        *workload("bad", {"a": 3, "b": 1, "c": 1}),
+        *workload("worst", {"a": 4, "b": 1}, namespace="shop"),
+    ]
+    return spread_of(cluster(nodes, placed))
+
+
+def test_groups_come_worst_first_and_soft_ones_after_hard_ones() -> None:
+    report = report_of(three_zones())
+    assert [group.workloads[0].name for group in report.groups] == ["worst", "bad", "soft", "fine"]
+    assert report.violated == 3
+    assert report.worst_skew == 9
+
+
+def test_a_group_is_reported_with_every_domain() -> None:
+    (group,) = report_of(three_zones(), namespace="shop").groups
+    assert group == GroupReport(
+        namespace="shop",
+        workloads=(Workload("StatefulSet", "worst"),),
+        topology_key=ZONE,
+        when_unsatisfiable="DoNotSchedule",
+        max_skew=1,
+        min_domains=1,
+        selector="app=worst",
+        violated=True,
+        skew=4,
+        minimum=0,
+        excess=3,
+        pods=5,
+        domains=3,
+        empty_domains=1,
+        counts={"a": 4, "b": 1, "c": 0},
+    )
+
+
+def test_empty_domains_of_a_group_with_many_are_counted_not_named() -> None:
+    nodes = [node(f"n{number}", "a") for number in range(150)]
+    of = spec(constraint(HOSTNAME))
+    (group,) = report_of(spread_of(cluster(nodes, pods({"n1": 2, "n7": 1}, of)))).groups
+    assert group.counts == {"n1": 2, "n7": 1}
+    assert (group.domains, group.empty_domains) == (150, 148)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"workloads": ("bad",)}, ["bad"]),
+        ({"workloads": ("sts/bad", "statefulset/fine")}, ["bad", "fine"]),
+        ({"workloads": ("deploy/bad",)}, []),
+        ({"workloads": ("*s*",)}, ["worst", "soft"]),
+        ({"namespace": "shop"}, ["worst"]),
+        ({"topology_keys": ("zone",)}, ["worst", "bad", "soft", "fine"]),
+        ({"topology_keys": (ZONE,), "namespace": "shop"}, ["worst"]),
+        ({"topology_keys": ("hostname",)}, []),
+        ({"when_unsatisfiable": "ScheduleAnyway"}, ["soft"]),
+    ],
+)
+def test_filters(wanted: dict[str, object], found: list[str]) -> None:
+    assert [group.workloads[0].name for group in report_of(three_zones(), **wanted).groups] == found
+
+
+@pytest.mark.parametrize(
+    "typed", ["web", "deploy/web", "deployment/web", "Deployment/web", "deployments.apps/web", "w?b", "deploy/*"]
+)
+def test_a_workload_is_meant_however_kubectl_would_take_it(typed: str) -> None:
+    assert workload_matches(typed, WorkloadName("Deployment", "default", "web"))
+
+
+@pytest.mark.parametrize("typed", ["we", "sts/web", "web/deploy", "deploy/web2", ""])
+def test_another_workload_is_not_meant(typed: str) -> None:
+    assert not workload_matches(typed, WorkloadName("Deployment", "default", "web"))
+
+
+def test_a_kind_of_its_own_is_meant_by_its_name() -> None:
+    assert workload_matches("rollout/web", WorkloadName("Rollout", "default", "web"))
+
+
+def test_a_name_that_nobody_has_is_noticed_and_a_pattern_is_not() -> None:
+    assert unknown_workloads(three_zones(), GroupFilter(workloads=("bad", "typo", "none-*"))) == ["typo"]
+    assert unknown_workloads(three_zones(), GroupFilter(workloads=("bad",), namespace="shop")) == ["bad"]
+
+
+def printed(
+    report: SkewReport, width: int, *, wide: bool = False, encoding: str = "utf-8", colors: bool = False
+) -> str:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=stream, width=width, force_terminal=colors, highlight=False)
+    table = SkewTable(console, wide=wide, with_namespace=True)
+    with console.capture() as captured:
+        console.print(table.render(report.groups))
+        console.print(summary(report))
+    return captured.get()
+
+
+def big() -> Spread:
+    """Return a cluster as clouds name things, with 5,000 nodes."""
+    nodes = [
+        node(
+            f"ip-10-0-{number // 256}-{number % 256}.eu-central-1.compute.internal", f"eu-central-1{'abc'[number % 3]}"
+        )
+        for number in range(5_000)
+    ]
+    of = spec(constraint(ZONE), constraint(HOSTNAME, when="ScheduleAnyway"))
+    counts = {each.name: 4 if number < 2 else 2 if number < 9 else 1 for number, each in enumerate(nodes[:30])}
+    owner = OwnerReference("apps/v1", "StatefulSet", "the-one-database-for-everything-that-there-is", "uid")
+    placed = pods(counts, of, namespace="a-namespace-with-a-rather-long-name", controller=owner)
+    return spread_of(cluster(nodes, placed))
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
+def test_a_table_fits_the_terminal_whatever_things_are_called(width: int) -> None:
+    for line in printed(report_of(big()), width).splitlines():
+        assert len(line) <= width
+
+
+def test_numbers_and_bars_are_there_in_80_columns() -> None:
+    lines = printed(report_of(big()), 80).splitlines()
+    assert lines[0].split() == ["NAMESPACE", "WORKLOAD", "KEY", "SKEW/MAX", "PODS", "PER", "DOMAIN"]
+    hosts = lines[4:]
+    assert "4/1" in hosts[0]
+    assert all("ip-10-0-0-" in line and line.rstrip().endswith("█") for line in hosts[:6])
+
+
+def test_thousands_of_hosts_are_told_in_some_lines() -> None:
+    text = printed(report_of(big(), topology_keys=("hostname",)), 100)
+    assert len(text.splitlines()) < 15
+    assert "2 in 3 domains" in text
+    assert "1 in 21 domains" in text
+    assert "0 in 4,970 domains" in text
+
+
+def test_a_balanced_group_takes_one_line() -> None:
+    text = printed(report_of(three_zones(), workloads=("fine",)), 100)
+    assert text.splitlines()[1].split() == ["✓", "default", "sts/fine", "zone", "1/1", "██▄", "2", "2", "1"]
+
+
+def test_a_balanced_group_over_many_hosts_takes_one_line() -> None:
+    nodes = [node(f"n{number}", "a") for number in range(40)]
+    report = report_of(spread_of(cluster(nodes, pods({"n1": 1, "n7": 1}, spec(constraint(HOSTNAME))))))
+    assert printed(report, 100).splitlines()[1].endswith("1 in 2 domains, 0 in 38 domains")
+
+
+def test_a_violated_group_is_drawn_domain_by_domain() -> None:
+    lines = printed(report_of(three_zones(), workloads=("bad",)), 100).splitlines()
+    assert [line.split()[-3:] for line in lines[1:4]] == [["a", "3", "███"], ["b", "1", "█"], ["c", "1", "█"]]
+
+
+def test_wide_shows_the_constraint_and_every_domain() -> None:
+    text = printed(report_of(three_zones(), workloads=("fine",)), 160, wide=True)
+    assert ZONE in text
+    assert "DoNotSchedule" in text
+    assert "app=fine" in text
+    assert [line.split()[-3:] for line in text.splitlines()[1:4]] == [
+        ["a", "2", "██"],
+        ["b", "2", "██"],
+        ["c", "1", "█"],
+    ]
+
+
+def test_plain_output_has_no_escapes_and_colored_output_has() -> None:
+    assert "\x1b" not in printed(report_of(three_zones()), 100)
+    assert "\x1b[31m" in printed(report_of(three_zones()), 100, colors=True)
+
+
+def test_where_there_is_no_unicode_there_is_ascii() -> None:
+    printed(report_of(big()), 100, encoding="ascii").encode("ascii")
+    text = printed(report_of(three_zones(), workloads=("bad",)), 100, encoding="ascii")
+    text.encode("ascii")
+    assert "a 3 ###" in text
+
+
+def test_lines_are_printed_without_blanks_at_their_end(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(width=100)
+    report = report_of(three_zones())
+    print_parts(console, [SkewTable(console, wide=False, with_namespace=True).render(report.groups)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 11
+    assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({}, "3 of 4 constraints violated: 2 DoNotSchedule, 1 ScheduleAnyway."),
+        ({"workloads": ("bad",)}, "1 of 1 constraint violated: 1 DoNotSchedule."),
+        ({"workloads": ("soft",)}, "1 of 1 constraint violated: 1 ScheduleAnyway."),
+        ({"workloads": ("fine",)}, "The constraint holds."),
+        ({"namespace": "nowhere"}, "No pod has such a topology spread constraint."),
+    ],
+)
+def test_the_last_line_says_it_in_a_sentence(wanted: dict[str, object], said: str) -> None:
+    assert summary(report_of(three_zones(), **wanted)).plain == said
+
+
+def test_topology_keys_that_end_alike_are_shown_in_full() -> None:
+    of = spec(constraint(ZONE), constraint("example.com/zone"))
+    nodes = [node("a", "a", labels={"example.com/zone": "x"})]
+    text = printed(report_of(spread_of(cluster(nodes, pods({"a": 1}, of)))), 160)
+    assert "example.com/zone" in text
+    assert ZONE in text
+
+
+def test_a_group_without_any_domain_says_so() -> None:
+    of = spec(constraint("example.com/rack"))
+    assert "no eligible domain" in printed(report_of(spread_of(cluster([node("a", "a")], pods({"a": 1}, of)))), 100)
+
+
+def test_more_domains_than_are_named_are_counted() -> None:
+    counts = {f"d{number}": 1 for number in range(8)} | {"full": 5, "fuller": 6}
+    shown = domains_shown(counts, 2, 3, most=6)
+    assert shown == [Domain("fuller", 6), Domain("full", 5), Domain("", 1, 8), Domain("", 0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("count", "allowed", "most", "columns", "length"), [(3, 5, 5, 10, 3), (50, 60, 100, 10, 5), (0, 1, 9, 10, 0)]
+)
+def test_bars_are_a_column_a_pod_or_their_share(count: int, allowed: int, most: int, columns: int, length: int) -> None:
+    assert bar(count, allowed, most, columns).cell_len == length
+
+
+def test_what_is_too_much_of_a_bar_stands_out() -> None:
+    drawn = bar(5, 2, 5, 10)
+    assert drawn.plain == "█████"
+    assert (drawn.style, [(span.start, span.end, span.style) for span in drawn.spans]) == ("green", [(2, 5, "red")])
+
+
+PREVENTS = {
+    "apiVersion": "respread.dev/v1alpha1",
+    "kind": "ClusterRebalancePolicy",
+    "metadata": {"name": "prevents"},
+    "spec": {"prevention": {"podDeletionCost": "Enabled"}},
+}
+
+
+def test_wide_and_json_say_whether_a_workload_is_protected(tmp_path: Path) -> None:
+    nodes = [manifest_of_node("node-a", "zone-a"), manifest_of_node("node-b", "zone-b")]
+    placed = {"node-a": 1, "node-b": 1}
+    file = snapshot_of(tmp_path, [*nodes, *deployment_pods("web", placed), PREVENTS])
+
+    def shown(*arguments: str) -> str:
+        return CliRunner().invoke(respread, ["skew", "--snapshot", str(file), *arguments]).stdout
+
+    (told,) = json.loads(shown("-o", "json"))["protections"]
+    assert (told["namespace"], told["workload"]) == ("default", {"kind": "Deployment", "name": "web"})
+    assert (told["protected"], told["reason"], told["policy"]) == (False, "NotRanked", "prevents")
+    wide = shown("-o", "wide").splitlines()
+    assert "SCALE-DOWNS" in wide[0].split()
+    assert "NotRanked" in wide[1].split()
+    assert "SCALE-DOWNS" not in shown()
+
+
+def test_where_policies_can_not_be_read_nothing_is_said_of_protection() -> None:
+    spread = three_zones()
+    view = ClusterView(
+        snapshot=ClusterSnapshot(), time=NOW, source="a test", left_out=frozenset({"clusterrebalancepolicies"})
+    )
+    assert protection_reports(view, spread, spread.groups.values()) is None

@@ -1,0 +1,104 @@
+"""What is kept of an object is bounded by what an API server stores: the figure in docs/security.md."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.intake import Parts, page
+
+_MIB = 1 << 20
+_LARGEST = 3 * _MIB // 2
+"""Of etcd (`--max-request-bytes`), in its own encoding; JSON is somewhat longer."""
+_KEPT_MIB = 16
+"""As docs/security.md says."""
+
+
+def many(of: Callable[[int], Any]) -> list[Any]:
+    """As many as fit."""
+    return [of(number) for number in range(_LARGEST // len(json.dumps(of(10_000))))]
+
+
+def mapping(of: Callable[[int], tuple[str, str]]) -> dict[str, str]:
+    return dict(many(of))
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"nodeName": "a1", "containers": [{"name": "a"}], **fields}}
+
+
+def required(*terms: Any) -> dict[str, Any]:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}
+
+
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "labels": ("pods", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
+    "annotations": ("pods", {"metadata": {"annotations": mapping(lambda n: (f"respread.dev/a{n}", ""))}}),
+    "tolerations": ("pods", spec(tolerations=many(lambda n: {"key": f"k{n}"}))),
+    "nodeSelector": ("pods", spec(nodeSelector=mapping(lambda n: (f"l{n}", "")))),
+    "anti-affinity": (
+        "pods",
+        spec(affinity={"podAntiAffinity": required(*many(lambda n: {"topologyKey": f"k{n}", "labelSelector": {}}))}),
+    ),
+    "values of a selector": (
+        "pods",
+        spec(
+            affinity={
+                "podAffinity": required(
+                    {
+                        "topologyKey": "zone",
+                        "labelSelector": {
+                            "matchExpressions": [{"key": "a", "operator": "In", "values": many(lambda n: f"v{n}")}]
+                        },
+                    }
+                )
+            }
+        ),
+    ),
+    "resources": (
+        "pods",
+        spec(
+            containers=[{"name": "a", "resources": {"requests": mapping(lambda n: (f"example.com/r{n}", "1"))}}],
+        ),
+    ),
+    "host ports": (
+        "pods",
+        spec(containers=[{"name": "a", "ports": many(lambda n: {"containerPort": 1, "hostPort": n % 65536 + 1})}]),
+    ),
+    "claims": (
+        "pods",
+        spec(volumes=many(lambda n: {"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}})),
+    ),
+    "a Service's selector": ("services", {"spec": {"selector": mapping(lambda n: (f"l{n}", ""))}}),
+    "a Service's labels": ("services", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
+    "a budget's pods": (
+        "poddisruptionbudgets",
+        {"status": {"disruptedPods": mapping(lambda n: (f"p{n}", "2026-11-22T03:00:00Z"))}},
+    ),
+    "a claim's labels": ("persistentvolumeclaims", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_largest_object_keeps_no_more_than_is_said(shape: str) -> None:
+    resource, body = SHAPES[shape]
+    parts = Parts()
+    feed = parts.feed(resource)
+    metadata = {"name": "a", "namespace": "shop", "uid": "a", "resourceVersion": "1"}
+    document = page({**body, "metadata": {**metadata, **body.get("metadata", {})}})
+    gc.collect()
+    tracemalloc.start()
+    try:
+        feed.take_page(document)
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    print(f"{shape}: {kept / _MIB:.1f} MiB")  # noqa: T201 - the figure in docs/security.md is the largest of these
+    assert parts.intake.object_counts()[resource] == 1
+    assert kept < _KEPT_MIB * _MIB

@@ -1,0 +1,90 @@
+"""What people are told of an eviction's answer and of a move's outcome: an Event each, on the policy and the owner."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.reasons import Reason
+from respread.controller.announcements import Announcements
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.in_flight import Ended
+from respread.eviction.outcomes import Outcome
+from respread.planning.held import Held
+from respread.telemetry.event_series import Event
+from tests.eviction_moves import move
+from tests.intake import Parts
+
+POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", uid="uid-default", spec=ClusterPolicySpec())
+MOVE = move("a")
+NOT_MADE = sorted(set(EvictionResult) - {EvictionResult.EVICTED})
+
+
+class Told:
+    """Announcements, and the Events they made."""
+
+    def __init__(self, policy: Policy | None = POLICY) -> None:
+        self.events: list[Event] = []
+        self.announcements = Announcements(self.events.append, lambda _: policy)
+
+
+def on(event: Event) -> str:
+    return f"{event.regarding.kind}/{event.regarding.name}"
+
+
+def test_an_eviction_is_told_with_its_reason() -> None:
+    told = Told()
+    told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
+    assert [(on(each), each.reason, each.type) for each in told.events] == [
+        ("ClusterRebalancePolicy/default", "EvictedForSpread", "Normal"),
+        ("ReplicaSet/web", "EvictedForSpread", "Normal"),
+    ]
+    assert all("zone-a holds more than maxSkew 1 allows" in each.note for each in told.events)
+    assert {each.related.name for each in told.events if each.related is not None} == {"a"}
+
+
+@pytest.mark.parametrize("result", NOT_MADE)
+def test_every_other_answer_is_a_warning_with_the_servers_words(result: EvictionResult) -> None:
+    told = Told()
+    told.announcements.eviction(MOVE, Answer(result=result, message="because I say so"))
+    assert [(on(each), each.reason, each.type) for each in told.events] == [
+        ("ClusterRebalancePolicy/default", result, "Warning"),
+        ("ReplicaSet/web", result, "Warning"),
+    ]
+    assert all(each.note == "Pod a was not evicted: because I say so" for each in told.events)
+
+
+@pytest.mark.parametrize("result", sorted(EvictionResult))
+def test_every_answer_is_counted_by_its_name(result: EvictionResult) -> None:
+    parts = Parts()
+    parts.metrics.count_eviction(policy="default", namespace="shop", result=result)
+    labels = {"policy": "default", "namespace": "shop", "result": str(result)}
+    assert parts.registry.get_sample_value("respread_evictions_total", labels) == 1
+
+
+def test_of_a_policy_that_is_gone_the_owner_is_still_told() -> None:
+    told = Told(policy=None)
+    told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
+    assert [on(each) for each in told.events] == ["ReplicaSet/web"]
+
+
+@pytest.mark.parametrize("outcome", sorted(Outcome))
+def test_only_what_did_not_improve_the_spread_is_told(outcome: Outcome) -> None:
+    told = Told()
+    told.announcements.end(Ended(move=MOVE, outcome=outcome, replacement=None, seconds=1.0, message="somehow"))
+    if outcome is Outcome.IMPROVED:
+        assert told.events == []
+    else:
+        assert {(each.reason, each.type) for each in told.events} == {("SpreadNotImproved", "Warning")}
+        assert all(f"({outcome}): somehow" in each.note for each in told.events)
+
+
+def test_a_pause_and_its_end_are_told_on_the_policy() -> None:
+    told = Told()
+    told.announcements.paused(POLICY, Held(Reason.PAUSED, "evictions failed in a row"))
+    told.announcements.resumed(POLICY)
+    assert [(on(each), each.reason, each.type) for each in told.events] == [
+        ("ClusterRebalancePolicy/default", "EvictionsPaused", "Warning"),
+        ("ClusterRebalancePolicy/default", "EvictionsResumed", "Normal"),
+    ]
+    assert told.events[0].note == "Evictions failed in a row"

@@ -1,0 +1,231 @@
+"""What the next leader knows: what a status holds is what was known, and never less."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.decoding import decode_status
+from respread.api.fields import LATEST
+from respread.api.status import (
+    FailuresInARow,
+    GroupEvictionCount,
+    PolicyStatus,
+    RecentEvictions,
+    RememberedBackOff,
+    encode_status,
+)
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName
+from respread.controller.checkpoint import (
+    back_offs_to_remember,
+    evictions_to_remember,
+    failures_to_remember,
+    group_evictions_to_remember,
+    group_name,
+    recalled,
+    recalled_failures,
+    recalled_group_history,
+    situation_of,
+    without_settled,
+)
+from respread.eviction.backoff import BackOff, BackOffRules, BackOffs
+from respread.eviction.breaker import Breakers, PauseRules
+from respread.eviction.group_history import GroupHistory
+from respread.eviction.history import HOUR_SECONDS, EvictionHistory
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import spread_of
+from tests.worlds import HOSTNAME, cluster, constraint, node, pods, spec
+
+NOW = 1_800_000_000.0
+RULES = BackOffRules()
+
+_NAMES = """
+from immutables import Map
+from respread.controller.checkpoint import group_name
+from respread.spread.index import spread_of
+from tests.worlds import *
+of = spec(constraint(), constraint(HOSTNAME), node_selector=Map({c: c for c in "abcdefgh"}))
+print(sorted(group_name(key) for key in spread_of(cluster([node("a1", "a")], pods({"a1": 2}, of))).groups))
+"""
+
+
+def world(*counts: int) -> ClusterSnapshot:
+    nodes = [node(f"{zone}1", zone) for zone, _ in zip("abc", counts, strict=False)]
+    return cluster(
+        nodes, pods({each.name: count for each, count in zip(nodes, counts, strict=True)}, spec(constraint()))
+    )
+
+
+def group(*counts: int) -> tuple[GroupKey, SpreadGroup]:
+    ((key, found),) = spread_of(world(*counts)).groups.items()
+    return key, found
+
+
+def through_the_api(status: PolicyStatus) -> PolicyStatus:
+    return decode_status(msgspec.json.decode(msgspec.json.encode({"status": encode_status(status)})))
+
+
+def test_names_are_the_same_in_every_process_and_differ_between_groups() -> None:
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", _NAMES],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+    of = [spec(constraint()), spec(constraint(HOSTNAME)), spec(constraint(), node_selector=Map(a="b"))]
+    keys = {key for each in of for key in spread_of(cluster([node("a1", "a")], pods({"a1": 2}, each))).groups}
+    assert len({group_name(key) for key in keys}) == 3
+    assert all(len(group_name(key)) <= 64 for key in keys)
+
+
+def test_a_situation_is_the_pods_and_nodes_of_each_domain() -> None:
+    _, before = group(3, 1)
+    assert situation_of(before) == situation_of(group(3, 1)[1])
+    assert situation_of(before) != situation_of(group(2, 2)[1])
+    more_nodes = cluster([*world(3, 1).nodes.values(), node("b2", "b")], world(3, 1).pods.values())
+    ((_, after),) = spread_of(more_nodes).groups.items()
+    assert situation_of(after) != situation_of(before)
+
+
+def test_a_back_off_outlives_the_process() -> None:
+    key, found = group(3, 1)
+    situation = situation_of(found)
+    before = BackOffs(RULES).failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
+    status = through_the_api(PolicyStatus(back_offs=back_offs_to_remember(before, [key])))
+    after, _ = recalled({"default": status}, RULES, {key.namespace: {key: found}}, NOW)
+    assert after.groups[group_name(key)].failures == 2
+    until = before.groups[group_name(key)].until
+    assert until <= after.groups[group_name(key)].until <= until + 1
+    assert after.held(group_name(key), situation, NOW + 1) is not None
+    changed = situation_of(group(2, 1)[1])
+    floor = before.release(group_name(key), changed)
+    assert floor is not None
+    assert after.held(group_name(key), changed, floor - 0.1) is not None
+    assert after.held(group_name(key), changed, floor + 1) is None
+    assert after.held(group_name(key), situation, until + 1) is None
+
+
+def test_of_too_many_those_that_failed_most_are_remembered() -> None:
+    of = [spec(constraint(max_skew=skew)) for skew in range(1, 151)]
+    nodes = [node("a1", "a")]
+    many = cluster(nodes, [each for number, one in enumerate(of) for each in pods({"a1": 1}, one, prefix=f"p{number}")])
+    keys = sorted(spread_of(many).groups, key=lambda key: key.max_skew)
+    known = BackOffs(RULES, Map({group_name(key): BackOff(key.max_skew, NOW, "") for key in keys}))
+    remembered = back_offs_to_remember(known, keys)
+    assert [each.failures for each in remembered] == list(range(150, 50, -1))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 59.9, 600.0, HOUR_SECONDS - 1])
+def test_evictions_count_for_an_hour_whoever_made_them(seconds: float) -> None:
+    history = EvictionHistory().with_evictions(["default", "other"], NOW).with_evictions(["default"], NOW + 0.5)
+    status = through_the_api(PolicyStatus(recent_evictions=evictions_to_remember(history, "default", NOW + 1)))
+    _, after = recalled({"default": status}, RULES, {}, NOW)
+    assert after.count_in_last_hour("default", NOW + seconds) == 2
+    assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 120) == 0
+    assert evictions_to_remember(history, "nobody", NOW) == ()
+
+
+def test_a_clock_that_was_set_back_makes_no_status_that_the_api_refuses() -> None:
+    history = EvictionHistory()
+    for minute in reversed(range(200)):
+        history = history.with_evictions(["default"], NOW + minute * 60)
+    remembered = evictions_to_remember(history, "default", NOW)
+    assert len(remembered) <= 64
+    assert sum(each.evictions for each in remembered) == 200
+    assert all(each.minute.tzinfo is UTC and each.minute > datetime(2026, 1, 1, tzinfo=UTC) for each in remembered)
+
+
+def test_of_a_namespace_s_policy_only_what_it_says_of_its_own_namespace_counts() -> None:
+    key, found = group(3, 1)
+    said = PolicyStatus(
+        back_offs=(RememberedBackOff(group=group_name(key), failures=3, until=LATEST, situation=situation_of(found)),)
+    )
+    groups = {key.namespace: {key: found}, "other": {}}
+    for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
+        after, _ = recalled({policy: said}, RULES, groups, NOW)
+        assert (group_name(key) in after.groups) == counts, policy
+    after, _ = recalled({"default": said}, RULES, {"other": {}}, NOW)
+    assert not after.groups, "a group that is not there needs no memory"
+
+
+def test_evictions_of_the_future_count_for_no_longer_than_those_of_now() -> None:
+    said = PolicyStatus(recent_evictions=(RecentEvictions(minute=LATEST, evictions=3_000_000),))
+    _, after = recalled({"default": said}, RULES, {}, NOW)
+    assert after.count_in_last_hour("default", NOW) == 3_000_000
+    assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 60) == 0
+
+
+def test_what_is_settled_is_forgotten_once_its_time_is_over() -> None:
+    key, violated = group(3, 1)
+    _, balanced = group(2, 1)
+    failed = BackOffs(RULES).failed(group_name(key), "", NOW)
+    later = NOW + 1000
+    assert without_settled(failed, {key: balanced}, (), NOW + 1) is failed
+    assert without_settled(failed, {key: violated}, (), later) is failed
+    assert without_settled(failed, {key: balanced}, {key}, later) is failed
+    assert not without_settled(failed, {key: balanced}, (), later).groups
+    assert not without_settled(failed, {}, (), later).groups
+
+
+def test_evictions_for_a_group_outlive_the_process_and_its_being_balanced() -> None:
+    key, _ = group(3, 1)
+    name = group_name(key)
+    history = GroupHistory().with_evictions("default", [name], NOW).with_evictions("default", [name], NOW + 100)
+    status = through_the_api(PolicyStatus(group_evictions=group_evictions_to_remember(history, "default", NOW + 200)))
+    after = recalled_group_history({"default": status}, {}, NOW + 200)  # the group is balanced, or not even there
+    assert after.in_last_hour(name, NOW + 200) == 2
+    assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS - 1) == 2  # rather too few evictions than too many
+    assert after.in_last_hour(name, NOW + 100 + HOUR_SECONDS + 60) == 0
+    assert group_evictions_to_remember(after, "other", NOW + 200) == ()
+
+
+def test_of_too_many_groups_those_with_the_most_evictions_are_remembered() -> None:
+    history = GroupHistory()
+    for number in range(1, 301):
+        history = history.with_evictions("default", [f"group-{number}"], NOW, number)
+    remembered = group_evictions_to_remember(history, "default", NOW)
+    assert [each.evictions for each in remembered] == list(range(300, 100, -1))
+
+
+def test_of_a_namespace_s_policy_only_evictions_in_its_own_namespace_count() -> None:
+    key, found = group(3, 1)
+    said = PolicyStatus(group_evictions=(GroupEvictionCount(group=group_name(key), evictions=9, last=LATEST),))
+    groups = {key.namespace: {key: found}, "other": {}}
+    for policy, counts in {"default": True, f"{key.namespace}/own": True, "other/own": False}.items():
+        after = recalled_group_history({policy: said}, groups, NOW)
+        assert after.in_last_hour(group_name(key), NOW) == (9 if counts else 0), policy
+        assert after.in_last_hour(group_name(key), NOW + HOUR_SECONDS + 60) == 0, "the future counts as now"
+
+
+def test_failures_in_a_row_outlive_the_process() -> None:
+    before = Breakers()
+    for name in "abc":
+        before = before.failed("default", WorkloadName("Deployment", "shop", name), 3, NOW)
+    status = through_the_api(PolicyStatus(failures_in_a_row=failures_to_remember(before, "default")))
+    after = recalled_failures({"default": status, "other": PolicyStatus()}, before.rules, NOW)
+    assert set(after.policies) == {"default"}
+    assert after.policies["default"].workloads == before.policies["default"].workloads
+    end, later = before.next_end(NOW), after.next_end(NOW)
+    assert end is not None
+    assert later is not None
+    assert end <= later <= end + 1
+    assert failures_to_remember(before, "other") == FailuresInARow()
+
+
+def test_no_status_pauses_a_policy_for_longer_than_the_longest_pause() -> None:
+    said = FailuresInARow(workloads=("a", "b", "c"), pauses=1000, paused_until=LATEST)
+    after = recalled_failures({"default": PolicyStatus(failures_in_a_row=said)}, PauseRules(), NOW)
+    assert after.paused("default", 3, NOW) is not None
+    assert after.paused("default", 3, NOW + PauseRules().longest_seconds) is None

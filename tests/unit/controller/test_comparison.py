@@ -1,0 +1,69 @@
+"""What a replacement's place did to the spread."""
+
+from __future__ import annotations
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
+from respread.cluster.pod import Pod
+from respread.controller.comparison import Comparison
+from respread.eviction.outcomes import Outcome
+from respread.planning.assembly import plan_cluster
+from respread.planning.plan import Move
+from respread.spread.index import spread_of
+from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec
+
+WEB = spec(constraint())
+NODES = [node("a1", "a"), node("b1", "b"), node("c1", "c"), node("x1")]
+
+
+def the_move() -> Move:
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
+    (move,) = plan_cluster(cluster(NODES, pods({"a1": 3, "b1": 1, "c1": 1}, WEB)), [policy], now=NOW).moves
+    return move
+
+
+def replacement(on: str) -> Pod:
+    return pod("new", on, WEB)
+
+
+@pytest.mark.parametrize(
+    ("on", "others", "outcome"),
+    [
+        ("b1", {"a1": 2, "b1": 1, "c1": 1}, Outcome.IMPROVED),
+        ("a1", {"a1": 2, "b1": 1, "c1": 1}, Outcome.UNCHANGED),
+        ("b1", {"a1": 2, "b1": 3, "c1": 0}, Outcome.WORSE),
+    ],
+)
+def test_the_replacements_domain_tells(on: str, others: dict[str, int], outcome: Outcome) -> None:
+    new = replacement(on)
+    spread = spread_of(cluster(NODES, [*pods(others, WEB), new]))
+    assert Comparison(spread)(the_move(), new) is outcome
+
+
+@pytest.mark.parametrize(
+    ("on", "zones", "outcome"),
+    [
+        # Zone b has one too many now, as zone a had before, and the nodes are spread better: nothing is worse.
+        ("b2", {"a1": 3, "b1": 3, "c1": 2}, Outcome.IMPROVED),
+        # Zone a had none too many any more, since others went: now zone b has.
+        ("b2", {"a1": 1, "b1": 2, "c1": 1}, Outcome.WORSE),
+    ],
+)
+def test_a_group_that_is_as_it_was_spoils_nothing_and_one_that_is_worse_does(
+    on: str, zones: dict[str, int], outcome: Outcome
+) -> None:
+    soft = spec(constraint(when="ScheduleAnyway"), constraint(HOSTNAME, when="ScheduleAnyway"))
+    nodes = [node("a1", "a"), node("b1", "b"), node("b2", "b"), node("c1", "c")]
+    restored = ConstraintRules(when_unsatisfiable=("ScheduleAnyway",))
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(constraints=restored))
+    planned = plan_cluster(cluster(nodes, pods({"a1": 4, "b1": 3, "c1": 2}, soft)), [policy], now=NOW).moves[0]
+    assert set(planned.from_domains) == {"a", "a1"}
+    new = pod("new", on, soft)
+    assert Comparison(spread_of(cluster(nodes, [*pods(zones, soft), new])))(planned, new) is outcome
+
+
+def test_a_group_that_is_gone_tells_nothing() -> None:
+    other = pods({"a1": 1}, spec(constraint(selector=Map(app="other"))), labels=Map(app="other"))
+    assert Comparison(spread_of(cluster(NODES, other)))(the_move(), replacement("b1")) is Outcome.UNKNOWN

@@ -1,0 +1,481 @@
+"""The control loop by itself, on virtual time and an API server that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import pytest
+from kubernetes.aio.client import ApiClient
+from prometheus_client import CollectorRegistry
+
+from respread.controller.announcements import Announcements
+from respread.controller.control_loop import BEAT_SECONDS, GATHER_SECONDS, ControlLoop, Leading
+from respread.controller.permission import Permission
+from respread.controller.policy_versions import PolicyReader
+from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.run import LOOP_LIMIT_SECONDS, live
+from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.status_writer import StatusWriter
+from respread.eviction.carry_out import Carrier, Flights
+from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.owners.last_look import Owners
+from respread.eviction.refusals import Refusals
+from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.server_version import ServerVersion
+from respread.prevention.deletion_costs import DeletionCosts
+from respread.stores.changes import Changes
+from respread.telemetry.health import HealthReport, Heartbeat
+from respread.telemetry.listen_address import ListenAddress
+from respread.telemetry.server import serve_telemetry
+from tests.eviction_moves import move
+from tests.intake import Parts, page
+from tests.worlds import cluster
+
+CLUSTER_POLICIES = "clusterrebalancepolicies"
+
+
+def policy(name: str, uid: str = "") -> dict[str, Any]:
+    metadata = {"name": name, "uid": uid or f"uid-{name}", "generation": 1, "resourceVersion": "5"}
+    return {"metadata": metadata, "spec": {"mode": "Enforce"}}
+
+
+class Scripted(Requests):
+    """Answers lists with what it is given, and remembers what was written."""
+
+    def __init__(self) -> None:
+        super().__init__(ApiClient.__new__(ApiClient))  # never used: nothing leaves this process
+        self.statuses: dict[str, Any] = {}
+        """By the policies' names, what a list brings."""
+        self.written: list[tuple[str, Any]] = []
+        self.lists = 0
+        self.refuses_lists = False
+
+    async def send(
+        self,
+        method: Any,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+        accept: str = "application/json",
+        timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
+    ) -> Response:
+        assert timeout_seconds > 0
+        last_look()
+        assert content_type is None
+        assert "json" in accept
+        if method == "GET":
+            if query is None:  # a single object: nobody answers
+                raise NoResponseError("not now", sent=True)
+            self.lists += 1
+            if self.refuses_lists:
+                raise NoResponseError("not now", sent=True)
+            found = [
+                {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status}
+                for name, status in self.statuses.items()
+                if CLUSTER_POLICIES in path
+            ]
+            return Response(status_code=200, body=json.dumps({"metadata": {}, "items": found}).encode())
+        assert body is not None
+        self.written.append((names["name"], body["status"]))
+        return Response(status_code=200, body=b"{}")
+
+
+class Loop:
+    """A control loop and everything around it."""
+
+    def __init__(self, scheduler: SchedulerModel | None = None, requests: Scripted | None = None) -> None:
+        self.seconds = 0.0
+        self.leads = True
+        self.term = 1
+        self.parts = Parts()
+        self.requests = Scripted() if requests is None else requests
+        self.heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=self.clock)
+        intake = self.parts.intake
+        for feed in intake.feeds:
+            feed.take_page(page())
+        self.permission = Permission(
+            lambda: self.leads,
+            lambda: intake.policies.policies,
+            clock=self.clock,
+            now=lambda: datetime.fromtimestamp(self.wall_clock(), UTC),
+        )
+        self.flights = Flights(self.clock)
+        carrier = Carrier(
+            EvictionApi(self.requests),
+            Owners(self.requests, self.clock),
+            self.flights,
+            Refusals(self.clock),
+            may_evict=self.permission,
+        )
+        self.loop = ControlLoop(
+            intake,
+            carrier,
+            leading=Leading(lambda: self.leads, lambda: self.term),
+            permission=self.permission,
+            prevention=PreventionLoop(
+                DeletionCosts(self.requests),
+                leads=lambda: self.leads,
+                exclusive_seconds=lambda: 10.0,
+                metrics=self.parts.metrics,
+            ),
+            statuses=StatusWriter(self.requests, self.clock),
+            policy_reader=PolicyReader(self.requests, self.clock),
+            announcements=Announcements(lambda _: None, intake.policies.current),
+            metrics=self.parts.metrics,
+            heartbeat=self.heartbeat,
+            scheduler=scheduler,
+            clock=self.clock,
+            wall_clock=self.wall_clock,
+        )
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def wall_clock(self) -> float:
+        return 1_800_000_000.0 + self.seconds
+
+    def have(self, *policies: dict[str, Any], version: int) -> None:
+        self.parts.feed(CLUSTER_POLICIES).take_page(page(*policies, version=version))
+
+
+def test_statuses_are_written_by_the_leader_alone_and_what_was_there_is_gone_on_with() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    loop.requests.statuses = {"one": {"summary": {"evicted": 7}}}
+    loop.leads = False
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written == []
+    loop.leads = True
+    asyncio.run(loop.loop.turn())
+    ((name, status),) = loop.requests.written
+    assert (name, status["summary"]["evicted"]) == ("one", 7)
+    loop.seconds += 60
+    asyncio.run(loop.loop.turn())
+    assert len(loop.requests.written) == 1  # nothing has changed
+
+
+def test_every_term_begins_by_reading_what_the_one_before_left() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    for _ in range(3):
+        asyncio.run(loop.loop.turn())
+    before = loop.requests.lists
+    loop.term = 2
+    loop.seconds += 60
+    loop.requests.statuses = {"one": {"summary": {"evicted": 3}}}
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.lists > before
+    assert loop.requests.written[-1][1]["summary"]["evicted"] == 3
+
+
+def test_a_term_begins_only_when_what_the_spread_depends_on_has_been_asked_for() -> None:
+    version = ServerVersion(Scripted(), Changes())
+    loop = Loop(SchedulerModel(version=version))
+    loop.have(policy("one"), version=200)
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written == []
+    version.asked = True
+    asyncio.run(loop.loop.turn())
+    assert len(loop.requests.written) == 1
+    version.asked = False
+    loop.requests.statuses = {}
+    loop.have(policy("one"), policy("two"), version=300)
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written[-1][0] == "two", "what becomes unknown later is waited for by itself"
+
+
+def test_a_leader_that_can_t_read_them_does_nothing() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    loop.requests.refuses_lists = True
+    asyncio.run(loop.loop.turn())
+    assert loop.requests.written == []
+    loop.requests.refuses_lists = False
+    asyncio.run(loop.loop.turn())
+    assert len(loop.requests.written) == 1
+
+
+def test_counters_of_a_policy_that_is_gone_are_dropped() -> None:
+    loop = Loop()
+    loop.have(policy("one"), policy("two"), version=200)
+    asyncio.run(loop.loop.turn())
+    for name in ("one", "two"):
+        loop.parts.metrics.count_outcome(policy=name, outcome="Improved")
+    loop.have(policy("two"), version=300)
+    asyncio.run(loop.loop.turn())
+    counted = [
+        loop.parts.registry.get_sample_value(
+            "respread_eviction_outcomes_total", {"policy": name, "outcome": "Improved"}
+        )
+        for name in ("one", "two")
+    ]
+    assert counted == [None, 1]
+
+
+def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop()
+    turns: list[float] = []
+    ages: list[float] = []
+
+    async def scenario() -> None:
+        async def turn() -> float:
+            turns.append(loop.seconds)
+            ages.append(loop.heartbeat.age_seconds)
+            loop.seconds += 1
+            if len(turns) < 3:
+                raise ZeroDivisionError("a bug")
+            loop.loop.stop()
+            return loop.seconds
+
+        async def pause(seconds: float) -> None:
+            loop.seconds += seconds
+            await asyncio.sleep(0)
+
+        monkeypatch.setattr(loop.loop, "turn", turn)
+        monkeypatch.setattr(loop.loop, "_pause", pause)
+        await loop.loop.run()
+
+    asyncio.run(scenario())
+    assert len(turns) == 3
+    assert turns[1] - turns[0] == 3  # a second for the turn, two of waiting
+    assert turns[2] - turns[1] == 5
+    assert ages == [0, 3, 8]
+    assert loop.heartbeat.age_seconds <= 1
+
+
+@pytest.mark.parametrize(("how", "gathered"), [("computes", 3.0), ("waits", GATHER_SECONDS)])
+def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long_as_it_waited(
+    monkeypatch: pytest.MonkeyPatch, how: str, gathered: float
+) -> None:
+    """While evictions are made, replacements get Ready; their places are not to stay free for as long again."""
+    loop = Loop()
+    found: list[float] = []
+
+    def three_seconds_pass() -> None:
+        loop.seconds += 3
+
+    async def turn() -> float:
+        if how == "computes":
+            await loop.loop._compute(three_seconds_pass)
+        else:
+            three_seconds_pass()
+        return loop.seconds
+
+    async def wait(_wake_at: float, gather: float) -> None:
+        found.append(gather)
+        loop.loop.stop()
+
+    monkeypatch.setattr(loop.loop, "turn", turn)
+    monkeypatch.setattr(loop.loop, "_wait", wait)
+    asyncio.run(loop.loop.run())
+    assert found == [gathered]
+
+
+def test_stopping_ends_it_at_once_and_lets_no_move_begin() -> None:
+    loop = Loop()
+
+    async def scenario() -> None:
+        running = asyncio.create_task(loop.loop.run())
+        await asyncio.sleep(0.2)
+        assert not running.done()
+        loop.loop.stop()
+        async with asyncio.timeout(BEAT_SECONDS / 2):
+            await running
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["computes", "waits"])
+def test_a_turn_that_hangs_fails_liveness_until_it_goes_on(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """It does not fail, so nothing tries again; the probes are answered all the while."""
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    goes_on, waits_on = threading.Event(), asyncio.Event()
+    plan, read = loop.loop._plan, loop.requests.send
+
+    def computing(*args: Any) -> Any:
+        goes_on.wait(10)
+        return plan(*args)
+
+    async def waiting(*args: Any, **options: Any) -> Response:
+        await waits_on.wait()
+        return await read(*args, **options)
+
+    if how == "computes":
+        monkeypatch.setattr(loop.loop, "_plan", computing)
+    else:
+        monkeypatch.setattr(loop.requests, "send", waiting)
+
+    def failing() -> list[str]:
+        report = live(loop.heartbeat, loop.parts.health)
+        return [check.name for check in report.checks if not check.passed]
+
+    async def scenario() -> None:
+        async with server_of(lambda: live(loop.heartbeat, loop.parts.health)) as status_of_livez:
+            running = asyncio.create_task(loop.loop.run())
+            await asyncio.sleep(0.2)
+            assert await status_of_livez() == 200
+            loop.seconds += LOOP_LIMIT_SECONDS
+            assert failing() == []
+            loop.seconds += 1
+            assert failing() == ["control-loop"]
+            assert await status_of_livez() == 503
+            goes_on.set()
+            waits_on.set()
+            async with asyncio.timeout(5):
+                while failing():  # noqa: ASYNC110 - a heart that beats tells nobody
+                    await asyncio.sleep(0.01)
+            assert await status_of_livez() == 200
+            loop.loop.stop()
+            await running
+
+    asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+    """Serve a report as `/livez` in this very event loop, as the operator does, and yield what asks for its status."""
+    registry = CollectorRegistry()
+    async with (
+        serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=report, ready=report) as address,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def ask() -> int:
+            async with session.get(f"http://{address}/livez") as response:
+                return response.status
+
+        yield ask
+
+
+@pytest.mark.parametrize(("leads", "told"), [(True, 1), (False, None)])
+def test_the_outcome_of_a_move_is_told_by_who_leads_when_it_ends(leads: bool, told: int | None) -> None:
+    loop = Loop()
+    loop.have(policy("default"), version=200)
+    asyncio.run(loop.loop.turn())
+    loop.flights.sent(move("gone"), cluster([], []))
+    asyncio.run(loop.loop.turn())
+    assert len(loop.flights.now) == 1
+    loop.leads = leads
+    loop.seconds += loop.flights.now.patience.step_seconds
+    asyncio.run(loop.loop.turn())
+    assert len(loop.flights.now) == 0  # the leader of this term has it from the status
+    outcome = {"policy": "default", "outcome": "Unknown"}
+    assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == told
+
+
+def test_a_pause_outlasts_the_leader_and_only_who_leads_shows_it() -> None:
+    loop = Loop()
+    loop.have(policy("one"), version=200)
+    until = datetime.fromtimestamp(loop.wall_clock() + 30, UTC).isoformat()
+    failed = [f"Deployment/{name} in shop" for name in "abc"]
+    loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
+
+    def shown() -> float | None:
+        asyncio.run(loop.loop.turn())
+        return loop.parts.registry.get_sample_value("respread_policy_paused", {"policy": "one"})
+
+    assert shown() == 1
+    (said,) = [each for each in loop.requests.written[-1][1]["conditions"] if each["type"] == "Paused"]
+    assert said["status"] == "True"
+    assert all(name in said["message"] for name in failed)
+    assert loop.requests.written[-1][1]["failuresInARow"]["workloads"] == failed
+    loop.leads = False
+    assert shown() == 0
+    loop.leads = True
+    loop.seconds += 60
+    assert shown() == 1  # until a move that is tried succeeds
+
+
+def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None:
+    loop = Loop()
+    loop.have(policy("default"), version=200)
+    remembered = {
+        "uid": "uid-gone",
+        "namespace": "shop",
+        "pod": "gone",
+        "node": "node-1",
+        "workload": "Deployment/web",
+        "controllerKind": "ReplicaSet",
+        "controllerName": "web-abc",
+        "controllerUid": "uid-web",
+        "sent": "2027-01-15T07:59:00Z",
+        "newest": "2027-01-15T07:00:00Z",
+    }
+    loop.requests.statuses = {"default": {"movesInFlight": [remembered]}}
+    asyncio.run(loop.loop.turn())
+    (flight,) = loop.flights.now.flights
+    assert (flight.uid, str(flight.move.workload)) == ("uid-gone", "Deployment/web")
+    loop.term = 2
+    loop.requests.statuses = {"default": {"movesInFlight": []}}
+    asyncio.run(loop.loop.turn())
+    assert loop.flights.now.flights == ()
+
+
+@pytest.mark.parametrize(
+    ("minutes_old", "annotations", "due_at_seconds"),
+    [(0, {}, 45), (60, {"karpenter.sh/do-not-disrupt": "61m"}, 45), (60, {"karpenter.sh/do-not-disrupt": "true"}, 61)],
+)
+def test_what_becomes_due_by_time_alone_wakes_the_loop(
+    minutes_old: int, annotations: dict[str, str], due_at_seconds: float
+) -> None:
+    """A pod that gets old enough, or whose protection for a time ends, makes no event."""
+    loop = Loop()
+    zone = "topology.kubernetes.io/zone"
+    born = datetime.fromtimestamp(loop.wall_clock() - 60 * minutes_old - 15, UTC).isoformat()
+    spread = {"maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+    loop.parts.feed("nodes").take_page(
+        page(
+            *(
+                {
+                    "metadata": {"name": name, "labels": {zone: name, "kubernetes.io/hostname": name}},
+                    "status": {"allocatable": {"pods": "10"}},
+                }
+                for name in ("a", "b")
+            ),
+            version=300,
+        )
+    )
+    loop.parts.feed("namespaces").take_page(page({"metadata": {"name": "shop"}}, version=300))
+    loop.parts.feed("pods").take_page(
+        page(
+            *(
+                {
+                    "metadata": {
+                        "namespace": "shop",
+                        "name": f"web-{number}",
+                        "uid": f"u-{number}",
+                        "labels": {"app": "web"},
+                        "annotations": annotations,
+                        "creationTimestamp": born,
+                        "ownerReferences": [owner],
+                    },
+                    "spec": {
+                        "nodeName": "a",
+                        "containers": [],
+                        "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": {"app": "web"}}}],
+                    },
+                    "status": {"phase": "Running", "startTime": born},
+                }
+                for number in range(3)
+            ),
+            version=300,
+        )
+    )
+    loop.have({**policy("one"), "spec": {"mode": "Enforce", "quietPeriod": "1ms"}}, version=300)
+    loop.leads = False  # so that no status is due before
+    asyncio.run(loop.loop.turn())
+    loop.seconds += 1  # the quiet period is over
+    assert asyncio.run(loop.loop.turn()) == pytest.approx(due_at_seconds, abs=0.01)

@@ -1,0 +1,180 @@
+"""What stands in a move's way at the last moment."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec, Window
+from respread.api.problem import Problem
+from respread.api.reasons import Reason
+from respread.controller.permission import CONFIRMED_SECONDS, WAVE_SECONDS, Permission
+from respread.controller.policy_versions import EVERYWHERE, PolicyVersions, versions_of
+from respread.planning.assembly import plan_cluster
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from tests.worlds import NOW, cluster, constraint, node, pods, spec
+
+
+def policy(name: str = "default", **fields: Any) -> Policy:
+    return Policy(
+        kind="ClusterRebalancePolicy", object_name=name, spec=ClusterPolicySpec(**{"mode": "Enforce", **fields})
+    )
+
+
+ENFORCES = policy()
+WRONG = msgspec.structs.replace(ENFORCES, problems=(Problem("spec.windows[0].timeZone", "there is no such zone"),))
+AT_NIGHT = msgspec.structs.replace(
+    ENFORCES,
+    spec=ClusterPolicySpec(
+        mode="Enforce", windows=(Window(schedule="0 2 * * *", duration=timedelta(hours=1), time_zone="UTC"),)
+    ),
+)
+
+
+class World:
+    """What a permission asks for."""
+
+    def __init__(self) -> None:
+        self.leads = True
+        self.policies = Map({"default": ENFORCES})
+        self.seconds = 100.0
+        self.permission = Permission(
+            lambda: self.leads, lambda: self.policies, clock=lambda: self.seconds, now=lambda: NOW
+        )
+        self.permission.begin_wave(self.policies, ["default", "shop"], self.seconds)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Let the API server say that the policies are as they are known here."""
+        for place in (EVERYWHERE, "default", "shop"):
+            there = Map({name: each for name, each in self.policies.items() if each.namespace == place})
+            self.permission.confirm(place, PolicyVersions(versions_of(there), self.seconds))
+
+    def reason(self, move: Move) -> Reason | None:
+        held = self.permission(move)
+        return None if held is None else held.reason
+
+
+@pytest.fixture
+def move() -> Move:
+    snapshot = cluster([node("a1", "a"), node("b1", "b")], pods({"a1": 2}, spec(constraint())))
+    (move,) = plan_cluster(snapshot, [ENFORCES], now=NOW).moves
+    return move
+
+
+def test_nothing_stands_in_the_way_of_what_was_just_planned(move: Move) -> None:
+    assert World().reason(move) is None
+
+
+def test_a_replica_that_does_not_lead_or_is_stopped_makes_no_move(move: Move) -> None:
+    world = World()
+    world.leads = False
+    assert world.reason(move) is Reason.NOT_LEADING
+    world.leads = True
+    assert world.reason(move) is None
+    world.permission.stop()
+    assert world.reason(move) is Reason.NOT_LEADING
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (None, Reason.NOT_SELECTED),
+        (WRONG, Reason.INVALID_POLICY),
+        (policy(mode="DryRun"), Reason.DRY_RUN),
+        (AT_NIGHT, Reason.WINDOW_CLOSED),
+        (policy(pod_selector=LabelSelector(match_labels=Map(app="another"))), Reason.IN_MOTION),
+        (policy(limits=Limits(in_flight=1)), Reason.IN_MOTION),
+        (policy(), None),  # equal, if not the same object
+    ],
+)
+def test_a_policy_that_has_changed_holds_what_is_left_of_the_wave(
+    move: Move, now: Policy | None, reason: Reason | None
+) -> None:
+    world = World()
+    world.policies = Map() if now is None else Map({"default": now})
+    assert world.reason(move) is reason
+
+
+def test_so_does_another_policy_that_has_come_to_be(move: Move) -> None:
+    world = World()
+    world.policies = world.policies.set("other", policy("other"))
+    assert world.reason(move) is Reason.IN_MOTION
+
+
+def test_a_wave_that_takes_too_long_is_planned_anew(move: Move) -> None:
+    world = World()
+    world.seconds += WAVE_SECONDS
+    world.confirm()
+    assert world.reason(move) is None
+    world.seconds += 0.1
+    assert world.reason(move) is Reason.IN_MOTION
+
+
+def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_lately(move: Move) -> None:
+    world = World()
+    world.seconds += CONFIRMED_SECONDS
+    assert world.reason(move) is None
+    world.seconds += 0.1
+    held = world.permission(move)
+    assert held is not None
+    assert (held.reason, held.message) == (Reason.API_UNAVAILABLE, "the policies could not be read for 5 s")
+    fresh = Permission(lambda: True, lambda: world.policies, clock=lambda: 0.0, now=lambda: NOW)
+    fresh.begin_wave(world.policies, ["default"], 0.0)
+    assert fresh(move) == Held(Reason.API_UNAVAILABLE, "the policies could not be read yet")
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        Map(),
+        Map({"default": msgspec.structs.replace(ENFORCES, generation=2)}),
+        Map({"default": msgspec.structs.replace(ENFORCES, uid="another")}),
+        Map({"default": ENFORCES, "other": policy("other")}),
+    ],
+    ids=["deleted", "changed", "made anew", "one more"],
+)
+def test_what_the_api_server_says_counts_although_the_watch_is_silent(move: Move, there: Map[str, Policy]) -> None:
+    world = World()
+    world.permission.confirm(EVERYWHERE, PolicyVersions(versions_of(there), world.seconds))
+    assert world.reason(move) is Reason.IN_MOTION
+
+
+def own(namespace: str, name: str = "own", generation: int = 1) -> Policy:
+    spec = PolicySpec(mode="DryRun")
+    return Policy(kind="RebalancePolicy", namespace=namespace, object_name=name, generation=generation, spec=spec)
+
+
+def test_a_policy_of_the_pods_own_namespace_holds_the_move_and_those_of_others_don_t(move: Move) -> None:
+    world = World()
+    for number in range(3):
+        world.policies = world.policies.set(f"shop/{number}", own("shop", str(number)))
+        assert world.reason(move) is None
+    world.policies = world.policies.set("default/own", own("default"))
+    assert world.reason(move) is Reason.IN_MOTION
+
+
+def test_what_the_api_server_says_of_the_pods_own_namespace_counts_too(move: Move) -> None:
+    world = World()
+    unseen = Map({"shop/own": own("shop")})
+    world.permission.confirm("shop", PolicyVersions(versions_of(unseen), world.seconds))
+    assert world.reason(move) is None
+    unseen = Map({"default/own": own("default")})
+    world.permission.confirm("default", PolicyVersions(versions_of(unseen), world.seconds))
+    held = world.permission(move)
+    assert held == Held(Reason.IN_MOTION, "the policies of default have changed, and the watch has not brought it yet")
+
+
+def test_a_namespace_whose_policies_were_not_read_holds_its_own_moves_alone(move: Move) -> None:
+    world = World()
+    world.permission.begin_wave(world.policies, ["default", "blog"], world.seconds)
+    assert world.permission.unconfirmed("blog") == Held(
+        Reason.API_UNAVAILABLE, "the policies of blog could not be read yet"
+    )
+    assert world.reason(move) is None

@@ -1,0 +1,53 @@
+"""A group is left alone until it has been what it is for a quiet period."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from respread.api.reasons import Reason
+from respread.cluster.workload import WorkloadName
+from respread.controller.quiet_period import Settling
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import spread_of
+from tests.worlds import cluster, constraint, node, pods, spec
+
+QUIET = timedelta(seconds=30)
+WEB = spec(constraint())
+NODES = [node("a1", "a"), node("b1", "b")]
+
+
+def groups_of(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
+    return dict(spread_of(cluster(NODES, pods({"a1": a, "b1": b}, WEB))).groups)
+
+
+def test_a_group_is_held_from_when_it_is_first_seen() -> None:
+    settling = Settling()
+    groups = groups_of(3, 0)
+    (key,) = groups
+    settling.observe(groups, (), now=100)
+    held = settling.held(key, QUIET, now=110)
+    assert held is not None
+    assert held.reason is Reason.QUIET_PERIOD
+    assert "10 s ago" in held.message
+    assert settling.release(key, QUIET) == 130
+    assert settling.held(key, QUIET, now=130) is None
+
+
+def test_a_change_starts_the_quiet_period_again() -> None:
+    settling = Settling()
+    before = groups_of(3, 0)
+    (key,) = before
+    settling.observe(before, (), now=0)
+    settling.observe(before, (), now=20)
+    assert settling.held(key, QUIET, now=31) is None
+    settling.observe(groups_of(4, 0), (), now=40)
+    assert settling.held(key, QUIET, now=69) is not None
+
+
+def test_what_our_own_moves_change_does_not() -> None:
+    settling = Settling()
+    before = groups_of(3, 0)
+    (key,) = before
+    settling.observe(before, (), now=0)
+    settling.observe(groups_of(2, 1), {WorkloadName("ReplicaSet", "default", "web")}, now=40)
+    assert settling.held(key, QUIET, now=41) is None

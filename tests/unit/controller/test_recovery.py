@@ -1,0 +1,254 @@
+"""Moves under way outlive the process that made them, by what the policies' statuses say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.decoding import decode_status
+from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.api.status import MAX_NEWEST_PODS, PolicyStatus, encode_status
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.comparison import Comparison
+from respread.controller.recovery import AskingRules, moves_to_remember, resume
+from respread.eviction.carry_out import Flights
+from respread.eviction.in_flight import Ended, Patience, Stage
+from respread.eviction.outcomes import Outcome
+from respread.eviction.pacing import Limiter
+from respread.planning.plan import Move
+from respread.planning.planner import PolicySetting
+from respread.spread.index import spread_of
+from tests.eviction_moves import move
+from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
+
+SPEC = spec(constraint())
+NODES = [node("a1", "a"), node("b1", "b"), node("c1", "c")]
+ENFORCING = Policy(
+    kind="ClusterRebalancePolicy",
+    object_name="default",
+    spec=ClusterPolicySpec(mode="Enforce", limits=Limits(in_flight=2, in_flight_per_workload=2)),
+)
+RULES = AskingRules(PolicySetting((ENFORCING,)), (Limiter.of(ENFORCING),), NOW)
+ONE_SECOND = timedelta(seconds=1)
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def world(*others: Pod, at_a: int = 3) -> ClusterSnapshot:
+    return cluster(NODES, [*pods({"a1": at_a}, SPEC), *others])
+
+
+def rest() -> list[Pod]:
+    """Return the pods of the world without the one that is moved."""
+    return [each for each in world().pods.values() if each.name != "web-a1-0"]
+
+
+def of_web(snapshot: ClusterSnapshot, name: str = "web-a1-0") -> Move:
+    victim = next(each for each in snapshot.pods.values() if each.name == name)
+    (key,) = spread_of(snapshot).groups
+    return move(victim, groups=(key,), from_domains=("a",))
+
+
+def process(seconds: float, wall: float = 1_000_000) -> Flights:
+    return Flights(Clock(seconds), Clock(wall))
+
+
+def killed(flights: Flights, snapshot: ClusterSnapshot) -> dict[str, PolicyStatus]:
+    """Return what the statuses say, as the API server has it, of a process that is no more."""
+    remembered = moves_to_remember(flights.now, snapshot)
+    return {
+        policy: decode_status(
+            msgspec.json.decode(msgspec.json.encode({"status": encode_status(PolicyStatus(moves_in_flight=moves))}))
+        )
+        for policy, moves in remembered.items()
+    }
+
+
+def followed(flights: Flights, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
+    return flights.update(snapshot, Comparison(spread_of(snapshot)))
+
+
+def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
+    given = {"creation_timestamp": NOW, **fields}
+    return msgspec.structs.replace(pod(name, on, SPEC), **given)
+
+
+@pytest.fixture
+def sent() -> dict[str, PolicyStatus]:
+    """What is remembered of a move that was killed right after it was sent."""
+    first = process(50)
+    before = world()
+    first.sent(of_web(before), before)
+    return killed(first, before)
+
+
+@pytest.mark.parametrize(
+    ("on", "ready", "outcome"),
+    [("b1", True, Outcome.IMPROVED), ("a1", True, Outcome.UNCHANGED), ("b1", False, None), ("", False, None)],
+)
+def test_what_became_of_a_move_is_found_by_the_next_process(
+    sent: dict[str, PolicyStatus], on: str, ready: bool, outcome: Outcome | None
+) -> None:
+    after = cluster(NODES, [*rest(), came(on=on, ready=ready)])
+
+    second = process(7)
+    resume(second, sent, after, spread_of(after), RULES)
+    (flight,) = second.now.flights
+    assert flight.move.policy == "default"
+    assert str(flight.move.workload) == "ReplicaSet/web"
+    assert flight.move.pod.node_name == "a1"
+    assert flight.move.pod.controller == OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
+    assert [each.outcome for each in followed(second, after)] == ([] if outcome is None else [outcome])
+    assert len(second.now) == (outcome is None)
+
+
+def test_a_replacement_in_the_wrong_place_that_is_never_ready(sent: dict[str, PolicyStatus]) -> None:
+    after = cluster(NODES, [*rest(), came(on="", ready=False)])
+    clock = Clock(7)
+    second = Flights(clock, Clock(1_000_000))
+    resume(second, sent, after, spread_of(after), RULES)
+    assert followed(second, after) == ()
+    clock.now += second.now.patience.step_seconds
+    assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
+
+
+def test_a_pod_that_is_still_there_may_be_going_and_is_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
+    second = process(7, wall=1_000_006)
+    resume(second, sent, world(), spread_of(world()), RULES)
+    (flight,) = second.now.flights
+    assert flight.stage is Stage.SENT
+    assert second.now.unanswered(7, 5) == (flight.move,)
+    assert second.now.unanswered(7, 7) == ()
+    assert followed(second, world()) == ()
+
+
+def test_one_that_was_sent_long_ago_is_not_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
+    second = process(7, wall=1_000_000 + 75)
+    resume(second, sent, world(), spread_of(world()), RULES)
+    assert second.now.unanswered(7, 5) == ()  # what it was planned for may be another cluster by now
+    assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
+
+
+def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
+    before = world(came("young"), came("replacement-of-another", creation_timestamp=NOW + ONE_SECOND))
+    first = process(50)
+    first.sent(of_web(before), world(came("young")))
+    flight = first.now.flights[0]
+    other = before.pods[came("replacement-of-another").key]
+    first.now = msgspec.structs.replace(
+        first.now, flights=(msgspec.structs.replace(flight, known=flight.known | {other.uid}),)
+    )
+    ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
+    assert remembered.newest == NOW
+    assert remembered.newest_pods == ("replacement-of-another", "young")
+    after = cluster(NODES, [each for each in before.pods.values() if each.name != "web-a1-0"])
+    second = process(7)
+    resume(second, killed(first, before), after, spread_of(after), RULES)
+    assert followed(second, after) == ()
+    new = cluster(NODES, [*after.pods.values(), came("new")])  # within the same second as `young`
+    (ended,) = followed(second, new)
+    assert ended.replacement is not None
+    assert ended.replacement.name == "new"
+
+
+def test_of_very_many_pods_made_in_one_second_none_is_named() -> None:
+    before = world(at_a=MAX_NEWEST_PODS + 2)
+    first = process(50)
+    first.sent(of_web(before), before)
+    ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
+    assert remembered.newest_pods == ()
+    second = process(7)
+    resume(second, killed(first, before), before, spread_of(before), RULES)
+    assert second.now.flights[0].known == {each.uid for each in before.pods.values()}
+
+
+def test_the_pod_of_a_stateful_set_comes_back_by_its_name() -> None:
+    controller = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
+    old = [came(f"db-{number}", "a1", controller=controller) for number in range(3)]
+    before = cluster(NODES, old)
+    first = process(50)
+    first.sent(of_web(before, "db-0"), before)
+    again = came("db-0", controller=controller, uid="another")
+    after = cluster(NODES, [again, *old[1:]])
+    second = process(7)
+    resume(second, killed(first, before), after, spread_of(after), RULES)
+    assert [each.outcome for each in followed(second, after)] == [Outcome.IMPROVED]
+
+
+def test_without_a_sibling_or_its_group_it_is_followed_all_the_same(sent: dict[str, PolicyStatus]) -> None:
+    empty = cluster(NODES, [])
+    second = process(7)
+    resume(second, sent, empty, spread_of(empty), RULES)
+    assert followed(second, empty) == ()
+    (flight,) = second.now.flights
+    assert flight.move.groups == ()
+    assert flight.stage is Stage.LEAVING
+    (ended,) = followed(second, cluster(NODES, [came()]))
+    assert ended.outcome is Outcome.UNKNOWN
+
+
+def test_one_that_must_long_be_over_holds_nothing_up(sent: dict[str, PolicyStatus]) -> None:
+    gone = cluster(NODES, rest())
+    for seconds, outcomes in {
+        Patience().longest_seconds - 2: [],
+        Patience().longest_seconds + 2: [Outcome.UNKNOWN],
+    }.items():
+        later = process(50, 1_000_000 + seconds)
+        resume(later, sent, gone, spread_of(gone), RULES)
+        assert [each.outcome for each in followed(later, gone)] == outcomes
+    replaced = cluster(NODES, [*rest(), came(on="a1")])
+    later = process(50, 1_000_000 + Patience().longest_seconds + 2)
+    resume(later, sent, replaced, spread_of(replaced), RULES)
+    (ended,) = followed(later, replaced)
+    assert ended.outcome is Outcome.UNCHANGED, "what came of it counts all the same"
+
+
+def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(sent: dict[str, PolicyStatus]) -> None:
+    before = world()
+    again = process(50)
+    again.sent(of_web(before), before)
+    again.sent(of_web(before, "web-a1-1"), before)
+    own = again.now.flights[0]
+    resume(again, sent, before, spread_of(before), RULES)
+    assert again.now.flights == (own,)
+
+
+def test_the_status_of_a_namespaces_policy_speaks_of_no_other_namespace(sent: dict[str, PolicyStatus]) -> None:
+    (status,) = sent.values()
+    for policy, resumed in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
+        flights = process(7)
+        resume(flights, {policy: status}, world(), spread_of(world()), RULES)
+        assert len(flights.now) == resumed
+
+
+def test_what_no_plan_of_ours_would_do_is_followed_and_not_asked_for_again() -> None:
+    before = world(at_a=6)
+    first = process(50)
+    for number in range(4):
+        first.sent(of_web(before, f"web-a1-{number}"), before)
+    statuses = killed(first, before)
+    protected = msgspec.structs.replace(
+        before.pods[of_web(before).pod.key], annotations=Map({"respread.dev/evict": "never"})
+    )
+    after = cluster(NODES, [protected, *(each for each in before.pods.values() if each.key != protected.key)])
+
+    def asked(of: dict[str, PolicyStatus], rules: AskingRules = RULES) -> list[str]:
+        second = process(7, wall=1_000_006)
+        resume(second, of, after, spread_of(after), rules)
+        assert len(second.now) == 4
+        return [each.pod.name for each in second.now.unanswered(7, 5)]
+
+    assert asked(statuses) == ["web-a1-1", "web-a1-2"]  # not the protected one, and as many as the limits let
+    assert asked({"another": statuses["default"]}) == []  # it does not govern them
+    assert asked(statuses, RULES._replace(setting=PolicySetting(()))) == []

@@ -1,0 +1,74 @@
+"""When the control loop looks again by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from respread.api.reasons import Reason
+from respread.controller.requeue import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_look
+from respread.eviction.pacing import HeldMove
+from respread.planning.held import Held
+from respread.planning.plan import BlockedGroup, Plan
+from tests.eviction_moves import group, move
+
+NOW = 1000.0
+
+
+def look(
+    *reasons: Reason,
+    held: tuple[Reason, ...] = (),
+    held_back: bool = False,
+    others: tuple[float | None, ...] = (),
+    release: Callable[[BlockedGroup], float | None] = lambda _: None,
+) -> float:
+    """Return in how many seconds to look again, by why groups are blocked and moves held."""
+    blocked = tuple(
+        BlockedGroup(group=group(str(number)), policy="default", reason=reason, message="")
+        for number, reason in enumerate(reasons)
+    )
+    return (
+        next_look(
+            Plan(blocked=blocked),
+            [HeldMove(move("a"), Held(reason, "")) for reason in held],
+            now=NOW,
+            held_back=held_back,
+            others=others,
+            release=release,
+        )
+        - NOW
+    )
+
+
+def test_once_a_minute_whatever_happens() -> None:
+    assert look() == IDLE_SECONDS
+    assert look(Reason.HELD_BY_BUDGET, others=(None, NOW + 3600)) == IDLE_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("reason", "seconds"),
+    [
+        (Reason.API_UNAVAILABLE, WAITING_SECONDS),
+        (Reason.LIMIT_REACHED, SOON_SECONDS),
+        (Reason.WINDOW_CLOSED, SOON_SECONDS),
+        (Reason.DRY_RUN, IDLE_SECONDS),
+    ],
+)
+def test_sooner_while_something_waits_for_time_alone(reason: Reason, seconds: float) -> None:
+    assert look(held=(reason,)) == seconds
+    assert look(reason) == seconds
+
+
+def test_at_once_after_a_move_that_was_not_made() -> None:
+    assert look(held_back=True) == WAITING_SECONDS
+
+
+def test_when_something_else_is_due_but_never_in_the_past() -> None:
+    assert look(others=(NOW + 7, NOW + 5, None)) == 5
+    assert look(others=(NOW - 5,)) == 0
+
+
+def test_when_a_group_that_is_left_alone_is_released() -> None:
+    quiet = {Reason.QUIET_PERIOD: NOW + 30, Reason.BACKING_OFF: NOW + 20}
+    assert look(*quiet, Reason.NO_FEASIBLE_NODE, release=lambda blocked: quiet.get(blocked.reason)) == 20

@@ -1,0 +1,38 @@
+"""From violated to balanced."""
+
+from __future__ import annotations
+
+from respread.controller.violation_times import ViolationTimes
+from respread.spread.group import GroupKey, SpreadGroup
+from respread.spread.index import spread_of
+from tests.worlds import cluster, constraint, node, pods, spec
+
+
+def group(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
+    counts = {"a1": a, "b1": b}
+    return dict(spread_of(cluster([node("a1", "a"), node("b1", "b")], pods(counts, spec(constraint())))).groups)
+
+
+def test_a_violation_lasts_until_the_group_is_balanced() -> None:
+    told: list[tuple[str, float]] = []
+    times = ViolationTimes(lambda policy, seconds: told.append((policy, seconds)))
+    (key,) = group(3, 0)
+    times.see(group(1, 1), {key: "default"}, 1.0)
+    times.see(group(3, 0), {key: "default"}, 10.0)
+    times.see(group(3, 1), {key: "default"}, 20.0)
+    assert told == []
+    times.see(group(2, 1), {key: "default"}, 30.0)
+    times.see(group(2, 1), {key: "default"}, 40.0)
+    assert told == [("default", 20.0)]
+
+
+def test_a_group_that_is_gone_or_nobody_s_any_more_was_not_restored() -> None:
+    told: list[tuple[str, float]] = []
+    times = ViolationTimes(lambda policy, seconds: told.append((policy, seconds)))
+    (key,) = group(3, 0)
+    times.see(group(3, 0), {key: "default"}, 10.0)
+    times.see({}, {}, 20.0)
+    times.see(group(3, 0), {key: "default"}, 30.0)
+    times.see(group(2, 1), {}, 40.0)
+    times.see(group(2, 1), {key: "default"}, 50.0)
+    assert told == []

@@ -1,0 +1,53 @@
+"""docs/eviction.md says what the code does, name by name and number by number."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.backoff import BackOffRules
+from respread.eviction.breaker import PauseRules
+from respread.eviction.in_flight import Patience
+from respread.eviction.outcomes import Outcome
+from respread.eviction.probation import STEADY_SECONDS
+from respread.kube.leadership import LeaseTimes
+
+PAGE = (Path(__file__).parents[3] / "docs" / "eviction.md").read_text(encoding="utf-8")
+ANSWERS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.partition("## Answers")[2].partition("\n##")[0].splitlines()
+    if line.startswith("| ") and "`" in line and "respread_evictions_total" not in line
+]
+
+
+def test_every_result_has_its_line_and_every_line_its_result() -> None:
+    assert sorted(cells[1] for cells in ANSWERS) == sorted(f"`{result}`" for result in EvictionResult)
+
+
+@pytest.mark.parametrize("cells", ANSWERS, ids=lambda cells: cells[1])
+def test_reasons_and_what_follows(cells: list[str]) -> None:
+    answer = Answer(result=EvictionResult(cells[1].strip("`")))
+    assert cells[2] == (f"`{answer.held.reason}`" if answer.held else "")
+    assert ("in flight" in cells[3]) == answer.may_have_evicted
+
+
+def test_outcomes() -> None:
+    assert all(f"`{outcome}`" in PAGE for outcome in Outcome)
+
+
+def test_numbers() -> None:
+    patience, times, rules = Patience(), LeaseTimes(), BackOffRules()
+    assert f"| {patience.unconfirmed_seconds:.0f} s, longer" in PAGE
+    assert f"| {patience.step_seconds:.0f} s each |" in PAGE
+    assert patience.termination_seconds == timedelta(hours=1).total_seconds()
+    assert f"stops after {times.renew_deadline_seconds:.0f} s" in PAGE
+    assert f"wait for\n{times.lease_seconds} s" in PAGE
+    assert f"within {times.retry_seconds * 1.2:g} s" in PAGE
+    assert "a minute, doubling up to four hours, with up to a fifth" in PAGE
+    assert (rules.first_seconds * rules.floor, rules.first_seconds * 2**6 * rules.floor) == (7.5, 8 * 60)
+    assert (rules.floor, PauseRules().first_seconds, PauseRules().longest_seconds) == (1 / 8, 60, 4 * 3600)
+    assert f"watched for another {STEADY_SECONDS:.0f} s" in PAGE
+    assert (rules.first_seconds, rules.factor, rules.longest_seconds, rules.jitter) == (60, 2, 4 * 3600, 0.2)

@@ -1,0 +1,334 @@
+"""A move is under way until its replacement is Ready, none is to come, or it is given up on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.in_flight import Ended, InFlight, Patience, Stage
+from respread.eviction.outcomes import Outcome
+from respread.planning.plan import Move
+from tests.eviction_moves import SPEC, move
+from tests.worlds import NOW, cluster, pod
+
+EVICTED = Answer(result=EvictionResult.EVICTED)
+UNKNOWN = Answer(result=EvictionResult.UNKNOWN)
+LABELS = Map({"app": "web", "pod-template-hash": "abc"})
+
+
+def web(name: str, on: str = "node-1", **fields: Any) -> Pod:
+    return pod(name, on, SPEC, **{"labels": LABELS, **fields})
+
+
+def world(*pods: Pod) -> ClusterSnapshot:
+    return cluster([], pods)
+
+
+def improved(_: Move, replacement: Pod) -> Outcome:
+    return Outcome.UNCHANGED if replacement.node_name == "node-1" else Outcome.IMPROVED
+
+
+A, B, C = web("a"), web("b"), web("c")
+BEFORE = world(A, B, C)
+
+
+def evicted(*victims: Pod, snapshot: ClusterSnapshot = BEFORE, answer: Answer = EVICTED, at: float = 0) -> InFlight:
+    in_flight = InFlight()
+    for victim in victims:
+        in_flight = in_flight.sent(move(victim), snapshot, at).answered(move(victim), answer, at)
+    return in_flight
+
+
+def ended(in_flight: InFlight, snapshot: ClusterSnapshot, now: float) -> tuple[InFlight, list[Ended]]:
+    after, over = in_flight.updated(snapshot, now, improved)
+    return after, list(over)
+
+
+def stage(in_flight: InFlight) -> Stage:
+    (flight,) = in_flight.flights
+    return flight.stage
+
+
+def test_a_move_from_its_eviction_to_its_ready_replacement() -> None:
+    in_flight = InFlight().sent(move(A), BEFORE, 10)
+    assert stage(in_flight) is Stage.SENT
+    in_flight = in_flight.answered(move(A), EVICTED, 11)
+    assert stage(in_flight) is Stage.EVICTED
+    in_flight, over = ended(in_flight, BEFORE, 12)
+    assert (stage(in_flight), over) == (Stage.EVICTED, [])
+    going = web("a", deletion_timestamp=NOW)
+    in_flight, over = ended(in_flight, world(going, B, C), 13)
+    assert (stage(in_flight), over) == (Stage.LEAVING, [])
+    in_flight, over = ended(in_flight, world(going, B, C, web("d", "")), 14)
+    assert (stage(in_flight), over) == (Stage.REPLACED, [])
+    in_flight, over = ended(in_flight, world(B, C, web("d", "node-2", ready=False)), 15)
+    assert (stage(in_flight), over) == (Stage.PLACED, [])
+    in_flight, over = ended(in_flight, world(B, C, web("d", "node-2")), 17)
+    assert len(in_flight) == 0
+    (end,) = over
+    assert (end.outcome, end.seconds, end.move.pod.name) == (Outcome.IMPROVED, 7, "a")
+    assert end.message == "its replacement d on node-2 is Ready"
+
+
+def test_where_the_replacement_landed_is_for_the_caller_to_judge() -> None:
+    _, (end,) = ended(evicted(A), world(B, C, web("d", "node-1")), 1)
+    assert end.outcome is Outcome.UNCHANGED
+
+
+@pytest.mark.parametrize("result", [EvictionResult.HELD_BY_BUDGET, EvictionResult.GONE, EvictionResult.UNREACHABLE])
+def test_what_was_refused_was_never_under_way(result: EvictionResult) -> None:
+    assert len(evicted(A, answer=Answer(result=result))) == 0
+
+
+def test_what_was_held_back_was_never_under_way() -> None:
+    assert len(InFlight().sent(move(A), BEFORE, 0).answered(move(A), None, 0)) == 0
+
+
+class TestUnknown:
+    """No answer came: the pod may be going, and is taken to be until it is seen not to."""
+
+    in_flight = evicted(A, answer=UNKNOWN)
+
+    def test_it_counts_like_any_other(self) -> None:
+        assert len(self.in_flight) == 1
+        assert self.in_flight.overlay(BEFORE).pods[A.key].terminating
+
+    def test_it_is_followed_once_the_pod_goes(self) -> None:
+        after, over = ended(self.in_flight, world(B, C), 60)
+        assert (stage(after), over) == (Stage.LEAVING, [])
+
+    def test_after_a_while_the_pod_was_not_evicted(self) -> None:
+        after, over = ended(self.in_flight, BEFORE, 74.9)
+        assert (len(after), over) == (1, [])
+        after, (end,) = ended(after, BEFORE, 75)
+        assert len(after) == 0
+        assert end.outcome is Outcome.UNKNOWN
+        assert end.message == "no answer came to its eviction, and it is still there after 75 s"
+
+
+def test_what_was_there_before_is_no_replacement() -> None:
+    in_flight = evicted(A)
+    after, over = ended(in_flight, world(B, C), 1)
+    assert (stage(after), over) == (Stage.LEAVING, [])
+
+
+def test_pods_of_other_controllers_are_no_replacement() -> None:
+    other = web("d", "node-2", controller=OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api"))
+    after, over = ended(evicted(A), world(B, C, other), 1)
+    assert (stage(after), over) == (Stage.LEAVING, [])
+
+
+def test_two_moves_of_one_controller_have_two_replacements() -> None:
+    in_flight = evicted(A, B)
+    in_flight, over = ended(in_flight, world(C, web("d", "node-2")), 1)
+    assert [end.move.pod.name for end in over] == ["a"]
+    in_flight, over = ended(in_flight, world(C, web("d", "node-2")), 2)
+    assert over == []
+    in_flight, over = ended(in_flight, world(C, web("d", "node-2"), web("e", "node-2")), 3)
+    assert [end.move.pod.name for end in over] == ["b"]
+    assert len(in_flight) == 0
+
+
+def test_replacements_that_come_together_are_told_apart() -> None:
+    late, early = web("d", "node-1"), web("e", "node-2", creation_timestamp=NOW - timedelta(hours=2))
+    _, over = ended(evicted(A, B), world(C, late, early), 1)
+    replaced_by = {end.move.pod.name: end.replacement.name for end in over if end.replacement is not None}
+    assert replaced_by == {"a": "e", "b": "d"}
+
+
+def test_a_replacement_that_fails_is_followed_by_the_next() -> None:
+    in_flight, _ = ended(evicted(A), world(B, C, web("d", "node-2", ready=False)), 1)
+    assert stage(in_flight) is Stage.PLACED
+    failed = web("d", "node-2", ready=False, phase="Failed")
+    in_flight, over = ended(in_flight, world(B, C, failed), 2)
+    assert (stage(in_flight), over) == (Stage.LEAVING, [])
+    in_flight, over = ended(in_flight, world(B, C, failed, web("e", "node-3")), 3)
+    (end,) = over
+    assert end.replacement is not None
+    assert end.replacement.name == "e"
+
+
+def test_a_stateful_sets_replacement_has_the_pods_name_and_comes_after_it() -> None:
+    owner = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
+    zero, one = (pod(f"db-{n}", "node-1", SPEC, controller=owner) for n in (0, 1))
+    in_flight = evicted(zero, snapshot=cluster([], [zero, one]))
+    two = pod("db-2", "node-2", SPEC, controller=owner)  # scaled up meanwhile
+    going = pod("db-0", "node-1", SPEC, controller=owner, deletion_timestamp=NOW)
+    in_flight, over = ended(in_flight, cluster([], [going, one, two]), 1)
+    assert (stage(in_flight), over) == (Stage.LEAVING, [])
+    in_flight, over = ended(in_flight, cluster([], [going, one, two]), 3000)
+    assert over == []  # its grace period is its own affair
+    new = Pod(**{name: getattr(zero, name) for name in zero.__struct_fields__} | {"uid": "new", "node_name": "node-2"})
+    _, (end,) = ended(in_flight, cluster([], [new, one, two]), 3001)
+    assert (end.outcome, end.replacement) == (Outcome.IMPROVED, new)
+
+
+class TestGivingUp:
+    """Nothing is waited for longer than patience lasts, counted from the last step."""
+
+    def test_no_replacement(self) -> None:
+        in_flight, _ = ended(evicted(A), world(B, C), 5)
+        in_flight, over = ended(in_flight, world(B, C), 304.9)
+        assert over == []
+        _, (end,) = ended(in_flight, world(B, C), 305)
+        assert (end.outcome, end.message) == (Outcome.UNKNOWN, "it was not replaced within 300 s")
+        assert end.failed
+
+    def test_no_node(self) -> None:
+        pending = world(B, C, web("d", ""))
+        in_flight, _ = ended(evicted(A), pending, 10)
+        _, (end,) = ended(in_flight, pending, 310)
+        assert (end.outcome, end.message) == (Outcome.UNPLACED, "its replacement d has no node after 300 s")
+
+    def test_not_ready(self) -> None:
+        placed = world(B, C, web("d", "node-2", ready=False))
+        in_flight, _ = ended(evicted(A), placed, 10)
+        _, (end,) = ended(in_flight, placed, 310)
+        assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
+        assert end.message == "its replacement d on node-2 was not Ready after 300 s"
+
+    def test_not_ready_for_as_long_as_the_policy_says(self) -> None:
+        placed = world(B, C, web("d", "node-2", ready=False))
+        quick = Patience(ready_seconds=Map(default=20.0))
+        in_flight, _ = ended(evicted(A).patient(quick), placed, 10)
+        assert in_flight.next_deadline() == 30
+        in_flight, over = ended(in_flight, placed, 29.9)
+        assert over == []
+        _, (end,) = ended(in_flight, placed, 30)
+        assert end.outcome is Outcome.NOT_READY
+        _, over = ended(in_flight.patient(Patience(ready_seconds=Map(default=60.0))), placed, 30)
+        assert over == []  # the policy was changed meanwhile
+
+    def test_one_replacement_that_fails_after_the_other(self) -> None:
+        in_flight = evicted(A)
+        for second in range(10, 300, 20):
+            placed = world(B, C, web(f"d-{second}", "node-2", ready=False))
+            in_flight, over = ended(in_flight, placed, second)
+            assert over == []
+            in_flight, over = ended(in_flight, world(B, C), second + 10)
+            assert over == []
+        assert in_flight.next_deadline() == 310
+        _, (end,) = ended(in_flight, world(B, C), 310)
+        assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
+        assert end.message == "its replacement failed, and no other was Ready after 300 s"
+        _, (end,) = ended(in_flight, world(B, C, web("e", "")), 310)
+        assert end.message == "its replacement e, which has no node, was not Ready after 300 s"
+
+    def test_the_pod_does_not_go(self) -> None:
+        _, (end,) = ended(evicted(A), BEFORE, 300)
+        assert (end.outcome, end.message) == (
+            Outcome.UNKNOWN,
+            "its eviction was accepted, and it is still there after 300 s",
+        )
+
+    def test_the_next_deadline_is_when_it_may_happen(self) -> None:
+        assert InFlight().next_deadline() is None
+        in_flight = evicted(A, at=100)
+        assert in_flight.next_deadline() == 400
+        in_flight = in_flight.sent(move(B), BEFORE, 150)
+        assert in_flight.next_deadline() == 225
+        assert InFlight(Patience(unconfirmed_seconds=5)).sent(move(B), BEFORE, 150).next_deadline() == 155
+
+
+class TestNotWanted:
+    """A scale-down or a rollout may leave a move without a replacement."""
+
+    def test_the_move_is_over_once_the_pod_has_left(self) -> None:
+        in_flight = evicted(A).not_wanted(move(A))
+        in_flight, over = ended(in_flight, BEFORE, 1)
+        assert (len(in_flight), over) == (1, [])
+        in_flight, (end,) = ended(in_flight, world(B, C), 2)
+        assert (len(in_flight), end.outcome) == (0, Outcome.UNKNOWN)
+        assert end.message == "its controller wants no replacement any more"
+        assert not end.failed
+
+    def test_a_replacement_that_is_there_counts_all_the_same(self) -> None:
+        _, (end,) = ended(evicted(A).not_wanted(move(A)), world(B, C, web("d", "node-2")), 1)
+        assert end.outcome is Outcome.IMPROVED
+
+    def test_other_moves_go_on(self) -> None:
+        in_flight, over = ended(evicted(A, B).not_wanted(move(A)), world(C), 1)
+        assert [end.move.pod.name for end in over] == ["a"]
+        assert [each.pod.name for each in in_flight.moves] == ["b"]
+
+    def test_whom_to_ask(self) -> None:
+        in_flight, _ = ended(evicted(A, B), world(B, C), 10)
+        assert in_flight.unreplaced_since(9.9) == ()
+        assert [each.pod.name for each in in_flight.unreplaced_since(10)] == ["a"]
+        in_flight, _ = ended(in_flight, world(B, C, web("d", "")), 11)
+        assert in_flight.unreplaced_since(20) == ()
+
+
+def test_planning_sees_pods_in_flight_as_terminating_and_nothing_else_changed() -> None:
+    in_flight = evicted(A)
+    overlaid = in_flight.overlay(BEFORE)
+    assert overlaid.pods[A.key].terminating
+    assert overlaid.pods[B.key] is B
+    assert not BEFORE.pods[A.key].terminating
+    already_going = world(web("a", deletion_timestamp=NOW), B, C)
+    assert in_flight.overlay(already_going) is already_going
+    namesake = Pod(**{name: getattr(A, name) for name in A.__struct_fields__} | {"uid": "another"})
+    assert not in_flight.overlay(world(namesake, B, C)).pods[A.key].terminating
+
+
+def test_budgets_see_pods_in_flight_as_the_watch_does_and_gone_ones_as_going() -> None:
+    in_flight = evicted(A)
+    assert in_flight.pods(BEFORE) == (A,)
+    (gone,) = in_flight.pods(world(B, C))
+    assert gone.terminating
+    assert gone.uid == A.uid
+
+
+def test_what_an_owner_is_missing_because_of_us() -> None:
+    in_flight = evicted(A, B)
+    assert in_flight.leaving("uid-web") == {A.uid, B.uid}
+    assert in_flight.unreplaced("uid-web") == 2
+    in_flight, _ = ended(in_flight, world(C, web("d", "")), 1)
+    assert in_flight.unreplaced("uid-web") == 1
+    assert in_flight.leaving("uid-other") == frozenset()
+    assert [each.pod.name for each in in_flight.moves] == ["a", "b"]
+
+
+class TestOwed:
+    """A move that was refused although another of its step was made."""
+
+    REFUSED = Answer(result=EvictionResult.HELD_BY_BUDGET)
+
+    @pytest.fixture
+    def owing(self) -> InFlight:
+        """A step of two: A is evicted, B was refused."""
+        both = [move(each, component=3) for each in (A, B)]
+        in_flight = InFlight().sent(both[0], BEFORE, 0).answered(both[0], EVICTED, 0)
+        in_flight = in_flight.sent(both[1], BEFORE, 0).answered(both[1], self.REFUSED, 0)
+        assert len(in_flight) == 1
+        return in_flight.sent(both[1], BEFORE, 0).owed(both[1])
+
+    def test_it_counts_as_under_way_and_is_asked_for_again(self, owing: InFlight) -> None:
+        moves = {each.pod.name for each in owing.moves}
+        assert moves == {"a", "b"}
+        assert not owing.uncertain  # nothing is on its way
+        assert owing.unmade
+        assert [each.pod.name for each in owing.unanswered(1, 1)] == ["b"]
+        assert owing.is_owed(owing.moves[1])
+        assert not owing.is_owed(owing.moves[0])
+        after = owing.answered(owing.moves[1], EVICTED, 2)
+        assert [each.stage for each in after.flights] == [Stage.EVICTED] * 2
+        after = owing.answered(owing.moves[1], UNKNOWN, 2)
+        assert [each.stage for each in after.flights] == [Stage.EVICTED, Stage.SENT]
+
+    def test_it_is_given_up_on(self, owing: InFlight) -> None:
+        after, over = ended(owing, BEFORE, 75)
+        assert [(each.move.pod.name, each.outcome) for each in over] == [("b", Outcome.UNKNOWN)]
+        assert [each.uid for each in after.flights] == [A.uid]
+
+    def test_it_is_owed_no_longer_once_the_others_have_their_replacements(self, owing: InFlight) -> None:
+        after, over = ended(owing, world(web("d", "node-2"), B, C), 10)
+        assert [(each.move.pod.name, each.outcome) for each in over] == [("a", Outcome.IMPROVED)]
+        assert after.flights == ()

@@ -1,0 +1,130 @@
+"""The controllers whose pods a group counts besides: how many are read, how long that may take, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.selectors import Selector, selector_of_labels
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.in_flight import InFlight
+from respread.eviction.owners import other_controllers
+from respread.eviction.owners.other_controllers import AT_ONCE, OtherControllers
+from respread.kube.requests import Requests, Response
+from respread.planning.held import Held
+from tests.eviction_moves import SPEC, group, labels, move
+from tests.worlds import cluster, node, pod
+
+
+def owned(number: int) -> Pod:
+    owner = OwnerReference("apps/v1", "ReplicaSet", f"web-{number}", f"uid-{number}")
+    return pod(f"pod-{number}", "node-1", SPEC, controller=owner)
+
+
+def world(controllers: int) -> tuple[ClusterSnapshot, Pod]:
+    pods = [owned(number) for number in range(controllers + 1)]
+    return cluster([node("node-1", "a")], pods), pods[0]
+
+
+class Answering(Requests):
+    """An API server where every ReplicaSet wants one pod, that answers some only when it is told to."""
+
+    def __init__(self, slow: frozenset[str] = frozenset()) -> None:
+        self.read: Counter[str] = Counter()
+        self.most = self._now = 0
+        self._slow = slow
+
+    async def send(self, method: Any, path: str, names: Any, **options: Any) -> Response:
+        assert (method, path.rpartition("/")[2], "body" in options) == ("GET", "{name}", False)
+        name = names["name"]
+        self.read[name] += 1
+        self._now += 1
+        self.most = max(self.most, self._now)
+        await asyncio.sleep(0)
+        if name in self._slow:
+            await asyncio.Event().wait()
+        self._now -= 1
+        found = {"metadata": {"name": name, "uid": name.replace("web", "uid")}, "spec": {"replicas": 1}}
+        return Response(status_code=200, body=msgspec.json.encode(found))
+
+
+def look(requests: Answering, controllers: int, reading_seconds: float = 60.0) -> list[Held | None]:
+    """Look at the same move twice in one wave."""
+    snapshot, victim = world(controllers)
+
+    async def run() -> list[Held | None]:
+        others = OtherControllers(requests, lambda: 0.0, reading_seconds)
+        planned = move(victim, groups=(group("default"),))
+        return [await others.why_incomplete(planned, snapshot, InFlight()) for _ in range(2)]
+
+    return asyncio.run(run())
+
+
+def test_each_is_read_once_a_wave_and_several_at_a_time() -> None:
+    requests = Answering()
+    assert look(requests, 100) == [None, None]
+    assert requests.read == {f"web-{number}": 1 for number in range(1, 101)}
+    assert requests.most == AT_ONCE
+
+
+def test_what_cannot_be_read_in_time_is_said_with_its_size() -> None:
+    requests = Answering(slow=frozenset({"web-7", "web-8"}))
+    one, two = look(requests, 50, reading_seconds=0.5)
+    assert one is not None
+    assert one.reason is Reason.GROUP_TOO_LARGE
+    assert "the pods of 50 other controllers, of which 2 could not be read" in one.message
+    assert two is not None, "a wave has so many seconds in all"
+    assert two.reason is Reason.GROUP_TOO_LARGE
+
+
+def test_more_than_can_be_read_in_a_wave_are_not_even_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_controllers, "MOST_CONTROLLERS", 10)
+    requests = Answering()
+    held, _ = look(requests, 11)
+    assert held is not None
+    assert held.reason is Reason.GROUP_TOO_LARGE
+    assert "count the pods of 11 other controllers, and at most 10 are read" in held.message
+    assert not requests.read
+    assert look(requests, 10) == [None, None]
+
+
+def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how often a selector is tried on labels, where one pod of each workload is to move."""
+    owners = [OwnerReference("apps/v1", "ReplicaSet", f"web-{n}", f"uid-{n}") for n in range(workloads)]
+    victims = [
+        pod(f"pod-{n}", "node-1", SPEC, labels=labels(f"app-{n}"), controller=owners[n]) for n in range(workloads)
+    ]
+    groups = [
+        msgspec.structs.replace(group("default"), selector=selector_of_labels(victim.labels)) for victim in victims
+    ]
+    tried = [0]
+    matches = Selector.matches
+
+    def counted(selector: Selector, given: Mapping[str, str]) -> bool:
+        tried[0] += 1
+        return matches(selector, given)
+
+    async def run() -> None:
+        others = OtherControllers(Answering(), lambda: 0.0)
+        snapshot = cluster([node("node-1", "a")], victims)
+        with monkeypatch.context() as patch:
+            patch.setattr(Selector, "matches", counted)
+            for victim, own in zip(victims, groups, strict=True):
+                assert await others.why_incomplete(move(victim, groups=(own,)), snapshot, InFlight()) is None
+
+    asyncio.run(run())
+    return tried[0]
+
+
+def test_twice_as_many_workloads_are_at_most_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = [label_sets_tried(workloads, monkeypatch) for workloads in (50, 100, 200)]
+    assert 0 < work[1] <= 2 * work[0]
+    assert work[2] <= 2 * work[1]

@@ -1,0 +1,302 @@
+"""When a controller is not at rest. What real controllers do is in tests/integration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.eviction.owners.reading import OwnerReading
+from respread.eviction.owners.rest_rules import why_not_at_rest
+from respread.planning.held import Held
+from tests.eviction_moves import SPEC
+from tests.worlds import NOW, pod
+
+READY_SINCE = NOW - timedelta(seconds=20)
+OWNER = OwnerReference("apps/v1", "ReplicaSet", "web-1", "uid-web-1")
+
+
+def watched(name: str, on: str = "node-1", **fields: Any) -> Pod:
+    return pod(name, on, SPEC, controller=OWNER, **fields)
+
+
+def listed(*pods: Pod, revision: str = "v1") -> list[dict[str, Any]]:
+    return [
+        {
+            "metadata": {
+                "name": each.name,
+                "uid": each.uid,
+                "labels": {"controller-revision-hash": revision},
+                "deletionTimestamp": "2026-11-21T09:00:00Z" if each.terminating else None,
+            },
+            "spec": {"nodeName": each.node_name} if each.node_name else {},
+            "status": {
+                "phase": each.phase,
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": READY_SINCE.isoformat()}],
+            },
+        }
+        for each in pods
+    ]
+
+
+def controller(replicas: int, name: str = "web-1", **fields: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "generation": 2, **fields.pop("metadata", {})},
+        "spec": {"replicas": replicas, **fields.pop("spec", {})},
+        "status": {"observedGeneration": 2, "replicas": replicas, **fields.pop("status", {})},
+    }
+
+
+def reading(
+    of: dict[str, Any],
+    pods: Collection[dict[str, Any]],
+    *,
+    kind: str = "ReplicaSet",
+    deployment: dict[str, Any] | None = None,
+) -> OwnerReading:
+    read = {"kind": kind, "controller": of, "deployment": deployment, "pods": pods}
+    return msgspec.convert(read, type=OwnerReading)
+
+
+A, B, C = watched("a"), watched("b", "node-2"), watched("c", "node-3")
+ALL = (A, B, C)
+
+
+def at_rest(read: OwnerReading, **fields: Any) -> Held | None:
+    return why_not_at_rest(read, A, **{"known": ALL, "now": NOW, **fields})
+
+
+def words(held: Held | None) -> str:
+    assert held is not None
+    return str(held)
+
+
+def test_a_controller_with_all_its_pods_where_we_saw_them_is_at_rest() -> None:
+    assert at_rest(reading(controller(3), listed(*ALL))) is None
+
+
+def test_finished_and_terminating_pods_count_for_neither_side() -> None:
+    finished, going = watched("d", phase="Failed"), watched("e", deletion_timestamp=NOW)
+    assert at_rest(reading(controller(3), listed(*ALL, finished, going)), known=(*ALL, finished, going)) is None
+    assert at_rest(reading(controller(3), listed(*ALL, going)), known=ALL) is None
+
+
+class TestCount:
+    """A replacement still to come, by whomever the pod was evicted, is a skew being cured."""
+
+    def test_a_pod_is_missing(self) -> None:
+        held = at_rest(reading(controller(3), listed(A, B)), known=(A, B))
+        assert words(held) == "InMotion: ReplicaSet web-1 has 2 pods and wants 3: a replacement is still to come"
+
+    def test_a_pod_is_missing_because_it_is_going(self) -> None:
+        going = watched("c", "node-3", deletion_timestamp=NOW)
+        assert "a replacement is still to come" in words(at_rest(reading(controller(3), listed(A, B, going))))
+
+    def test_a_pod_is_missing_because_of_us(self) -> None:
+        held = at_rest(reading(controller(3), listed(A, B)), known=(A, B), leaving={C.uid}, unreplaced=1)
+        assert held is None
+        # the API server accepted it and the list does not show it yet
+        assert at_rest(reading(controller(3), listed(*ALL)), leaving={C.uid}, unreplaced=1) is None
+
+    def test_one_is_missing_because_of_us_and_another_is_not(self) -> None:
+        four = (*ALL, watched("d"))
+        held = at_rest(reading(controller(5), listed(A, B, four[3])), known=four, leaving={C.uid}, unreplaced=1)
+        assert "has 3 pods and wants 5" in words(held)
+
+    def test_a_scale_down_takes_pods_without_replacing_them(self) -> None:
+        assert "being scaled down" in words(at_rest(reading(controller(2), listed(*ALL))))
+
+
+class TestView:
+    """The plan was made from what we watched: it holds only if that is how it is."""
+
+    def test_there_is_a_pod_we_do_not_know(self) -> None:
+        held = at_rest(reading(controller(3), listed(A, B, watched("d"))), known=(A, B))
+        assert words(held) == "InMotion: pods of its workload have changed since the plan was made (d)"
+
+    def test_a_pod_we_know_is_gone_and_replaced(self) -> None:
+        assert "(c, d)" in words(at_rest(reading(controller(3), listed(A, B, watched("d")))))
+
+    def test_a_pod_has_got_a_node_since(self) -> None:
+        held = at_rest(reading(controller(3), listed(*ALL)), known=(A, B, watched("c", "")))
+        assert "(c)" in words(held)
+
+    def test_the_pod_itself_is_not_there(self) -> None:
+        held = at_rest(reading(controller(2), listed(B, C)))
+        assert words(held) == "InMotion: it is not where it was when the plan was made"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"metadata": {"deletionTimestamp": "2026-11-21T09:00:00Z"}}, Reason.UNKNOWN_REPLACEMENT),
+        ({"status": {"observedGeneration": 1}}, Reason.IN_MOTION),
+    ],
+)
+def test_a_controller_that_is_going_or_has_not_caught_up(changes: dict[str, Any], reason: Reason) -> None:
+    held = at_rest(reading(controller(3, **changes), listed(*ALL)))
+    assert held is not None
+    assert held.reason is reason
+    deployed = at_rest(reading(controller(3), listed(*ALL), deployment=controller(3, "web", **changes)))
+    assert deployed is not None
+    assert deployed.reason is reason
+
+
+class TestDeployment:
+    """A rollout is over when no pod is of an older template."""
+
+    def check(self, updated: int, replicas: int = 3, *, wanted: int = 3, paused: bool = False) -> Held | None:
+        deployment = controller(
+            wanted, "web", spec={"paused": paused}, status={"replicas": replicas, "updatedReplicas": updated}
+        )
+        return at_rest(reading(controller(3), listed(*ALL), deployment=deployment))
+
+    def test_it_is_over(self) -> None:
+        assert self.check(3) is None
+        assert self.check(3, paused=True) is None
+
+    def test_pods_that_we_evicted_are_missing_from_both_numbers(self) -> None:
+        assert self.check(2, 2) is None
+
+    def test_it_is_under_way(self) -> None:
+        held = self.check(1, 4)
+        assert words(held) == "InMotion: Deployment web is being rolled out: 3 of its pods are of an older template"
+
+    def test_it_is_paused_halfway(self) -> None:
+        held = self.check(0, paused=True)
+        assert held is not None
+        assert held.reason is Reason.PROTECTED_POD
+        assert "resume it, or roll it back" in held.message
+
+    def test_it_is_being_scaled(self) -> None:
+        assert "wants 5 pods and has told its ReplicaSet web-1 3" in words(self.check(3, wanted=5))
+
+
+class TestStatefulSet:
+    """Each pod has to be of the revision that it would be made anew from."""
+
+    pods = tuple(pod(f"db-{n}", f"node-{n}", SPEC) for n in (0, 1, 2))
+
+    def check(self, revisions: str, *, of: int = 2, **fields: Any) -> Held | None:
+        spec = fields.pop("spec", {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}})
+        status = {"currentRevision": "v1", "updateRevision": "v2", **fields.pop("status", {})}
+        shown = [listed(each, revision=f"v{number}")[0] for each, number in zip(self.pods, revisions, strict=True)]
+        read = reading(controller(3, "db", spec=spec, status=status), shown, kind="StatefulSet")
+        return why_not_at_rest(read, self.pods[of], self.pods, now=NOW)
+
+    def test_all_are_of_the_newest(self) -> None:
+        assert self.check("222") is None
+        assert self.check("111", status={"updateRevision": "v1"}) is None
+
+    def test_a_rollout_is_under_way(self) -> None:
+        held = self.check("112", of=0)
+        assert words(held) == "InMotion: StatefulSet db is being rolled out: db-0 is still at revision v1"
+        assert "db-0 is still at revision v1" in words(self.check("122", of=2))
+
+    @pytest.mark.parametrize(("start", "partition", "at_rest"), [(0, 2, True), (0, 1, False), (5, 2, False)])
+    def test_a_partition_keeps_lower_ordinals_back(self, start: int, partition: int, *, at_rest: bool) -> None:
+        spec = {
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}},
+            "ordinals": {"start": start},
+        }
+        revisions = "112"
+        # with ordinals from 5 on, a partition of 2 keeps all below 7, and db-2 would go back to v1
+        assert (self.check(revisions, of=0, spec=spec) is None) is at_rest
+
+    def test_with_on_delete_only_the_pod_itself_matters(self) -> None:
+        on_delete = {"updateStrategy": {"type": "OnDelete"}}
+        assert self.check("112", of=2, spec=on_delete) is None
+        held = self.check("112", of=0, spec=on_delete)
+        assert held is not None
+        assert held.reason is Reason.PROTECTED_POD
+        assert "at revision v2 instead of v1" in held.message
+
+    def test_a_set_without_a_rolling_update_says_how_many_stay(self) -> None:
+        rolling = {"updateStrategy": {"type": "RollingUpdate"}}
+        assert self.check("122", spec=rolling, status={"currentReplicas": 1}) is None
+        assert self.check("122", spec=rolling, status={"currentReplicas": 2}) is not None
+
+
+class TestOrder:
+    """Under OrderedReady the controller creates a pod anew only when all lower ordinals are Ready and available."""
+
+    pods = tuple(pod(f"db-{n}", f"node-{n}", SPEC) for n in (0, 1, 2))
+
+    def check(
+        self,
+        of: int,
+        changed: dict[int, dict[str, Any] | None] | None = None,
+        *,
+        leaving: Collection[int] = (),
+        together: Collection[int] = (),
+        **spec: Any,
+    ) -> Held | None:
+        """Ask about one of db-0, db-1 and db-2, some of which have another status or are not there."""
+        shown = dict(enumerate(listed(*self.pods)))
+        for number, status in (changed or {}).items():
+            if status is None:
+                del shown[number]
+            else:
+                shown[number] |= status
+        read = reading(
+            controller(3, "db", spec={"updateStrategy": {"type": "OnDelete"}, **spec}, status={"updateRevision": "v1"}),
+            list(shown.values()),
+            kind="StatefulSet",
+        )
+        gone = {self.pods[number].uid for number in leaving}
+        return why_not_at_rest(
+            read,
+            self.pods[of],
+            self.pods,
+            gone,
+            len(leaving),
+            now=NOW,
+            together=[self.pods[number].uid for number in together],
+        )
+
+    def test_no_pod_of_a_whole_set_waits(self) -> None:
+        assert [self.check(of) for of in range(3)] == [None] * 3
+
+    def test_a_lower_ordinal_that_is_not_ready_holds_the_higher_ones_alone(self) -> None:
+        broken: dict[int, dict[str, Any] | None] = {
+            1: {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}
+        }
+        held = self.check(2, broken)
+        assert held is not None
+        assert held.reason is Reason.REPLACEMENT_WOULD_WAIT
+        assert "creates db-2 anew only when all lower ordinals are Ready and available, and db-1 is not Ready" in words(
+            held
+        )
+        assert self.check(1, broken) is None
+        assert self.check(0, broken) is None
+        assert self.check(2, broken, podManagementPolicy="Parallel") is None
+
+    def test_a_lower_ordinal_has_to_be_available_too(self) -> None:
+        assert "has not been Ready for minReadySeconds, 30 s, yet" in words(self.check(2, minReadySeconds=30))
+        assert self.check(0, minReadySeconds=30) is None
+        assert self.check(2, minReadySeconds=20) is None
+
+    def test_a_move_under_way_at_a_lower_or_higher_ordinal(self) -> None:
+        assert words(self.check(2, leaving=[0])).startswith("InMotion: ")
+        assert "db-0 is being moved" in words(self.check(2, leaving=[0]))
+        assert "would create db-2, which is being moved, only when the replacement of db-1" in words(
+            self.check(1, leaving=[2])
+        )
+        assert "db-2, which is missing" in words(self.check(1, {2: None}, leaving=[2]))
+        assert self.check(1, leaving=[2], podManagementPolicy="Parallel") is None
+
+    def test_two_of_one_step_wait_for_each_other(self) -> None:
+        assert words(self.check(2, together=[1])).startswith("ReplacementWouldWait: ")
+        assert "db-1 would have to go together with it" in words(self.check(2, together=[1]))
+        assert "db-2, which would have to go together with it" in words(self.check(1, together=[2]))
+        assert self.check(1, together=[2], podManagementPolicy="Parallel") is None
+        assert at_rest(reading(controller(3), listed(*ALL)), together=[B.uid]) is None
+
+    def test_ordinals_may_start_anywhere(self) -> None:
+        assert "db-0 is missing" not in str(self.check(1, ordinals={"start": 1}))

@@ -1,0 +1,536 @@
+"""How many moves are made at once, and what is said of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec
+from respread.api.reasons import Reason
+from respread.api.status import MAX_COUNT, MAX_MOVES_IN_FLIGHT, MAX_RECENT_EVICTIONS
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.history import HOUR_SECONDS, EvictionHistory
+from respread.eviction.pacing import GroupPace, Limiter, Pace, Paced
+from respread.eviction.standing import Standings
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from tests.eviction_moves import SPEC, group, move
+from tests.worlds import NOW, cluster, pod
+
+WIDE = Limits(in_flight=1000, in_flight_per_namespace=1000, in_flight_per_node=1000, in_flight_per_workload=1000)
+
+
+def limits(**fields: Any) -> Limits:
+    return Limits(**{**{name: getattr(WIDE, name) for name in WIDE.__struct_fields__}, **fields})
+
+
+def cluster_policy(of: Limits, name: str = "default", **spec: Any) -> Policy:
+    return Policy(kind="ClusterRebalancePolicy", object_name=name, spec=ClusterPolicySpec(limits=of, **spec))
+
+
+def victim(number: int, *, app: str = "", on: str = "", namespace: str = "default", **fields: Any) -> Move:
+    """Return a move of a pod of its own workload, node and group, unless said otherwise."""
+    app, on = app or f"app-{number}", on or f"node-{number}"
+    controller = OwnerReference("apps/v1", "ReplicaSet", app, f"uid-{app}")
+    evicted = pod(f"{app}-{number}", on, SPEC, labels=Map(app=app), namespace=namespace, controller=controller)
+    return move(evicted, **fields)
+
+
+def world(*moves: Move) -> ClusterSnapshot:
+    return cluster([], [each.pod for each in moves])
+
+
+def pace(moves: Sequence[Move], *policies: Policy, now: float = 10_000, **fields: Any) -> Paced:
+    in_flight: Sequence[Move] = fields.get("in_flight", ())
+    snapshot = fields.pop("snapshot", None) or world(*moves, *in_flight)
+    return Pace(snapshot=snapshot, limiters=tuple(map(Limiter.of, policies)), now=now, **fields).of(moves)
+
+
+def numbers(moves: Sequence[Move]) -> list[int]:
+    return [int(each.pod.name.rpartition("-")[2]) for each in moves]
+
+
+@pytest.mark.parametrize(
+    ("of", "fields", "made", "message"),
+    [
+        (limits(in_flight=2), {}, [1, 2], "limits.inFlight of policy default is 2, and 2 evictions are in flight"),
+        (
+            limits(in_flight_per_namespace=1),
+            {},
+            [1],
+            "limits.inFlightPerNamespace (default) of policy default is 1, and 1 eviction is in flight",
+        ),
+        (
+            limits(in_flight_per_node=3),
+            {"on": "node-x"},
+            [1, 2, 3],
+            "limits.inFlightPerNode (node-x) of policy default is 3, and 3 evictions are in flight",
+        ),
+        (
+            limits(in_flight_per_workload=1),
+            {"app": "web"},
+            [1],
+            "limits.inFlightPerWorkload (ReplicaSet/web) of policy default is 1, and 1 eviction is in flight",
+        ),
+    ],
+)
+def test_each_limit_alone(of: Limits, fields: dict[str, Any], made: list[int], message: str) -> None:
+    paced = pace([victim(number, **fields) for number in range(1, 5)], cluster_policy(of))
+    assert numbers(paced.now) == made
+    assert [each.held for each in paced.held] == [Held(Reason.LIMIT_REACHED, message)] * (4 - len(made))
+
+
+@pytest.mark.parametrize(("percent", "pods", "made"), [("10%", 30, 3), ("10%", 29, 2), ("10%", 5, 1), ("100%", 4, 4)])
+def test_percentages_of_a_workload(percent: str, pods: int, made: int) -> None:
+    moves = [victim(number, app="web") for number in range(pods)]
+    assert len(pace(moves, cluster_policy(limits(in_flight_per_workload=percent))).now) == made
+
+
+def test_pods_that_are_going_are_no_part_of_a_percentage() -> None:
+    moves = [victim(number, app="web") for number in range(30)]
+    pods = [each.pod for each in moves]
+    going = msgspec.structs.replace(pods[0], deletion_timestamp=NOW)
+    snapshot = cluster([], [going, *pods[1:]])
+    of_29 = pace(moves[1:], cluster_policy(limits(in_flight_per_workload="10%")), snapshot=snapshot)
+    assert len(of_29.now) == 2
+
+
+def test_what_is_in_flight_counts() -> None:
+    policy = cluster_policy(limits(in_flight=3, in_flight_per_node=1))
+    in_flight = (victim(1, on="node-x"), victim(2))
+    paced = pace([victim(3, on="node-x"), victim(4), victim(5)], policy, in_flight=in_flight)
+    assert numbers(paced.now) == [4]
+    assert ["inFlightPerNode (node-x)" in each.held.message for each in paced.held] == [True, False]
+
+
+def test_a_held_move_holds_no_other() -> None:
+    policy = cluster_policy(limits(in_flight_per_node=1))
+    paced = pace([victim(1, on="node-x"), victim(2, on="node-x"), victim(3)], policy)
+    assert numbers(paced.now) == [1, 3]
+
+
+def test_limits_of_the_defaults() -> None:
+    paced = pace([victim(number) for number in range(1, 21)], cluster_policy(Limits()))
+    assert len(paced.now) == 5  # inFlightPerNamespace
+    assert numbers(pace([victim(1, on="a"), victim(2, on="a"), victim(3, on="a")], cluster_policy(Limits())).now) == [
+        1,
+        2,
+    ]
+
+
+class TestWhoseLimits:
+    """A policy bounds what is done in its name, a cluster policy also what is done to pods it selects."""
+
+    def test_a_namespaces_policy_bounds_only_its_own_moves(self) -> None:
+        own = Policy(
+            kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=limits(in_flight=1))
+        )
+        moves = [victim(number, namespace="shop", policy="shop/own") for number in (1, 2)]
+        others = [victim(number, namespace="blog") for number in (3, 4)]
+        paced = pace([*moves, *others], own, cluster_policy(WIDE))
+        assert numbers(paced.now) == [1, 3, 4]
+
+    def test_a_cluster_policy_holds_in_total(self) -> None:
+        own = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=WIDE))
+        moves = [
+            victim(1, namespace="shop", policy="shop/own"),
+            victim(2, namespace="blog"),
+            victim(3, namespace="blog"),
+        ]
+        paced = pace(moves, own, cluster_policy(limits(in_flight=2)))
+        assert numbers(paced.now) == [1, 2]
+        assert "of policy default is 2" in paced.held[0].held.message
+
+    def test_a_cluster_policy_does_not_bound_what_it_does_not_select(self) -> None:
+        database = cluster_policy(
+            limits(in_flight=1), "databases", pod_selector=LabelSelector(match_labels=Map(app="database"))
+        )
+        moves = [victim(1, app="database", policy="databases"), victim(2), victim(3), victim(4, app="database")]
+        paced = pace(moves, database, cluster_policy(WIDE))
+        assert numbers(paced.now) == [1, 2, 3]
+
+    def test_its_namespaces_are_selected_by_label_and_name(self) -> None:
+        team = cluster_policy(limits(in_flight=1), "team", namespace_selector=LabelSelector(match_labels=Map(team="a")))
+        moves = [victim(1, namespace="a1"), victim(2, namespace="a1"), victim(3, namespace="kube-system"), victim(4)]
+        snapshot = cluster(
+            [],
+            [each.pod for each in moves],
+            namespaces=[
+                Namespace(name="a1", labels=Map(team="a")),
+                Namespace(name="default"),
+                Namespace(name="kube-system"),
+            ],
+        )
+        everywhere = cluster_policy(limits(in_flight=2), "most")  # by default not in kube-system
+        paced = pace(moves, team, everywhere, snapshot=snapshot)
+        assert numbers(paced.now) == [1, 3, 4]
+
+
+class TestPerHour:
+    """`perHour` counts evictions made within any hour, whether or not they are still in flight."""
+
+    policy = cluster_policy(limits(per_hour=3))
+
+    def test_the_wave_itself_counts(self) -> None:
+        paced = pace([victim(number) for number in range(1, 6)], self.policy)
+        assert numbers(paced.now) == [1, 2, 3]
+        assert paced.held[0].held.message == (
+            "limits.perHour of policy default is 3, and 3 evictions were made within the last hour"
+        )
+
+    def test_old_evictions_are_forgotten_after_an_hour(self) -> None:
+        history = EvictionHistory().with_evictions(["default"], 1000).with_evictions(["default", "other"], 2000)
+        assert len(pace([victim(1), victim(2)], self.policy, history=history, now=4599).now) == 1
+        assert len(pace([victim(1), victim(2)], self.policy, history=history, now=4600).now) == 2
+        assert history.in_last_hour("other", 4600) == ((2000, 1),)
+        assert history.with_evictions(["default"], 9000).minutes["default"] == ((9000, 1),)
+
+    def test_those_of_a_minute_are_counted_and_as_old_as_the_last(self) -> None:
+        history = EvictionHistory()
+        for second in range(120):
+            history = history.with_evictions(["default"], 6000 + second)
+        assert history.minutes["default"] == ((6059, 60), (6119, 60))
+        assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS - 1) == 120
+        assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS) == 60
+
+    def test_a_clock_that_is_set_back_again_and_again_forgets_none_and_takes_no_more_memory(self) -> None:
+        history = EvictionHistory()
+        for minute in range(200):
+            history = history.with_evictions(["default"], 60_000 - 60 * minute)
+        assert len(history.minutes["default"]) == MAX_RECENT_EVICTIONS
+        assert history.count_in_last_hour("default", 0) == 200
+
+    def test_however_many_there_were_they_can_be_written_down(self) -> None:
+        history = EvictionHistory().with_evictions(["default"], 1000, MAX_COUNT).with_evictions(["default"], 1001)
+        assert history.minutes["default"] == ((1001, MAX_COUNT),)
+
+    def test_zero_is_no_limit(self) -> None:
+        history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
+        assert len(pace([victim(1)], cluster_policy(limits(per_hour=0)), history=history).now) == 1
+
+
+class TestPerHourPerGroup:
+    """For one group no more are made within any hour, whatever came of them."""
+
+    shared = group("web")
+
+    def paced(self, of: Limits, moves: Sequence[Move], pods: int, made: int) -> Paced:
+        return pace(moves, cluster_policy(of), groups=lambda key: GroupPace(pods, made) if key == self.shared else None)
+
+    @pytest.mark.parametrize(
+        ("limit", "pods", "made", "now"),
+        [(3, 100, 0, [1, 2, 3]), (3, 100, 2, [1]), (3, 2, 3, []), ("100%", 12, 10, [1, 2]), ("50%", 12, 8, [1, 2])],
+    )
+    def test_the_wave_itself_counts(self, limit: int | str, pods: int, made: int, now: list[int]) -> None:
+        moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
+        paced = self.paced(limits(per_hour_per_group=limit), moves, pods, made)
+        assert numbers(paced.now) == now
+        assert {each.held.reason for each in paced.held} == {Reason.LIMIT_REACHED}
+
+    def test_it_says_so_and_holds_no_other_group(self) -> None:
+        moves = [victim(1, groups=(self.shared,)), victim(2)]
+        paced = self.paced(limits(per_hour_per_group=7), moves, 3, 7)
+        assert numbers(paced.now) == [2]
+        assert paced.held[0].held.message == (
+            "limits.perHourPerGroup of policy default is 7 for this spread group, and 7 evictions were made for it "
+            "within the last hour"
+        )
+
+    def test_zero_is_no_limit(self) -> None:
+        moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
+        assert numbers(self.paced(limits(per_hour_per_group=0), moves, 3, 1000).now) == [1, 2, 3, 4]
+
+    def test_those_of_a_cluster_policy_hold_in_total(self) -> None:
+        of = limits(per_hour_per_group=2)
+        moves = [victim(1, policy="default/own", groups=(self.shared,))]
+        everything = cluster_policy(of, namespace_selector=LabelSelector())
+        snapshot = cluster([], [each.pod for each in moves], namespaces=[Namespace(name="default")])
+        paced = pace(moves, everything, snapshot=snapshot, groups=lambda _: GroupPace(3, 2))
+        assert numbers(paced.now) == []
+
+
+def test_a_policy_that_is_tried_makes_a_single_step() -> None:
+    tried = Held(Reason.PAUSED, "one pod is tried")
+    moves = [victim(1), victim(2), victim(3, policy="shop/own")]
+    paced = pace(moves, cluster_policy(WIDE), single={"default": tried})
+    assert numbers(paced.now) == [1, 3]
+    assert [each.held for each in paced.held] == [tried]
+
+
+def test_closed_policies_do_nothing_and_say_why() -> None:
+    closed = Held(Reason.WINDOW_CLOSED, "until Monday")
+    paced = pace([victim(1), victim(2, policy="shop/own")], cluster_policy(WIDE), closed={"shop/own": closed})
+    assert numbers(paced.now) == [1]
+    assert paced.held[0].held is closed
+
+
+def test_later_turns_and_groups_in_flight_wait() -> None:
+    moves = [victim(1, turn=1), victim(2, groups=(group("web"),)), victim(3, groups=(group("web"),)), victim(4)]
+    paced = pace(moves, cluster_policy(WIDE), in_flight=())
+    assert numbers(paced.now) == [2, 3, 4]
+    paced = pace(moves, cluster_policy(WIDE), in_flight=(victim(5, groups=(group("web"), group("api"))),))
+    assert numbers(paced.now) == [4]
+    assert {each.held.reason for each in paced.held} == {Reason.IN_MOTION}
+
+
+class TestPodsThatAreNotReady:
+    """They count for a workload's limit as evictions in flight do, each of them once."""
+
+    @staticmethod
+    def paced(of: Limits, moves: Sequence[Move], *others: Pod, **fields: Any) -> Paced:
+        in_flight = fields.get("in_flight", ())
+        snapshot = cluster([], [*(each.pod for each in (*moves, *in_flight)), *others])
+        return pace(moves, cluster_policy(of), snapshot=snapshot, **fields)
+
+    @staticmethod
+    def broken(number: int, app: str = "web") -> Pod:
+        return msgspec.structs.replace(victim(number, app=app).pod, ready=False)
+
+    def test_a_workload_with_one_is_left_alone_and_says_so(self) -> None:
+        moves = [victim(1, app="web"), victim(2, app="api")]
+        paced = self.paced(limits(in_flight_per_workload=1), moves, self.broken(7))
+        assert numbers(paced.now) == [2]
+        assert [each.held for each in paced.held] == [
+            Held(
+                Reason.PODS_NOT_READY,
+                "limits.inFlightPerWorkload (ReplicaSet/web) of policy default is 1, and 1 of its pods is not Ready, "
+                "web-7: a pod that is not Ready counts like an eviction in flight",
+            )
+        ]
+
+    def test_of_a_higher_limit_the_rest_is_left(self) -> None:
+        moves = [victim(number, app="web") for number in range(4)]
+        paced = self.paced(limits(in_flight_per_workload=4), moves, self.broken(7), self.broken(8))
+        assert numbers(paced.now) == [0, 1]
+        assert "4, and 2 of its pods are not Ready, web-7 for one" in paced.held[0].held.message
+
+    def test_one_that_is_to_be_evicted_does_not_stand_in_its_own_way(self) -> None:
+        first, second = (msgspec.structs.replace(victim(each, app="web"), pod=self.broken(each)) for each in (1, 2))
+        assert numbers(self.paced(limits(in_flight_per_workload=1), [first]).now) == [1]
+        assert numbers(self.paced(limits(in_flight_per_workload=1), [first, second]).now) == []
+        assert numbers(self.paced(limits(in_flight_per_workload=2), [first, second]).now) == [1, 2]
+
+    def test_a_move_under_way_and_its_replacement_count_once(self) -> None:
+        going = victim(5, app="web")
+        replacement = self.broken(7)
+        fields: dict[str, Any] = {"in_flight": (going,), "replacements": frozenset({replacement.uid})}
+        of = limits(in_flight_per_workload=2)
+        assert numbers(self.paced(of, [victim(1, app="web")], replacement, **fields).now) == [1]
+        assert numbers(self.paced(of, [victim(1, app="web")], replacement, self.broken(8), **fields).now) == []
+
+    def test_those_that_are_terminating_or_finished_do_not_count(self) -> None:
+        gone = msgspec.structs.replace(self.broken(7), deletion_timestamp=NOW)
+        failed = msgspec.structs.replace(self.broken(8), phase="Failed")
+        of = limits(in_flight_per_workload=1)
+        assert numbers(self.paced(of, [victim(1, app="web")], gone, failed).now) == [1]
+
+
+class TestSteps:
+    """Moves of one step are made together or not at all."""
+
+    def test_a_step_that_a_limit_has_no_room_for_now_waits_whole(self) -> None:
+        policy = cluster_policy(limits(in_flight=3))
+        step = [victim(2, component=9), victim(3, component=9)]
+        paced = pace([*step, victim(4)], policy, in_flight=(victim(0), victim(1)))
+        assert numbers(paced.now) == [4]
+        assert {each.held.message for each in paced.held} == {
+            "limits.inFlight of policy default is 3, and 2 evictions are in flight; 2 more have to be made together"
+        }
+        assert numbers(pace([*step, victim(4)], policy, in_flight=(victim(0),)).now) == [2, 3]
+
+    @pytest.mark.parametrize(
+        ("of", "fields", "field"),
+        [
+            (limits(in_flight=1), {}, "inFlight"),
+            (limits(in_flight_per_namespace=1), {}, "inFlightPerNamespace (default)"),
+            (limits(in_flight_per_node=1), {"on": "node-x"}, "inFlightPerNode (node-x)"),
+            (limits(in_flight_per_workload=1), {"app": "web"}, "inFlightPerWorkload (ReplicaSet/web)"),
+            (limits(in_flight_per_workload="10%"), {"app": "web"}, "inFlightPerWorkload (ReplicaSet/web)"),
+            (limits(per_hour=1), {}, "perHour"),
+        ],
+    )
+    def test_a_limit_that_can_never_allow_it_says_how_high_it_would_have_to_be(
+        self, of: Limits, fields: dict[str, Any], field: str
+    ) -> None:
+        step = [victim(number, component=9, **fields) for number in (1, 2)]
+        paced = pace([*step, victim(3)], cluster_policy(of))
+        assert numbers(paced.now) == [3]
+        assert [each.held for each in paced.held] == [
+            Held(
+                Reason.LIMIT_REACHED,
+                f"limits.{field} of policy default is 1, and 2 of the pods that it counts can only go together: "
+                "set it to 2 or more",
+            )
+        ] * 2
+
+    def test_whose_policy_is_closed_keeps_the_others_of_its_step(self) -> None:
+        step = [victim(1, component=9), victim(2, component=9, policy="shop/own")]
+        closed = Held(Reason.WINDOW_CLOSED, "until Monday")
+        paced = pace([*step, victim(3)], cluster_policy(WIDE), closed={"shop/own": closed})
+        assert numbers(paced.now) == [3]
+        assert [each.held for each in paced.held] == [closed, closed]
+
+    def test_later_steps_of_a_component_wait_for_the_earlier_ones(self) -> None:
+        policy = cluster_policy(limits(in_flight_per_node=1))
+        first, second = victim(1, on="node-x", component=9), victim(2, component=9, step=1)
+        assert numbers(pace([first, second], policy).now) == [1, 2]
+        assert numbers(pace([first, second], policy, in_flight=(victim(3, on="node-x"),)).now) == []
+
+    def test_no_more_are_in_flight_than_a_status_remembers(self) -> None:
+        policy = cluster_policy(limits(in_flight=10_000, in_flight_per_namespace=10_000))
+        paced = pace([victim(number) for number in range(MAX_MOVES_IN_FLIGHT + 2)], policy)
+        assert len(paced.now) == MAX_MOVES_IN_FLIGHT
+        assert paced.held[0].held.message.startswith("limits.inFlight (10000, of which 500 count) of policy default")
+
+
+some_moves = st.lists(
+    st.builds(
+        lambda number, app, on, namespace: (number, app, on, namespace),
+        st.integers(0, 99),
+        st.sampled_from(["web", "api", "db"]),
+        st.sampled_from(["node-a", "node-b", "node-c"]),
+        st.sampled_from(["shop", "blog"]),
+    ),
+    max_size=20,
+    unique_by=lambda each: each[0],
+).map(lambda all_: [victim(number, app=app, on=on, namespace=namespace) for number, app, on, namespace in all_])
+
+
+@given(some_moves, st.integers(0, 20), *[st.integers(1, 4) for _ in range(4)], st.integers(0, 6))
+def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
+    moves: list[Move], going: int, total: int, per_namespace: int, per_node: int, per_workload: int, per_hour: int
+) -> None:
+    of = Limits(
+        in_flight=total,
+        in_flight_per_namespace=per_namespace,
+        in_flight_per_node=per_node,
+        in_flight_per_workload=per_workload,
+        per_hour=per_hour,
+    )
+    in_flight, planned = tuple(moves[:going]), moves[going:]
+    paced = pace(planned, cluster_policy(of), in_flight=in_flight)
+    assert sorted(numbers(paced.now) + numbers([each.move for each in paced.held])) == sorted(numbers(planned))
+
+    def room(under_way: Sequence[Move], made: int, one: Move) -> bool:
+        here = one.pod
+        return (
+            len(under_way) < total
+            and sum(each.pod.namespace == here.namespace for each in under_way) < per_namespace
+            and sum(each.pod.node_name == here.node_name for each in under_way) < per_node
+            and sum(each.workload == one.workload for each in under_way) < per_workload
+            and (not per_hour or made < per_hour)
+        )
+
+    under_way = [*in_flight, *paced.now]
+    for number, one in enumerate(paced.now):
+        before = len(in_flight) + number
+        assert room([*in_flight, *paced.now[:number]], before - len(in_flight), one)
+    for each in paced.held:
+        assert not room(under_way, len(paced.now), each.move)
+
+
+def test_places_go_to_the_namespace_with_the_fewest_in_flight() -> None:
+    policy = cluster_policy(limits(in_flight=6))
+    moves = [victim(number, namespace="greedy") for number in range(1, 8)]
+    moves += [victim(number, namespace="shop") for number in (11, 12)]
+    moves += [victim(number, namespace="blog") for number in (21, 22)]
+    in_flight = (victim(31, namespace="greedy"), victim(32, namespace="shop"))
+    paced = pace(moves, policy, in_flight=in_flight)
+    assert numbers(paced.now) == [1, 11, 21, 22]
+    assert numbers([each.move for each in paced.held]) == [2, 3, 4, 5, 6, 7, 12]
+
+
+def test_among_those_with_as_many_the_one_that_was_served_longest_ago_is_next() -> None:
+    policy = cluster_policy(limits(in_flight=1))
+    moves = [victim(number, namespace=name) for number, name in enumerate(("a", "b", "c"))]
+    served = Standings().with_eviction("a").with_eviction("c")
+    assert numbers(pace(moves, policy, standings=served).now) == [1]
+    assert numbers(pace(moves, policy, standings=served.with_eviction("b")).now) == [0]
+
+
+class TestUnprovenNamespaces:
+    """Those in which no replacement was Ready yet share a part of the places, once others may want some."""
+
+    policy = cluster_policy(limits(in_flight=10))
+    greedy = tuple(victim(number, namespace="greedy") for number in range(10))
+
+    def test_one_alone_has_all(self) -> None:
+        assert len(pace(self.greedy, self.policy, standings=Standings()).now) == 10
+
+    def test_one_that_is_new_has_a_first_place_whatever_the_others_have(self) -> None:
+        others = [victim(20 + number, namespace=f"other-{number}") for number in range(5)]
+        paced = pace([*self.greedy, *others], self.policy, standings=Standings())
+        assert Counter(each.pod.namespace for each in paced.now) == {
+            "greedy": 1,
+            **{f"other-{number}": 1 for number in range(5)},
+        }
+        assert paced.held[0].held == Held(
+            Reason.LIMIT_REACHED,
+            "in namespace greedy no replacement was Ready yet: such namespaces share 2 of the 10 evictions that "
+            "limits.inFlight of policy default allows, and 6 are in flight",
+        )
+
+    def test_one_that_failed_has_no_more_than_its_share_though_nobody_else_wants_any(self) -> None:
+        failed = Standings().with_end("greedy", ready=False)
+        paced = pace(self.greedy, self.policy, standings=failed)
+        assert len(paced.now) == 2
+        assert "in namespace greedy the last replacement was not Ready" in paced.held[0].held.message
+        assert len(pace(self.greedy, self.policy, standings=failed.with_end("greedy", ready=True)).now) == 10
+
+    def test_a_step_larger_than_the_share_goes_when_it_has_it_to_itself(self) -> None:
+        failed = Standings().with_end("greedy", ready=False)
+        step = [victim(number, namespace="greedy", component=9) for number in (1, 2, 3)]
+        assert len(pace(step, self.policy, standings=failed).now) == 3
+        assert len(pace(step, self.policy, standings=failed, in_flight=self.greedy[4:5]).now) == 0
+
+    def test_a_namespaces_own_policy_is_shared_with_nobody(self) -> None:
+        own = Policy(
+            kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=limits(in_flight=5))
+        )
+        moves = [victim(number, namespace="shop", policy="shop/own") for number in range(5)]
+        others = [victim(number, namespace="blog") for number in (11, 12)]
+        assert len(pace([*moves, *others], own, standings=Standings().with_end("shop", ready=False)).now) == 7
+
+    def test_what_is_gone_is_forgotten(self) -> None:
+        known = Standings().with_end("a", ready=True).with_eviction("a").with_eviction("b")
+        left = known.among({"b"})
+        assert (dict(left.ready), dict(left.served)) == ({}, {"b": 2})
+        assert left.with_eviction("c").served["c"] == 3
+
+
+@given(some_moves, st.lists(st.integers(1, 3), min_size=20, max_size=20), *[st.integers(1, 4) for _ in range(4)])
+def test_steps_are_made_whole_and_within_every_limit(
+    moves: list[Move], sizes: list[int], total: int, per_namespace: int, per_node: int, per_workload: int
+) -> None:
+    of = Limits(
+        in_flight=total,
+        in_flight_per_namespace=per_namespace,
+        in_flight_per_node=per_node,
+        in_flight_per_workload=per_workload,
+    )
+    steps: list[list[Move]] = []
+    for component, size in enumerate(sizes):
+        taken, moves = moves[:size], moves[size:]
+        steps.append([msgspec.structs.replace(each, component=component) for each in taken])
+    paced = pace([each for step in steps for each in step], cluster_policy(of))
+    made = {each.pod.uid for each in paced.now}
+    for step in steps:
+        assert len({each.pod.uid in made for each in step}) <= 1
+    for places, limit in (
+        ([each.pod.namespace for each in paced.now], per_namespace),
+        ([each.pod.node_name for each in paced.now], per_node),
+        ([str(each.workload) + each.pod.namespace for each in paced.now], per_workload),
+        ([""] * len(paced.now), total),
+    ):
+        assert max(Counter(places).values(), default=0) <= limit

@@ -1,0 +1,177 @@
+"""What was refused is not asked for again until something has changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import PodDisruptionBudget
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.refusals import Budgets, Refusals
+from respread.planning.held import Held
+from tests.eviction_moves import SPEC
+from tests.worlds import pod
+
+A, B = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def budgets(allowed: int = 1, *names: str) -> Budgets:
+    return tuple(
+        PodDisruptionBudget(namespace="default", name=name, disruptions_allowed=allowed) for name in names or ("web",)
+    )
+
+
+def refused(
+    result: EvictionResult, retry_after_seconds: float | None = None, of: Budgets = ()
+) -> tuple[Refusals, Clock]:
+    clock = Clock()
+    refusals = Refusals(clock)
+    refusals.note(A, of, Answer(result=result, message="no", retry_after_seconds=retry_after_seconds))
+    return refusals, clock
+
+
+@pytest.mark.parametrize(
+    "result", [EvictionResult.HELD_BY_BUDGET, EvictionResult.BUDGET_REFUSED, EvictionResult.OVERLAPPING_BUDGETS]
+)
+def test_a_budget_holds_all_its_pods_until_it_changes(result: EvictionResult) -> None:
+    seen = budgets(1)
+    refusals, clock = refused(result, of=seen)
+    clock.now = 599
+    for each in (A, B):
+        held = refusals.why_not(each, seen)
+        assert held is not None
+        assert held.message == "no"
+    assert refusals.why_not(B, budgets(1, "another")) is None
+    assert refusals.why_not(B, ()) is None
+    assert refusals.why_not(B, budgets(2)) is None
+
+
+def test_a_budget_that_has_changed_and_changed_back_is_asked_again() -> None:
+    refusals, _ = refused(EvictionResult.HELD_BY_BUDGET, of=budgets(1))
+    assert refusals.why_not(A, budgets(1)) is None
+
+
+def test_nothing_is_held_for_ever_by_a_change_that_was_missed() -> None:
+    seen = budgets(1)
+    refusals, clock = refused(EvictionResult.HELD_BY_BUDGET, of=seen)
+    clock.now = 600
+    assert refusals.why_not(A, seen) is None
+
+
+def test_two_budgets_that_we_do_not_see_hold_the_pod_until_we_do() -> None:
+    refusals, _ = refused(EvictionResult.OVERLAPPING_BUDGETS)
+    assert refusals.why_not(A, ()) is not None
+    assert refusals.why_not(B, ()) is None
+    assert refusals.why_not(A, budgets(1, "a", "b")) is None
+
+
+@pytest.mark.parametrize(
+    ("result", "seconds"),
+    [
+        (EvictionResult.BUDGET_OUT_OF_DATE, 10),
+        (EvictionResult.FORBIDDEN, 60),
+        (EvictionResult.INVALID, 60),
+        (EvictionResult.NAMESPACE_TERMINATING, 60),
+        (EvictionResult.UNAUTHORIZED, 10),
+    ],
+)
+def test_some_refusals_hold_one_pod_for_a_while(result: EvictionResult, seconds: float) -> None:
+    refusals, clock = refused(result)
+    clock.now = seconds - 0.1
+    assert refusals.why_not(A, ()) is not None
+    assert refusals.why_not(A, budgets()) is not None
+    assert refusals.why_not(B, ()) is None
+    clock.now = seconds
+    assert refusals.why_not(A, ()) is None
+
+
+def test_the_server_says_for_how_long() -> None:
+    refusals, clock = refused(EvictionResult.BUDGET_OUT_OF_DATE, retry_after_seconds=3)
+    clock.now = 3
+    assert refusals.why_not(A, ()) is None
+
+
+@pytest.mark.parametrize("result", [EvictionResult.THROTTLED, EvictionResult.UNREACHABLE])
+def test_a_busy_server_is_left_alone_altogether(result: EvictionResult) -> None:
+    refusals, clock = refused(result, retry_after_seconds=5)
+    clock.now = 4.9
+    held = refusals.why_not(B, budgets())
+    assert held is not None
+    assert held.reason == Reason.API_UNAVAILABLE
+    clock.now = 5
+    assert refusals.why_not(B, budgets()) is None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        EvictionResult.EVICTED,
+        EvictionResult.GONE,
+        EvictionResult.CHANGED,
+        EvictionResult.UNKNOWN,
+        EvictionResult.SERVER_ERROR,
+    ],
+)
+def test_what_is_no_refusal_holds_nothing(result: EvictionResult) -> None:
+    refusals, _ = refused(result, of=budgets())
+    assert refusals.why_not(A, budgets()) is None
+
+
+def test_what_is_over_is_not_kept_for_ever() -> None:
+    refusals, clock = refused(EvictionResult.FORBIDDEN)
+    clock.now = 60
+    refusals.note(B, (), Answer(result=EvictionResult.FORBIDDEN))
+    clock.now = 0  # had it been kept, it would hold again
+    assert refusals.why_not(A, ()) is None
+    assert refusals.why_not(B, ()) is not None
+
+
+class TestLastLook:
+    """What the last look finds and what lasts is not looked at again at once, and planned without."""
+
+    ONE, TWO = (
+        pod(name, "node-1", SPEC, controller=OwnerReference("apps/v1", "ReplicaSet", "r", "r")) for name in "ab"
+    )
+
+    def holding(self, reason: Reason) -> tuple[Refusals, Clock]:
+        clock = Clock()
+        refusals = Refusals(clock)
+        refusals.hold(self.ONE, Held(reason, "no"))
+        return refusals, clock
+
+    def held(self, refusals: Refusals) -> list[bool]:
+        planned = refusals.for_planning()
+        found = [planned.why_not(each, ()) is not None for each in (self.ONE, self.TWO)]
+        assert found == [refusals.why_not(each, ()) is not None for each in (self.ONE, self.TWO)]
+        assert planned.namespaces == ({"default"} if any(found) else set())
+        return found
+
+    @pytest.mark.parametrize(
+        ("reason", "held"),
+        [
+            (Reason.REPLACEMENT_WOULD_WAIT, [True, False]),
+            (Reason.TEMPLATE_DIFFERS, [True, False]),
+            (Reason.PROTECTED_POD, [True, False]),
+            (Reason.UNKNOWN_OWNER, [True, True]),
+            (Reason.REPLACEMENT_REFUSED, [True, True]),
+            (Reason.GROUP_TOO_LARGE, [True, True]),
+            (Reason.TOO_FEW_REPLICAS, [True, True]),
+            (Reason.IN_MOTION, [False, False]),
+            (Reason.API_UNAVAILABLE, [False, False]),
+        ],
+    )
+    def test_it_holds_the_pod_or_all_of_its_controller_for_a_minute(self, reason: Reason, held: list[bool]) -> None:
+        refusals, clock = self.holding(reason)
+        clock.now = 59
+        assert self.held(refusals) == held
+        clock.now = 60
+        assert self.held(refusals) == [False, False]

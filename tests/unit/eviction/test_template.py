@@ -1,0 +1,95 @@
+"""What decides where a pod can be placed and is different in its controller's template, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.decode.decoder import Decoder
+from respread.eviction.owners.admitted_pod import admitted
+from respread.eviction.owners.template_rules import why_differs
+from tests.eviction_moves import group
+
+CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+
+
+def said(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, str] | None = None) -> str | None:
+    """What is said of a pod and a template that have one container, and the fields that are given."""
+    document = {
+        "metadata": {"name": "web-1", "namespace": "default", "uid": "uid", "labels": labels or {"app": "web"}},
+        "spec": {"containers": CONTAINERS, "nodeName": "node-1", **pod},
+        "status": {"phase": "Running"},
+    }
+    made = admitted(
+        {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": CONTAINERS, **template}}, document, ()
+    )
+    held = why_differs(document, made, (group("default"),), Decoder())
+    assert held is None or held.reason is Reason.TEMPLATE_DIFFERS
+    return None if held is None else held.message
+
+
+@pytest.mark.parametrize(
+    ("pod", "template", "words"),
+    [
+        ({"nodeSelector": {"disk": "ssd"}}, {}, 'nodeSelector is {"disk":"ssd"}, in the template absent'),
+        ({}, {"schedulerName": "own"}, "schedulerName is default-scheduler, in the template own"),
+        ({}, {"nodeName": "node-2"}, "nodeName is chosen by the scheduler, in the template node-2"),
+        ({}, {"schedulingGates": [{"name": "wait"}]}, "schedulingGates is absent, in the template true"),
+        (
+            {},
+            {"tolerations": [{"key": "dedicated", "operator": "Exists"}]},
+            'tolerations is absent, in the template [{"key":"dedicated","operator":"Exists","value":"","effect":""}]',
+        ),
+        (
+            {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "5"}}}]},
+            {},
+            "the request for cpu is 1500m, in the template 1000m; the request for memory is 5, in the template 0",
+        ),
+        (
+            {"runtimeClassName": "kata", "overhead": {"cpu": "1"}},
+            {},
+            "runtimeClassName is kata, in the template absent",
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_it_names_the_field_and_both_values(pod: dict[str, Any], template: dict[str, Any], words: str) -> None:
+    message = said(pod, template)
+    assert message is not None
+    assert words in message
+
+
+def test_labels_count_where_the_template_has_them_or_a_selector_asks_for_them() -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    asking = {"topologySpreadConstraints": [{**constraint, "labelSelector": {"matchLabels": {"role": "leader"}}}]}
+    leader = {"app": "web", "role": "leader"}
+    assert said({}, {}, leader) is None
+    message = said(asking, asking, leader)
+    assert message is not None
+    assert "the label role is leader, in the template absent" in message
+    other = said({}, {}, {"app": "api"})
+    assert other is not None
+    assert "the label app is api, in the template web" in other
+
+
+def test_what_admission_adds_to_every_pod_is_no_difference() -> None:
+    added = [
+        {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for taint in ("not-ready", "unreachable")
+    ]
+    token = {"name": "kube-api-access-x", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    sidecar = {
+        "name": "proxy",
+        "resources": {"requests": {"cpu": "100m"}},
+        "ports": [{"containerPort": 1, "hostPort": 1}],
+    }
+    given = {
+        "tolerations": added,
+        "volumes": [token],
+        "priority": 7,
+        "priorityClassName": "usual",
+        "containers": [*CONTAINERS, sidecar],
+    }
+    assert said(given, {}) is None

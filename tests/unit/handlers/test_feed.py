@@ -1,0 +1,344 @@
+"""Pages replace what was kept, events change it, and what can't be read stops nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import ObjectKey
+from respread.handlers.event_buffer import Handover, Identity, NotAnEventError
+from respread.stores.watched_kinds import PODS
+from tests.intake import Parts, broken_pod, page, pod
+
+WEB, API, DB = (ObjectKey("shop", name) for name in ("web", "api", "db"))
+
+
+def test_pages_are_taken_over_together_with_the_last() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web"), rest="more"))
+    assert not parts.intake.state.snapshot.pods
+    assert not parts.health.has_synced("pods")
+    feed.take_page(page(pod("api")))
+    assert set(parts.intake.state.snapshot.pods) == {WEB, API}
+    assert parts.health.has_synced("pods")
+
+
+def test_a_page_is_returned_without_items_and_otherwise_as_it_was() -> None:
+    feed = Parts().feed("pods")
+    feed.begin_list()
+    assert feed.take_page(page(pod("web"), version=7, rest="more")) == {
+        "kind": "List",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": "7", "continue": "more"},
+        "items": [],
+    }
+
+
+def test_what_a_later_list_does_not_hold_is_gone() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web"), pod("api")))
+    feed.begin_list()
+    feed.take_page(page(pod("api"), pod("db"), version=200))
+    assert set(parts.intake.state.snapshot.pods) == {API, DB}
+    assert parts.counted("respread_watch_relists_total", "pods") == 1
+
+
+def test_a_list_that_was_broken_off_leaves_nothing() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web"), rest="more"))
+    feed.begin_list()
+    feed.take_page(page(pod("api")))
+    assert set(parts.intake.state.snapshot.pods) == {API}
+
+
+def test_events_change_one_object_each() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web"), version=10))
+    parts.event("pods", pod("api", 11))
+    parts.event("pods", pod("web", 12, phase="Pending"))
+    assert parts.intake.state.snapshot.pods[WEB].phase == "Pending"
+    assert parts.intake.state.snapshot.pods[API].phase == "Running"
+    parts.event("pods", pod("web", 13), deleted=True)
+    assert set(parts.intake.state.snapshot.pods) == {API}
+
+
+def test_an_event_from_before_the_list_changes_nothing() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web", 90), version=100))
+    parts.event("pods", pod("gone", 95))
+    parts.event("pods", pod("web", 80), deleted=True)
+    assert set(parts.intake.state.snapshot.pods) == {WEB}
+
+
+def test_a_replayed_event_does_not_bring_a_deleted_pod_back() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web"), version=10))
+    parts.event("pods", pod("web", 11, phase="Pending"))
+    parts.event("pods", pod("web", 12), deleted=True)
+    parts.event("pods", pod("web", 11, phase="Pending"))
+    assert not parts.intake.state.snapshot.pods
+
+
+def test_changes_are_told_and_repetitions_are_not() -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        feed = parts.feed("pods")
+        feed.begin_list()
+        feed.take_page(page(version=10))  # nothing there, but now known
+        assert await parts.intake.changes.wait() == {"pods"}
+        parts.event("pods", pod("web", 11))
+        assert await parts.intake.changes.wait() == {"pods"}
+        parts.event("pods", pod("web", 12))  # nothing but its version differs
+        feed.begin_list()
+        feed.take_page(page(pod("web", 12), version=13))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(parts.intake.changes.wait(), 0.01)
+
+    asyncio.run(scenario())
+
+
+def test_an_object_that_cannot_be_read_leaves_the_others_alone(caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web"), broken_pod("api"), pod("db")))
+    snapshot = parts.intake.state.snapshot
+    assert set(snapshot.pods) == {WEB, API, DB}
+    assert snapshot.pods[API].node_name == "node-1", "what can be read of it is known all the same"
+    assert {key: each.node_name for key, each in snapshot.unread["pods"].items()} == {API: "node-1"}
+    assert set(feed.undecodable) == {API}
+    assert parts.intake.undecodable() == {"pods": feed.undecodable}
+    assert parts.counted("respread_decode_errors_total", "pods") == 1
+    (record,) = (each for each in caplog.records if each.levelno == logging.ERROR)
+    assert "pods shop/api" in record.getMessage()
+    assert "operator" in record.getMessage()
+
+
+def test_the_last_version_that_could_be_read_is_kept() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web", 5), version=10))
+    parts.event("pods", broken_pod("web", 11))
+    assert parts.intake.state.snapshot.pods[WEB].node_name == "node-1"
+    assert set(feed.undecodable) == {WEB}
+    feed.begin_list()
+    feed.take_page(page(broken_pod("web", 11), version=20))
+    assert set(parts.intake.state.snapshot.pods) == {WEB}
+    assert set(feed.undecodable) == {WEB}
+
+
+def test_the_same_fault_is_logged_once_and_another_one_again(caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    for version in (11, 12, 13):
+        parts.event("pods", broken_pod("web", version))
+    feed.begin_list()
+    feed.take_page(page(broken_pod("web", 13), version=20))
+    assert parts.counted("respread_decode_errors_total", "pods") == 1
+    parts.event("pods", broken_pod("web", 21, operator="Never"))
+    assert parts.counted("respread_decode_errors_total", "pods") == 2
+    assert sum(record.levelno == logging.ERROR for record in caplog.records) == 2
+
+
+def test_an_object_that_can_be_read_again_or_is_gone_is_no_longer_reported() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    parts.event("pods", broken_pod("web", 1))
+    parts.event("pods", broken_pod("api", 2))
+    parts.event("pods", broken_pod("db", 3))
+    parts.event("pods", pod("web", 4))
+    parts.event("pods", broken_pod("api", 5), deleted=True)
+    assert set(feed.undecodable) == {DB}
+    feed.begin_list()
+    feed.take_page(page(pod("web", 4), version=6))
+    assert not feed.undecodable
+    assert set(parts.intake.state.snapshot.pods) == {WEB}
+
+
+def test_kopf_gets_nothing_but_the_identity_of_an_object() -> None:
+    line = json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode()
+    assert Parts().light("pods", line) == {
+        "type": "ADDED",
+        "object": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "uid-web", "resourceVersion": "7"},
+        },
+    }
+
+
+def test_an_object_is_applied_when_kopf_calls_for_it_and_once() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
+    assert not parts.intake.state.snapshot.pods
+    feed.take_event(light, deleted=False)
+    assert set(parts.intake.state.snapshot.pods) == {WEB}
+    feed.forget()
+    feed.take_event(light, deleted=False)
+    assert not parts.intake.state.snapshot.pods
+
+
+def test_with_an_event_come_all_that_were_read_before_it_in_their_order() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    lights = [
+        parts.light("pods", json.dumps({"type": what, "object": body}).encode())
+        for what, body in [
+            ("ADDED", pod("web", 7)),
+            ("DELETED", pod("web", 8)),
+            ("ADDED", pod("api", 9)),
+            ("ADDED", broken_pod("db", 10)),
+            ("MODIFIED", pod("api", 11, phase="Pending")),
+            ("ADDED", pod("web", 12)),
+        ]
+    ]
+    assert feed.take_event(lights[4]["object"], deleted=False) == 5
+    assert WEB not in parts.intake.state.snapshot.pods
+    assert parts.intake.state.snapshot.pods[API].phase == "Pending"
+    assert set(feed.undecodable) == {DB}
+    assert feed.take_event(lights[1]["object"], deleted=True) == 0  # a worker of Kopf's that comes late
+    assert feed.take_event(lights[5]["object"], deleted=False) == 1
+    assert WEB in parts.intake.state.snapshot.pods
+
+
+def test_an_event_that_changes_nothing_is_a_bookmark_for_kopf() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web", 5), version=10))
+    heartbeat = json.dumps({"type": "MODIFIED", "object": pod("web", 11)}).encode()
+    assert parts.light("pods", heartbeat) == {
+        "type": "BOOKMARK",
+        "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "11"}},
+    }
+    parts.event("pods", pod("web", 11), deleted=True)  # a deletion has the version of the object's last
+    assert not parts.intake.state.snapshot.pods
+    again = parts.light("pods", heartbeat)
+    assert again["type"] == "MODIFIED"
+    feed.take_event(again["object"], deleted=False)
+    assert not parts.intake.state.snapshot.pods
+
+
+def test_an_event_that_undoes_one_that_waits_is_not_passed_over() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web", 5), version=10))
+    parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 11, phase="Pending")}).encode())
+    back = parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 12)}).encode())
+    assert feed.take_event(back["object"], deleted=False) == 2
+    assert parts.intake.state.snapshot.pods[WEB].phase == "Running"
+
+
+def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
+    seconds = [100.0]
+    handover = Handover(PODS, lambda document: (ObjectKey("shop", "web"), document), clock=lambda: seconds[0])
+    for version in ("7", "8"):
+        metadata = {"name": "web", "namespace": "shop", "uid": "uid-web", "resourceVersion": version}
+        handover.lighten(json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode())
+        seconds[0] += 1
+    assert handover.lag_seconds() == 2
+    handover.call_for(Identity(ObjectKey("shop", "web"), "uid-web", "7"), deleted=False)
+    assert handover.lag_seconds() == 1
+    handover.clear()
+    assert handover.lag_seconds() == 0
+
+
+def test_a_list_makes_void_what_was_read_before_and_not_called_for() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
+    feed.begin_list()
+    feed.take_page(page(version=6))  # from a backup, say: the event is newer than the list
+    feed.take_event(light, deleted=False)
+    assert not parts.intake.state.snapshot.pods
+
+
+@pytest.mark.parametrize("line", [b"{}", b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":5}'])
+def test_what_is_no_event_is_refused(line: bytes) -> None:
+    with pytest.raises(NotAnEventError, match="pods"):
+        Parts().feed("pods").read_event(line)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'{"kind":"Status","code":500}', b"[1]"])
+def test_what_is_no_list_is_refused_and_changes_nothing(body: bytes) -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web")))
+    feed.begin_list()
+    with pytest.raises(DecodeError, match="pods"):
+        feed.take_page(body)
+    assert set(parts.intake.state.snapshot.pods) == {WEB}
+
+
+def test_a_kind_that_is_no_longer_served_has_no_objects() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web")))
+    parts.event("pods", broken_pod("api", 101))
+    feed.forget()
+    assert not parts.intake.state.snapshot.pods
+    assert not feed.undecodable
+
+
+def test_objects_are_counted_by_kind() -> None:
+    parts = Parts()
+    feed = parts.feed("pods")
+    feed.begin_list()
+    feed.take_page(page(pod("web"), pod("api")))
+    counts = parts.intake.object_counts()
+    assert counts["pods"] == 2
+    assert counts["nodes"] == counts["priorityclasses"] == counts["rebalancepolicies"] == 0
+
+
+def test_ignoring_namespaced_policies_leaves_them_out_altogether() -> None:
+    resources = {feed.kind.resource for feed in Parts(namespaced_policies=False).intake.feeds}
+    assert "clusterrebalancepolicies" in resources
+    assert "rebalancepolicies" not in resources
+
+
+@pytest.mark.parametrize("resource", ["pods", "clusterrebalancepolicies", "priorityclasses"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"List","metadata":{"resourceVersion":5},"items":[]}',
+        b'{"kind":"List","metadata":null,"items":[]}',
+        b'{"kind":"List","metadata":{"continue":5},"items":[]}',
+        b"\xff\xfe",
+        b"null",
+        b"",
+    ],
+)
+def test_a_page_that_makes_no_sense_is_no_list(resource: str, body: bytes) -> None:
+    """Whatever else was raised would end the process."""
+    feed = Parts().feed(resource)
+    with pytest.raises(DecodeError):
+        feed.take_page(body)
+
+
+@pytest.mark.parametrize("resource", ["pods", "clusterrebalancepolicies", "priorityclasses"])
+@pytest.mark.parametrize("item", [b"5", b'{"metadata":5}', b'{"metadata":{"name":"\xff"}}'])
+def test_an_item_that_makes_no_sense_leaves_the_list_alone(resource: str, item: bytes) -> None:
+    parts = Parts()
+    parts.feed(resource).take_page(b'{"metadata":{"resourceVersion":"7"},"items":[' + item + b"]}")
+    assert parts.health.has_synced(resource)

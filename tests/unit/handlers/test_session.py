@@ -1,0 +1,367 @@
+"""The session takes objects out of pages, says who we are, and waits out what Kopf would give up on.
+
+What the answers are is scripted here; that the real API server gives them is shown in
+tests/integration/handlers/test_ingest.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from kubernetes.config import ConfigException
+
+from respread.cluster.meta import ObjectKey
+from respread.handlers.session import open_plain_session, open_session
+from respread.kube.access import load_access
+from respread.kube.page_size import MOST_BYTES
+from tests.intake import Parts, page, pod
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+PODS = "/api/v1/pods"
+POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
+
+
+def answer(status: int, body: bytes | dict[str, Any]) -> Answer:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    async def give(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, body=text, content_type="application/json")
+
+    return give
+
+
+def status(code: int, message: str) -> Answer:
+    return answer(code, {"kind": "Status", "code": code, "message": message})
+
+
+class Script:
+    """An API server that gives these answers in turn, and remembers what it was asked."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.asked: list[web.Request] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        return await self._answers.pop(0)(request)
+
+    @property
+    def queries(self) -> list[dict[str, str]]:
+        return [dict(request.query) for request in self.asked]
+
+
+@asynccontextmanager
+async def session_with(
+    script: Script, parts: Parts, tmp_path: Path, *, prefix: str = ""
+) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    """A session with the scripted API server, and its address."""
+    application = web.Application()
+    application.router.add_get("/{path:.*}", script.answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server = f"http://127.0.0.1:{runner.addresses[0][1]}{prefix}"
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        ),
+        encoding="utf-8",
+    )
+    feeds = {feed.kind.path: feed for feed in parts.intake.feeds}
+    try:
+        async with open_session(load_access(kubeconfig=str(kubeconfig)), feeds) as session:
+            yield session, server
+    finally:
+        await runner.cleanup()
+
+
+async def get(session: aiohttp.ClientSession, url: str) -> Any:
+    async with session.request("get", url) as response:
+        response.raise_for_status()
+        return await response.json()
+
+
+def names(parts: Parts) -> set[str]:
+    return {key.name for key in parts.intake.state.snapshot.pods}
+
+
+@pytest.mark.parametrize("prefix", ["", "/k8s/clusters/c-1"])
+def test_a_list_is_taken_over_page_by_page(tmp_path: Path, prefix: str) -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        script = Script(answer(200, page(pod("web"), rest="token")), answer(200, page(pod("api"))))
+        async with session_with(script, parts, tmp_path, prefix=prefix) as (session, server):
+            first = await get(session, f"{server}{PODS}?limit=1")
+            assert (first["items"], first["metadata"]["continue"]) == ([], "token")
+            assert not names(parts)
+            last = await get(session, f"{server}{PODS}?limit=1&continue=token")
+            assert (last["items"], last["metadata"]["resourceVersion"]) == ([], "100")
+        assert names(parts) == {"web", "api"}
+        request = script.asked[0]
+        assert request.headers["Authorization"] == "Bearer secret"
+        assert request.headers["Accept-Encoding"] == "identity"
+
+    asyncio.run(scenario())
+
+
+def test_what_is_not_watched_passes_untouched(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        parts, body = Parts(), {"kind": "PodList", "metadata": {}, "items": [pod("web")]}
+        async with session_with(Script(answer(200, body)), parts, tmp_path) as (session, server):
+            assert await get(session, f"{server}/api/v1/namespaces/shop/pods") == body
+        assert not names(parts)
+
+    asyncio.run(scenario())
+
+
+def test_a_list_that_took_too_long_is_begun_anew(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        script = Script(
+            answer(200, page(pod("web"), pod("gone"), rest="old")),
+            status(410, "The provided continue parameter is too old"),
+            answer(200, page(pod("web"), version=200, rest="new")),
+            answer(200, page(pod("api"), version=200)),
+        )
+        async with session_with(script, parts, tmp_path) as (session, server):
+            await get(session, f"{server}{PODS}?limit=2")
+            again = await get(session, f"{server}{PODS}?limit=2&continue=old")
+            assert again["metadata"] == {"resourceVersion": "200", "continue": "new"}
+            await get(session, f"{server}{PODS}?limit=2&continue=new")
+        assert names(parts) == {"web", "api"}
+        assert script.queries == [
+            {"limit": "2"},
+            {"limit": "2", "continue": "old"},
+            {"limit": "2"},
+            {"limit": "2", "continue": "new"},
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_forbidden_is_asked_for_until_it_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        refusal = 'pods is forbidden: User "system:serviceaccount:respread:respread" cannot list resource "pods"'
+        held: list[str] = []
+
+        async def look(request: web.Request) -> web.StreamResponse:
+            held.extend(each.message for each in parts.health.sync_checks() if each.name == "sync-pods")
+            return await answer(200, page(pod("web")))(request)
+
+        async with session_with(Script(status(403, refusal), look), parts, tmp_path) as (session, server):
+            await get(session, f"{server}{PODS}")
+        assert names(parts) == {"web"}
+        assert held == [f"not allowed to list and watch pods: grant both, as manifests/ does. {refusal}"]
+        assert next(each for each in parts.health.sync_checks() if each.name == "sync-pods").passed
+
+    asyncio.run(scenario())
+    assert "not allowed to list and watch pods" in caplog.text
+
+
+def test_policies_whose_definition_is_gone_are_gone_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        policy = {"metadata": {"name": "default", "resourceVersion": "1"}, "spec": {"mode": "Enforce"}}
+        seen: list[set[str]] = []
+
+        async def look(request: web.Request) -> web.StreamResponse:
+            seen.append(set(parts.intake.policies.policies))
+            return await answer(200, page(version=3))(request)
+
+        script = Script(answer(200, page(policy, version=2)), answer(404, b"404 page not found"), look)
+        async with session_with(script, parts, tmp_path) as (session, server):
+            await get(session, server + POLICIES)
+            assert set(parts.intake.policies.policies) == {"default"}
+            await get(session, server + POLICIES)
+        assert seen == [set()]
+
+    asyncio.run(scenario())
+    assert "clusterrebalancepolicies.respread.dev is gone: kubectl apply -f crds/" in caplog.text
+
+
+def test_a_page_that_is_no_list_counts_as_a_broken_transfer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        script = Script(answer(200, page(pod("web"))), answer(200, page(pod("api"))[:-20]))
+        async with session_with(script, parts, tmp_path) as (session, server):
+            await get(session, server + PODS)
+            with pytest.raises(aiohttp.ClientPayloadError, match="pods"):
+                await get(session, server + PODS)
+        assert names(parts) == {"web"}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("code", [401, 500, 503, 504])
+def test_all_other_refusals_reach_kopf(tmp_path: Path, code: int) -> None:
+    async def scenario() -> None:
+        async with (
+            session_with(Script(status(code, "no")), Parts(), tmp_path) as (session, server),
+            session.request("get", server + PODS) as response,
+        ):
+            assert response.status == code
+            assert (await response.json())["message"] == "no"
+
+    asyncio.run(scenario())
+
+
+def test_of_a_watch_only_whole_lines_come(tmp_path: Path) -> None:
+    bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in (
+            b'{"type":"DELETED",',
+            b'"object":{"metadata":{}}}\n' + bookmark[:9],
+            bookmark[9:] + b'{"type":"ADD',
+        ):
+            await response.write(piece)
+        return response
+
+    async def scenario() -> None:
+        async with (
+            session_with(Script(stream), Parts(), tmp_path) as (session, server),
+            session.request("get", f"{server}{PODS}?watch=true") as response,
+        ):
+            received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+        assert received == b'{"type":"DELETED","object":{"metadata":{},"apiVersion":"v1","kind":"Pod"}}\n' + bookmark
+
+    asyncio.run(scenario())
+
+
+def test_a_new_list_follows_a_watch_from_its_version(tmp_path: Path) -> None:
+    """Events from before a list, that a slow worker still holds, are not applied after it."""
+
+    async def scenario() -> None:
+        parts = Parts()
+        async with session_with(Script(answer(200, page(version=50))), parts, tmp_path) as (session, server):
+            await get(session, server + PODS)
+        parts.event("pods", pod("web", 49))
+        assert ObjectKey("shop", "web") not in parts.intake.state.snapshot.pods
+
+    asyncio.run(scenario())
+
+
+def test_a_redirection_takes_the_credentials_nowhere(tmp_path: Path) -> None:
+    """As aggregated API servers could once send clients anywhere (CVE-2022-3172)."""
+
+    async def scenario() -> None:
+        other = Script(answer(200, page(pod("web"))))
+        application = web.Application()
+        application.router.add_get("/{path:.*}", other.answer)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        elsewhere = f"http://127.0.0.1:{runner.addresses[0][1]}{PODS}"
+
+        async def redirect(_: web.Request) -> web.StreamResponse:
+            return web.Response(status=307, headers={"Location": elsewhere})
+
+        parts, script = Parts(), Script(redirect, answer(200, page(pod("api"))), redirect)
+        async with session_with(script, parts, tmp_path) as (session, server):
+            await get(session, server + PODS)
+            assert names(parts) == {"api"}
+            async with open_plain_session(load_access(kubeconfig=str(tmp_path / "kubeconfig"))) as plain:
+                with pytest.raises(aiohttp.ClientConnectionError, match="which would get our credentials"):
+                    await get(plain, server + PODS)
+        assert other.asked == []
+        await runner.cleanup()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [ConfigException("Token file exists but empty."), FileNotFoundError("token")])
+def test_credentials_that_can_t_be_read_for_a_moment_look_like_a_lost_connection(
+    tmp_path: Path, error: Exception
+) -> None:
+    """Which Kopf tries again, where it would end over what it does not know."""
+
+    async def scenario() -> None:
+        parts, script = Parts(), Script(answer(200, page(pod("web"))))
+        async with session_with(script, parts, tmp_path) as (session, server):
+            access = load_access(kubeconfig=str(tmp_path / "kubeconfig"))
+
+            def renew(_: object) -> None:
+                raise error
+
+            access.configuration.refresh_api_key_hook = renew  # type: ignore[assignment]  # declared as None
+            feeds = {feed.kind.path: feed for feed in parts.intake.feeds}
+            async with open_session(access, feeds) as unknown:
+                with pytest.raises(aiohttp.ClientConnectionError, match="no credentials for the API server"):
+                    await get(unknown, server + PODS)
+            assert script.asked == []
+            await get(session, server + PODS)
+        assert names(parts) == {"web"}
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_is_refused_for_its_version_looks_like_one_that_ends(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            session_with(Script(status(410, "too old resource version")), Parts(), tmp_path) as (session, server),
+            session.request("get", f"{server}{PODS}?watch=true&resourceVersion=1") as response,
+        ):
+            assert response.status == 200
+            received = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
+        assert json.loads(received) == {"type": "ERROR", "object": {"code": 410}}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("header", ["7", "Sat, 21 Nov 2026 12:00:00 GMT", "86400", "nan"])
+def test_a_busy_server_is_left_alone_for_as_long_as_it_says_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def busy(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"message": "too many requests"}, status=429, headers={"Retry-After": header})
+
+    async def scenario() -> None:
+        async with session_with(Script(busy, answer(200, page(pod("web")))), Parts(), tmp_path) as (session, server):
+            monkeypatch.setattr("respread.kube.outage.asyncio.sleep", sleep)
+            await get(session, server + PODS)
+            monkeypatch.undo()
+
+    asyncio.run(scenario())
+    (seconds,) = waited
+    assert {"7": 7, "86400": 60}.get(header, seconds) == seconds
+    assert seconds <= 60
+
+
+def test_a_page_that_is_far_too_large_is_asked_for_again_in_parts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        large = page({**pod("fat"), "data": "x" * (MOST_BYTES + 1)})
+        script = Script(answer(200, large), answer(200, page(pod("web"))))
+        async with session_with(script, parts, tmp_path) as (session, server):
+            with pytest.raises(aiohttp.ClientPayloadError, match="too large"):
+                await get(session, f"{server}{PODS}?limit=500")
+            await get(session, f"{server}{PODS}?limit=500")
+        first, second = (int(request.query["limit"]) for request in script.asked)
+        assert first > 4 * second
+        assert names(parts) == {"web"}
+
+    asyncio.run(scenario())

@@ -1,0 +1,96 @@
+"""Policies and priority classes are kept by name; what we write to a policy's status wakes nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.intake import Parts, page
+
+
+def policy(name: str, version: int = 1, *, namespace: str = "", status: Any = None, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": spec, "status": status or {}}
+
+
+def priority_class(name: str, value: Any, version: int = 1) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}, "value": value}
+
+
+def test_both_kinds_of_policies_are_kept_by_name() -> None:
+    parts = Parts()
+    store = parts.intake.policies
+    for resource, body in (
+        ("clusterrebalancepolicies", policy("default", mode="Enforce")),
+        ("rebalancepolicies", policy("default", namespace="shop")),
+    ):
+        parts.feed(resource).begin_list()
+        parts.feed(resource).take_page(page(body))
+    assert {name: (each.kind, each.spec.mode) for name, each in store.policies.items()} == {
+        "default": ("ClusterRebalancePolicy", "Enforce"),
+        "shop/default": ("RebalancePolicy", "DryRun"),
+    }
+
+
+def test_a_list_of_one_kind_leaves_the_other_alone() -> None:
+    parts = Parts()
+    namespaced = parts.feed("rebalancepolicies")
+    parts.event("clusterrebalancepolicies", policy("default", 1))
+    parts.event("rebalancepolicies", policy("default", 2, namespace="shop"))
+    namespaced.begin_list()
+    namespaced.take_page(page(version=3))
+    assert set(parts.intake.policies.policies) == {"default"}
+    parts.event("clusterrebalancepolicies", policy("default", 4), deleted=True)
+    assert not parts.intake.policies.policies
+    assert not parts.intake.policies.statuses
+
+
+def test_a_status_is_kept_and_wakes_nobody() -> None:
+    async def scenario() -> None:
+        parts = Parts()
+        parts.event("clusterrebalancepolicies", policy("default", 1))
+        assert await parts.intake.changes.wait() == {"clusterrebalancepolicies"}
+        parts.event("clusterrebalancepolicies", policy("default", 2, status={"observedGeneration": 3}))
+        assert parts.intake.policies.statuses["default"].observed_generation == 3
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(parts.intake.changes.wait(), 0.01)
+
+    asyncio.run(scenario())
+
+
+def test_a_wrong_policy_is_kept_with_its_problems() -> None:
+    parts = Parts()
+    parts.event("clusterrebalancepolicies", policy("default", mode="Destroy"))
+    kept = parts.intake.policies.policies["default"]
+    assert [problem.field for problem in kept.problems] == ["spec.mode"]
+    assert not kept.enforces
+
+
+def test_policies_taken_earlier_do_not_change() -> None:
+    parts = Parts()
+    parts.event("clusterrebalancepolicies", policy("default", 1))
+    before = parts.intake.policies.policies
+    parts.event("clusterrebalancepolicies", policy("default", 2), deleted=True)
+    assert set(before) == {"default"}
+
+
+def test_priority_classes_are_values_by_name() -> None:
+    parts = Parts()
+    feed = parts.feed("priorityclasses")
+    feed.begin_list()
+    feed.take_page(page(priority_class("high", 1000), priority_class("low", -5), version=10))
+    parts.event("priorityclasses", priority_class("middle", 0, 11))
+    parts.event("priorityclasses", priority_class("low", -5, 12), deleted=True)
+    assert dict(parts.intake.priority_classes.values) == {"high": 1000, "middle": 0}
+
+
+@pytest.mark.parametrize("value", ["1000", None, 1.5])
+def test_a_priority_class_without_a_number_is_reported(value: Any) -> None:
+    parts = Parts()
+    feed = parts.feed("priorityclasses")
+    feed.begin_list()
+    feed.take_page(page(priority_class("high", value), priority_class("low", 1)))
+    assert dict(parts.intake.priority_classes.values) == {"low": 1}
+    assert [(error.name, error.path) for error in feed.undecodable.values()] == [("high", "value")]

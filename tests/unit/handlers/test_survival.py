@@ -1,0 +1,190 @@
+"""No answer of the API server, or of what stands before it, ends the process: Kopf is run against each, everywhere.
+
+Taken through Kopf's source (`_cogs/clients`): whatever it does not catch in `request`, `fetch_objs`, `watch_objs` and
+`scan_resources` ends the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from respread.handlers.operator import run_operator
+from respread.kube.access import ClusterAccess, load_access
+from respread.stores.watched_kinds import watched_kinds
+from tests.intake import Parts, pod
+from tests.unit.handlers.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
+
+PATHS = [kind.path for kind in watched_kinds()]
+PODS = "/api/v1/pods"
+
+
+def refusing(code: int, header: str = "X-Any", value: str = "") -> Spoil:
+    async def give(_: web.Request) -> web.StreamResponse:
+        document = {"kind": "Status", "code": code, "message": "not now"}
+        return web.json_response(document, status=code, headers={header: value})
+
+    return give
+
+
+def saying(body: bytes, code: int = 200, content_type: str = "application/json") -> Spoil:
+    async def give(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=code, body=body, headers={"Content-Type": content_type})
+
+    return give
+
+
+def writing(text: str) -> Spoil:
+    """Write it as it is, and close the connection."""
+
+    async def give(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.write(text.encode())
+        await asyncio.sleep(0.01)
+        request.transport.close()
+        return web.Response()
+
+    return give
+
+
+async def hanging_up(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+FAULTS: dict[str, Spoil] = {
+    **{f"{code}": refusing(code) for code in (400, 401, 403, 404, 405, 409, 410, 422, 500, 503, 504)},
+    "429": refusing(429, "Retry-After", "0"),
+    "429 until a date": refusing(429, "Retry-After", "Sat, 21 Nov 2026 12:00:00 GMT"),
+    "a page in Latin-1": saying("<p>défaillant".encode("latin-1"), 502, "text/html"),
+    "a login page": saying(b"<html>please log in</html>", 200, "text/html"),
+    "another document": saying(b'["what"]'),
+    "cut off": writing("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"),
+    "a refusal cut off": writing("HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\n{"),
+    "no HTTP": writing("SSH-2.0-OpenSSH_9.9\r\n"),
+    "a redirection": refusing(302, "Location", "http://127.0.0.1:9/login"),
+    "a redirection to nowhere": refusing(302),
+    "nothing": saying(b"", 204),
+    "a status that is none": refusing(666),
+    "a lost connection": hanging_up,
+}
+NAMES = list(FAULTS)
+
+
+@pytest.mark.parametrize("first", range(0, len(NAMES), 6), ids=lambda first: f"from {NAMES[first]}")
+def test_whatever_is_answered_once_is_survived(tmp_path: Path, first: int) -> None:
+    """Each request has another fault, and from test to test the faults go round."""
+
+    def turn(asked: list[str], shift: int) -> dict[str, Spoil]:
+        return {each: FAULTS[NAMES[(number + shift) % len(NAMES)]] for number, each in enumerate(asked)}
+
+    spoilt = {
+        **turn(discovery_paths(), first),
+        **turn([f"list {path}" for path in PATHS], first),
+        **turn([f"watch {path}" for path in PATHS], first + 1),
+    }
+
+    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+        event = {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}}
+        cluster.bring(PODS, event)
+        await until(lambda: {key.name for key in parts.intake.state.snapshot.pods} == {"web"})
+        await until(lambda: all(cluster.asked[f"watch {path}"] > 1 for path in PATHS))
+        await until(lambda: all(check.passed for check in parts.health.sync_checks()))
+
+    run(ScriptedCluster(spoilt), tmp_path, comes_through)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "401"])
+def test_no_fault_of_a_watch_is_asked_about_for_ever(tmp_path: Path, name: str) -> None:
+    """After a watch that failed the kind is listed, or watched again, and what comes then is known."""
+    cluster = ScriptedCluster({f"watch {PODS}": FAULTS[name]})
+
+    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+        cluster.bring(PODS, {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}})
+        await until(lambda: {key.name for key in parts.intake.state.snapshot.pods} == {"web"})
+        assert cluster.asked[f"watch {PODS}"] == 2
+
+    run(cluster, tmp_path, comes_through)
+
+
+def test_a_watch_that_falls_silent_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("respread.handlers.settings._SILENCE_SECONDS", 0.3)
+
+    async def silent(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.Event().wait()
+        return response
+
+    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+        cluster.bring(PODS, {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}})
+        await until(lambda: {key.name for key in parts.intake.state.snapshot.pods} == {"web"})
+        assert cluster.asked[f"list {PODS}"] == 1  # what it had is gone on with
+
+    run(ScriptedCluster({f"watch {PODS}": silent}), tmp_path, comes_through)
+
+
+def test_credentials_that_are_gone_when_they_are_refused_are_waited_for(tmp_path: Path) -> None:
+    kubeconfig, away = tmp_path / "kubeconfig", tmp_path / "away"
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        kubeconfig.rename(away)
+        return await refusing(401)(request)
+
+    async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
+        await until(away.exists)
+        await asyncio.sleep(1)  # long enough to look for them more than once
+        assert not parts.health.synced
+        away.rename(kubeconfig)
+        await until(lambda: parts.health.synced)
+        assert cluster.asked[f"list {PODS}"] == 2
+
+    run(ScriptedCluster({f"list {PODS}": refuse}), tmp_path, comes_through)
+
+
+def run(
+    cluster: ScriptedCluster, tmp_path: Path, scenario: Callable[[ScriptedCluster, Parts], Awaitable[None]]
+) -> None:
+    """Run the operator against a cluster; it must still run at the end, and end when it is told to."""
+    parts, kubeconfig = Parts(), tmp_path / "kubeconfig"
+
+    def load() -> ClusterAccess:
+        return load_access(kubeconfig=str(kubeconfig))
+
+    async def operate() -> None:
+        async with asyncio.timeout(60), cluster.running():
+            kubeconfig.write_text(json.dumps(_kubeconfig(cluster.server)), encoding="utf-8")
+            stop = asyncio.Event()
+            running = asyncio.create_task(
+                run_operator(parts.intake, parts.metrics, access=load(), load_access=load, stop=stop)
+            )
+            working = asyncio.ensure_future(scenario(cluster, parts))
+            done, _ = await asyncio.wait((running, working), return_when=asyncio.FIRST_COMPLETED)
+            stop.set()
+            if running in done:
+                working.cancel()
+            await running
+            await working
+
+    asyncio.run(operate())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what is waited for may be anything
+            await asyncio.sleep(0.01)
+
+
+def _kubeconfig(server: str) -> dict[str, object]:
+    return {
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }

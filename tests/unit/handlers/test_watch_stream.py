@@ -1,0 +1,295 @@
+"""Of a watch, whole lines reach Kopf, and no error but the one that makes it list anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.base_protocol import BaseProtocol
+from hypothesis import given
+from hypothesis import strategies as st
+
+from respread.handlers.watch_stream import WatchStream
+from respread.kube.retry import Backoff, Backoffs
+from tests.intake import Parts, pod
+
+QUICK = Backoffs(least_seconds=0.001, greatest_seconds=0.002)
+
+
+def line(event_type: str, **body: Any) -> bytes:
+    document = {"type": event_type, "object": body}
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+# As they come out, so that they come out as they went in.
+EVENT = line("ADDED", metadata={"name": "web"}, apiVersion="v1", kind="Pod")
+DELETION = line("DELETED", metadata={"name": "é✓"}, apiVersion="v1", kind="Pod")
+BOOKMARK = line("BOOKMARK", metadata={"resourceVersion": "7"})
+GONE = line("ERROR", kind="Status", code=410, message="too old resource version: 1 (7)")
+FAILED = line("ERROR", kind="Status", code=500, message="etcdserver: leader changed")
+
+
+class Watch:
+    """A stream, and what is sent into it."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.parts = Parts()
+        self.backoff = Backoff(QUICK)
+        protocol = BaseProtocol(loop)
+        protocol.connection_made(asyncio.Transport())  # one can only wait on what is connected
+        self.content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
+        self.stream = WatchStream(self.content, self.parts.feed("pods"), self.backoff)
+
+    def send(self, *chunks: bytes) -> None:
+        for chunk in chunks:
+            self.content.feed_data(chunk)
+
+    async def rest(self) -> list[bytes]:
+        """End it, and return all that comes out."""
+        self.content.feed_eof()
+        return [chunk async for chunk in self.stream.iter_chunked(2**20)]
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
+
+
+def test_whole_lines_pass_as_they_are() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT, BOOKMARK + EVENT)
+        assert b"".join(await watch.rest()) == EVENT + BOOKMARK + EVENT
+
+    run(scenario)
+
+
+def test_a_line_comes_when_its_end_has_come() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        chunks = watch.stream.iter_chunked(2**20)
+        watch.send(EVENT + BOOKMARK[:9])
+        assert await anext(chunks) == EVENT
+        rest = asyncio.ensure_future(anext(chunks))
+        watch.send(BOOKMARK[9:20])
+        await asyncio.sleep(0)
+        watch.send(BOOKMARK[20:])
+        assert await asyncio.wait_for(rest, 1) == BOOKMARK
+
+    run(scenario)
+
+
+def test_a_last_line_that_was_cut_off_is_dropped() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT, BOOKMARK[:-5])
+        assert b"".join(await watch.rest()) == EVENT
+
+    run(scenario)
+
+
+def test_whatever_comes_is_heard() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        (before,) = (age for kind, age in watch.parts.health.ages_seconds().items() if kind == "pods")
+        await asyncio.sleep(0.01)
+        watch.send(BOOKMARK)
+        await watch.rest()
+        ages = watch.parts.health.ages_seconds()
+        assert ages["pods"] < ages["nodes"]
+        assert before < ages["nodes"]
+
+    run(scenario)
+
+
+def test_that_the_version_is_too_old_passes_as_it_is() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT, GONE)
+        chunks = await watch.rest()
+        assert [json.loads(each) for each in b"".join(chunks).splitlines()] == [json.loads(EVENT), json.loads(GONE)]
+        assert not watch.backoff.failing
+
+    run(scenario)
+
+
+def test_any_other_error_looks_like_that_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + FAILED)
+        event, error = (json.loads(each) for each in b"".join(await watch.rest()).splitlines())
+        assert event == json.loads(EVENT)
+        assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
+
+    run(scenario)
+    assert "etcdserver: leader changed" in caplog.text
+
+
+def test_errors_in_a_row_are_waited_out_ever_longer_until_something_good_comes() -> None:
+    async def scenario() -> None:
+        backoff = Backoff(Backoffs(least_seconds=0.1, greatest_seconds=10))
+        waits: list[float] = []
+        loop = asyncio.get_running_loop()
+        for _ in range(4):
+            watch = Watch()
+            watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), backoff)
+            watch.send(FAILED)
+            start = loop.time()
+            await watch.rest()
+            waits.append(loop.time() - start)
+        assert all(after > before for before, after in pairwise(waits[::2]))
+        assert backoff.failing
+        watch = Watch()
+        watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), backoff)
+        watch.send(EVENT)
+        await watch.rest()
+        assert not backoff.failing
+
+    run(scenario)
+
+
+def test_an_error_without_a_status_is_an_error_all_the_same() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(b'{"type":"ERROR","object":null}\n')
+        (error,) = await watch.rest()
+        assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        b'{"type": "ERROR", "object": {"code": 410}}\n',
+        b'{"object":{"code":410},"type":"ERROR"}\n',
+    ],
+)
+def test_an_error_is_one_however_it_is_spelt(spelling: bytes) -> None:
+    """A proxy may write JSON anew. Kopf would end over an error that it is not shown as 410."""
+
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + spelling)
+        _, error = b"".join(await watch.rest()).splitlines()
+        assert json.loads(error) == {"type": "ERROR", "object": {"code": 410}}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b'{"type":"BOOKMARK","object":5}\n',
+        b'{"type":"BOOKMARK"}\n',
+        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":5}}}\n',
+        b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n',
+        b"\xff\xfe\n",
+    ],
+)
+def test_nonsense_never_reaches_kopf(nonsense: bytes) -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + nonsense)
+        chunks = watch.stream.iter_chunked(2**20)
+        assert await anext(chunks) == EVENT
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await anext(chunks)
+
+    run(scenario)
+
+
+def test_an_object_that_talks_of_errors_is_none() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        event = line("BOOKMARK", metadata={"annotations": {"log": '\n{"type":"ERROR"'}})
+        watch.send(EVENT + event)
+        assert b"".join(await watch.rest()) == EVENT + event
+
+    run(scenario)
+
+
+def test_a_line_that_cannot_be_read_breaks_the_watch_off_after_those_before(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + b"<html>\n" + EVENT)
+        chunks = watch.stream.iter_chunked(2**20)
+        assert await anext(chunks) == EVENT
+        with pytest.raises(aiohttp.ClientPayloadError, match="no event of pods"):
+            await anext(chunks)
+        assert watch.backoff.failing
+
+    run(scenario)
+    assert "A line of a watch can't be read" in caplog.text
+
+
+def test_closing_the_response_ends_who_waits() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        waiting = asyncio.ensure_future(anext(watch.stream.iter_chunked(2**20)))
+        await asyncio.sleep(0)
+        content: Any = watch.stream  # as aiohttp sees it
+        assert content.exception() is None
+        content.set_exception(aiohttp.ClientConnectionError("closed"))
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await waiting
+
+    run(scenario)
+
+
+def test_of_events_that_come_together_the_last_passes() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(EVENT + DELETION + BOOKMARK + DELETION + EVENT, EVENT + FAILED + EVENT)
+        *passed, error = b"".join(await watch.rest()).splitlines(keepends=True)
+        assert passed == [DELETION, BOOKMARK, EVENT]
+        assert json.loads(error)["object"]["code"] == 410
+
+    run(scenario)
+
+
+@given(st.lists(st.sampled_from([b"event", b"deletion", b"bookmark"]), max_size=12), st.data())
+def test_every_event_is_applied_in_order_however_lines_are_cut(whats: list[bytes], data: st.DataObject) -> None:
+    lines = []
+    expected: dict[str, str] = {}
+    for version, what in enumerate(whats, start=1):
+        name = data.draw(st.sampled_from(["web", "api"]))
+        if what == b"bookmark":
+            lines.append(line("BOOKMARK", metadata={"resourceVersion": str(version)}))
+            continue
+        expected.pop(name, None)
+        if what == b"event":
+            expected[name] = f"node-{version}"
+        body = pod(name, version)
+        body["spec"]["nodeName"] = f"node-{version}"
+        lines.append(line("DELETED" if what == b"deletion" else "MODIFIED", **body))
+    sent = b"".join(lines) + EVENT[:3]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(sent) - 1), max_size=8)))
+
+    async def scenario() -> None:
+        watch = Watch()
+        feed = watch.parts.feed("pods")
+        passed: list[bytes] = []
+        for start, end in pairwise([0, *cuts, len(sent)]):
+            watch.send(sent[start:end])
+            await asyncio.sleep(0)
+        for chunk in await watch.rest():
+            assert chunk.endswith(b"\n")
+            passed.extend(chunk.splitlines())
+        events = [json.loads(each) for each in passed]
+        assert [each["object"]["metadata"]["resourceVersion"] for each in events[-1:]] == [str(len(whats))] * bool(
+            whats
+        )
+        changes = [each for each in events if each["type"] != "BOOKMARK"]
+        for each in data.draw(st.permutations(changes)):
+            feed.take_event(each["object"], deleted=each["type"] == "DELETED")
+        pods = watch.parts.intake.state.snapshot.pods
+        assert {key.name: each.node_name for key, each in pods.items()} == expected
+        assert feed.lag_seconds() == 0
+
+    run(scenario)

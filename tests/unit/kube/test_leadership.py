@@ -1,0 +1,534 @@
+"""Never two leaders, whatever gets lost, late or twice; and always one again when things are well.
+
+A Lease in memory that answers as the API server does, over a line that delays and loses; hours go by in a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import unittest.mock
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kubernetes.aio.client import ApiClient
+
+from respread.cluster.meta import ObjectKey
+from respread.kube.leadership import Elector, LeaseTimes, seconds_since_boot
+from respread.kube.requests import NoResponseError, Requests, Response
+from tests.virtual_time import run_in_virtual_time
+
+LEASE = ObjectKey("respread", "respread")
+TIMES = LeaseTimes()
+
+
+class LeaseServer:
+    """One Lease, with the optimistic concurrency of the API server."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.was_held = False
+
+    def handle(self, method: str, body: Mapping[str, Any] | None) -> Response:
+        if method == "GET":
+            return self.found() if self.lease else self.no(404, "NotFound")
+        assert body is not None
+        if method == "POST":
+            return self.write(body) if self.lease is None else self.no(409, "AlreadyExists")
+        if self.lease is None:
+            return self.no(404, "NotFound")
+        if body["metadata"].get("resourceVersion") != self.lease["metadata"]["resourceVersion"]:
+            return self.no(409, "Conflict")
+        return self.write(body)
+
+    def write(self, body: Mapping[str, Any]) -> Response:
+        self.version += 1
+        self.was_held = self.was_held or "holderIdentity" in body["spec"]
+        self.lease = json.loads(json.dumps(body))
+        assert self.lease is not None
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+        return self.found()
+
+    def found(self) -> Response:
+        return Response(status_code=200, body=json.dumps(self.lease).encode())
+
+    def no(self, code: int, reason: str) -> Response:
+        return Response(status_code=code, body=json.dumps({"kind": "Status", "reason": reason}).encode())
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.lease is not None
+        spec: dict[str, Any] = self.lease["spec"]
+        return spec
+
+
+class Line(Requests):
+    """The way of one candidate to the server."""
+
+    def __init__(self, server: LeaseServer, chance: random.Random | None = None) -> None:
+        super().__init__(ApiClient.__new__(ApiClient))  # never used: nothing leaves this process
+        self.server = server
+        self.chance = chance
+        self.dead = False
+        self.hangs = False
+        self.late_seconds = 0.0
+
+    async def send(
+        self,
+        method: Any,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str | None = None,
+        accept: str = "application/json",
+        timeout_seconds: float,
+        last_look: Callable[[], None] = lambda: None,
+    ) -> Response:
+        assert path.format(**names).startswith("/apis/coordination.k8s.io/v1/namespaces/respread/leases")
+        assert (query, content_type, accept) == (None, None, "application/json")
+        last_look()
+        if self.hangs:
+            await asyncio.sleep(timeout_seconds)
+        if self.dead or self.hangs:
+            raise NoResponseError("cut", sent=True)
+        if self.chance is None:
+            response = self.server.handle(method, body)
+            await asyncio.sleep(self.late_seconds)
+            return response
+        return await self._over_a_bad_line(method, body, self.chance)
+
+    async def _over_a_bad_line(self, method: str, body: Mapping[str, Any] | None, chance: random.Random) -> Response:
+        arrived: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def arrive() -> None:
+            # what has left arrives, whether or not its sender still waits
+            response = self.server.handle(method, body)
+            if not arrived.done():
+                arrived.set_result(response)
+
+        if chance.random() > 0.1:
+            delay = chance.choice([0.0, 0.01, 0.5, 3.0, 9.0, 25.0])
+            asyncio.get_running_loop().call_later(delay, arrive)
+        async with asyncio.timeout(10):  # wait_for of Python 3.11 may swallow that its task is cancelled
+            response = await arrived
+        await asyncio.sleep(chance.choice([0.0, 0.01, 2.0, 9.0]))
+        if self.dead or chance.random() < 0.1:
+            raise NoResponseError("lost", sent=True)
+        return response
+
+
+def elector(line: Line, identity: str, **options: Any) -> Elector:
+    options.setdefault("is_first", lambda: not line.server.was_held)
+    options.setdefault("clock", asyncio.get_running_loop().time)
+    return Elector(line, LEASE, identity, **options)
+
+
+async def until(condition: Callable[[], bool], *, seconds: float) -> float:
+    """Return how long it took for a condition to become true, at most so many seconds."""
+    started = asyncio.get_running_loop().time()
+    while not condition():
+        elapsed = asyncio.get_running_loop().time() - started
+        assert elapsed <= seconds, f"not within {seconds} s"
+        await asyncio.sleep(0.01)
+    return asyncio.get_running_loop().time() - started
+
+
+def test_the_first_gets_it_the_second_gets_it_when_the_first_ends() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one, two = elector(Line(server), "one"), elector(Line(server), "two")
+        first = asyncio.create_task(one.run())
+        assert await until(one.holds, seconds=0.1) < 0.1
+        second = asyncio.create_task(two.run())
+        await asyncio.sleep(3600)
+        assert one.holds()
+        assert not two.holds()
+        assert (one.holder, two.holder) == ("one", "one")
+        assert server.spec["leaseTransitions"] == 0
+        first.cancel()
+        await asyncio.wait([first])
+        assert not one.holds()
+        assert await until(two.holds, seconds=TIMES.retry_seconds * 1.2) < 2.5
+        assert server.spec["leaseTransitions"] == 1
+        second.cancel()
+        await asyncio.wait([second])
+        assert "holderIdentity" not in server.spec
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_leader_that_dies_is_followed_when_its_lease_is_over() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        dying, heir = Line(server), Line(server)
+        one, two = elector(dying, "one"), elector(heir, "two")
+        tasks = [asyncio.create_task(each.run()) for each in (one, two)]
+        await until(one.holds, seconds=0.1)
+        await asyncio.sleep(100)
+        dying.dead = True
+        renewed_at = asyncio.get_running_loop().time() - (TIMES.renew_deadline_seconds - one.remaining_seconds())
+        await until(lambda: not one.holds(), seconds=10)
+        assert asyncio.get_running_loop().time() - renewed_at == pytest.approx(10, abs=0.02)
+        assert one.exclusive_seconds() == pytest.approx(5, abs=0.02)
+        await until(two.holds, seconds=10)
+        assert 15 <= asyncio.get_running_loop().time() - renewed_at <= 15 + 2 * 2.4
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    run_in_virtual_time(scenario())
+
+
+def test_an_answer_that_never_comes_does_not_hide_that_the_lease_is_over() -> None:
+    async def scenario() -> None:
+        line, told = Line(LeaseServer()), list[tuple[float, bool]]()
+        clock = asyncio.get_running_loop().time
+        one = elector(line, "one", on_change=lambda leads: told.append((clock(), leads)))
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        line.hangs = True
+        await asyncio.sleep(30)
+        line.hangs = False
+        await until(one.holds, seconds=13)
+        assert [leads for _, leads in told] == [True, False, True]
+        assert told[1][0] == pytest.approx(10, abs=0.1)  # at the moment, not when the request gave up
+        task.cancel()
+        await asyncio.wait([task])
+        assert told[-1][1] is False
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_late_answer_does_not_make_the_lease_last_longer() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        server.write({"metadata": {"name": "respread"}, "spec": {}})
+        line = Line(server)
+        line.late_seconds = 4.0
+        one = elector(line, "one")
+        task = asyncio.create_task(one.run())
+        assert await until(one.holds, seconds=9) == pytest.approx(8, abs=0.02)  # asked after 4 s, answered 4 s later
+        line.dead = True
+        assert one.remaining_seconds() == pytest.approx(6, abs=0.02)
+        assert await until(lambda: not one.holds(), seconds=11) == pytest.approx(6, abs=0.02)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_leader_that_was_frozen_knows_at_once() -> None:
+    async def scenario() -> None:
+        frozen_seconds = 0.0
+        loop = asyncio.get_running_loop()
+        one = elector(Line(LeaseServer()), "one", clock=lambda: loop.time() + frozen_seconds)
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        frozen_seconds = 12.0
+        assert not one.holds()
+        assert one.remaining_seconds() == 0
+        await until(one.holds, seconds=3)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_the_time_of_day_does_not_matter() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        for year in (1970, 2126):
+            server.lease = None
+            moment = f"{year}-01-01T00:00:00.000000Z"
+            spec = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": moment, "acquireTime": moment}
+            server.write({"metadata": {"name": "respread"}, "spec": spec})
+            one = elector(Line(server), f"one-{year}")
+            task = asyncio.create_task(one.run())
+            assert 15 <= await until(one.holds, seconds=20) <= 17.5
+            task.cancel()
+            await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_what_others_wrote_into_the_lease_stays() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        acquired = server.spec["acquireTime"]
+        assert server.lease is not None
+        await asyncio.sleep(10)
+        server.write({**server.lease, "metadata": {"name": "respread", "labels": {"team": "a"}}})
+        server.spec["strategy"] = "OldestEmulationVersion"
+        await asyncio.sleep(10)
+        assert one.holds()
+        assert server.lease["metadata"]["labels"] == {"team": "a"}
+        assert server.spec["strategy"] == "OldestEmulationVersion"
+        assert server.spec["acquireTime"] == acquired
+        assert server.spec["leaseTransitions"] == 0
+        renewed = datetime.fromisoformat(server.spec["renewTime"])
+        assert abs((datetime.now(UTC) - renewed).total_seconds()) < 60
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_who_is_told_that_another_holds_it_stops() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        assert server.lease is not None
+        server.write({**server.lease, "spec": {**server.spec, "holderIdentity": "other"}})
+        await until(lambda: not one.holds(), seconds=2.5)
+        assert one.holder == "other"
+        task.cancel()
+        await asyncio.wait([task])
+        assert server.spec["holderIdentity"] == "other"  # what is another's is not given up
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_lease_deleted_under_its_leader_goes_to_nobody_else() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one, two = elector(Line(server), "one"), elector(Line(server), "two")
+        tasks = [asyncio.create_task(each.run()) for each in (one, two)]
+        await until(one.holds, seconds=0.1)
+        await asyncio.sleep(20)
+        for _ in range(50):
+            server.lease = None
+            for _ in range(30):
+                await asyncio.sleep(0.1)
+                assert not (one.holds() and two.holds())
+        assert one.holds() or two.holds()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
+    """A Lease that is made anew begins to count from 0 again; what is done once in a term must be done again."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        one = elector(line, "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        for _ in range(3):
+            before = one.term
+            line.dead = True
+            await until(lambda: not one.holds(), seconds=11)
+            server.lease = None
+            two = elector(Line(server), "two")
+            other = asyncio.create_task(two.run())
+            await until(two.holds, seconds=20)
+            other.cancel()
+            await asyncio.wait([other])
+            server.lease = None
+            line.dead = False
+            await until(one.holds, seconds=20)
+            assert server.spec["leaseTransitions"] == 0
+            assert one.term > before
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_its_own_lease_made_anew_under_the_leader_is_the_same_term() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        before = one.term
+        server.lease = None
+        await until(lambda: server.lease is not None, seconds=2.5)
+        assert one.holds()
+        assert one.term == before
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_who_comes_to_a_lease_that_was_deleted_waits_for_a_leader_out_of_reach() -> None:
+    """It can't know how long ago that one renewed it: no longer than it would wait if the Lease were there."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        one = elector(line, "one")
+        tasks = [asyncio.create_task(one.run())]
+        await until(one.holds, seconds=0.1)
+        line.dead = True
+        server.lease = None
+        late = elector(Line(server), "late")
+        tasks.append(asyncio.create_task(late.run()))
+        await until(lambda: not one.holds(), seconds=11)
+        assert not late.holds()
+        await until(late.holds, seconds=TIMES.lease_seconds - TIMES.renew_deadline_seconds + TIMES.retry_seconds * 2)
+        assert not one.holds()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    run_in_virtual_time(scenario())
+
+
+def test_refusals_and_nonsense_are_survived() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one")
+        answers = [
+            Response(status_code=403, body=b'{"message": "leases is forbidden"}'),
+            Response(status_code=500, body=b""),
+            Response(status_code=200, body=b"<html>"),
+            Response(status_code=200, body=b"[]"),
+        ]
+        handle = server.handle
+
+        def failing(method: str, body: Mapping[str, Any] | None) -> Response:
+            return answers.pop(0) if answers else handle(method, body)
+
+        server.handle = failing  # type: ignore[method-assign]  # a server that comes to its senses
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=11)
+        assert not answers
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 10, 9), (15, 0, 0), (5, 10, 2)])
+def test_times_that_could_make_two_leaders_are_refused(lease: int, renew: float, retry: float) -> None:
+    with pytest.raises(ValueError, match="each has to be longer than the next"):
+        LeaseTimes(lease_seconds=lease, renew_deadline_seconds=renew, retry_seconds=retry)
+
+
+@pytest.mark.parametrize("seconds", [1, 3, 15, 60])
+def test_times_of_any_lease_keep_the_proportions_of_the_defaults(seconds: int) -> None:
+    times = LeaseTimes.of(seconds)
+    assert times.renew_deadline_seconds / seconds == pytest.approx(TIMES.renew_deadline_seconds / TIMES.lease_seconds)
+    assert times.retry_seconds / seconds == pytest.approx(TIMES.retry_seconds / TIMES.lease_seconds)
+
+
+def test_a_term_is_another_one_only_if_somebody_else_led_in_between() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        line = Line(server)
+        one = elector(line, "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        first = one.term
+        line.dead = True
+        await until(lambda: not one.holds(), seconds=11)
+        line.dead = False
+        await until(one.holds, seconds=3)
+        assert one.term == first
+        line.dead = True
+        two = elector(Line(server), "two")
+        other = asyncio.create_task(two.run())
+        await until(two.holds, seconds=20)
+        line.dead = False
+        other.cancel()
+        await asyncio.wait([other])
+        await until(one.holds, seconds=20)
+        assert one.term > first
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(scenario())
+
+
+def test_the_clock_goes_on() -> None:
+    before = seconds_since_boot()
+    assert seconds_since_boot() >= before > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        lines = [Line(server, chance) for _ in range(3)]
+        electors = [elector(line, f"candidate-{number}") for number, line in enumerate(lines)]
+        tasks = [asyncio.create_task(each.run()) for each in electors]
+        led = set()
+        for _ in range(2000):
+            await asyncio.sleep(0.1)
+            leading = [each.identity for each in electors if each.holds()]
+            assert len(leading) <= 1
+            led.update(leading)
+            if chance.random() < 0.01:
+                number = chance.randrange(3)
+                lines[number].dead = not lines[number].dead
+            if chance.random() < 0.005:
+                server.lease = None
+            if chance.random() < 0.005:
+                number = chance.randrange(3)
+                tasks[number].cancel()
+                await asyncio.wait([tasks[number]])
+                electors[number] = elector(lines[number], f"candidate-{len(led)}-{chance.random()}")
+                tasks[number] = asyncio.create_task(electors[number].run())
+        for line in lines:
+            line.chance, line.dead = None, False
+        await asyncio.sleep(60)
+        assert len([each for each in electors if each.holds()]) == 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    run_in_virtual_time(scenario())
+
+
+def test_times_are_written_as_the_api_server_reads_them_to_the_last_zero() -> None:
+    """A MicroTime without its six digits after the point is a 400."""
+
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one")
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        for field in ("renewTime", "acquireTime"):
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", server.spec[field])
+        task.cancel()
+        await asyncio.wait([task])
+
+    with unittest.mock.patch("respread.kube.leadership.datetime", wraps=datetime) as clock:
+        clock.now.return_value = datetime(2026, 11, 21, tzinfo=UTC)  # on the very second
+        run_in_virtual_time(scenario())
+
+
+def test_a_lease_is_left_to_run_out_where_something_is_still_on_its_way() -> None:
+    async def scenario() -> None:
+        server = LeaseServer()
+        one = elector(Line(server), "one", may_give_up=lambda: False)
+        task = asyncio.create_task(one.run())
+        await until(one.holds, seconds=0.1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert server.spec["holderIdentity"] == "one"
+        assert not one.holds()
+
+    run_in_virtual_time(scenario())

@@ -1,0 +1,51 @@
+"""Which Lease operators outside a cluster elect a leader by."""
+
+from __future__ import annotations
+
+import msgspec
+from immutables import Map
+
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.kube.lease_place import LeasePlace
+from tests.worlds import NOW, cluster, pod, spec
+
+OPERATOR = Map({"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator", "tier": "ops"})
+
+
+def snapshot(*pods: Pod, namespaces: tuple[str, ...] = ("default", "shop")) -> ClusterSnapshot:
+    return cluster([], pods, namespaces=[Namespace(name=each) for each in namespaces])
+
+
+def of_operator(namespace: str, **fields: object) -> Pod:
+    made = pod(f"respread-{namespace}", "", spec(), labels=OPERATOR, namespace=namespace)
+    return msgspec.structs.replace(made, **fields)
+
+
+def test_without_any_installed_they_meet_where_every_cluster_has_a_namespace() -> None:
+    other = pod("web", "", spec(), labels=OPERATOR.delete("app.kubernetes.io/component"), namespace="shop")
+    assert LeasePlace().in_snapshot(snapshot(other)) == "default"
+
+
+def test_the_namespace_of_the_manifests_is_the_place_even_while_its_deployment_is_scaled_to_zero() -> None:
+    assert LeasePlace().in_snapshot(snapshot(namespaces=("default", "respread-system"))) == "respread-system"
+
+
+def test_an_operator_that_is_installed_elsewhere_is_told_by_its_pods() -> None:
+    assert LeasePlace().in_snapshot(snapshot(of_operator("ops"))) == "ops"
+    for gone in ({"phase": "Failed"}, {"deletion_timestamp": NOW}):
+        assert LeasePlace().in_snapshot(snapshot(of_operator("ops", **gone))) == "default"
+
+
+def test_of_several_all_choose_the_same() -> None:
+    assert LeasePlace().in_snapshot(snapshot(of_operator("zoo"), of_operator("ops"))) == "ops"
+    manifests = ("default", "respread-system")
+    assert LeasePlace().in_snapshot(snapshot(of_operator("ops"), namespaces=manifests)) == "respread-system"
+
+
+def test_what_comes_and_goes_is_noticed() -> None:
+    place = LeasePlace()
+    assert place.in_snapshot(snapshot()) == "default"
+    assert place.in_snapshot(snapshot(of_operator("ops"))) == "ops"
+    assert place.in_snapshot(snapshot()) == "default"

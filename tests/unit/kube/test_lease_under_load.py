@@ -1,0 +1,131 @@
+"""The Lease is renewed and probes are answered while plans are made from scratch and 2,000 events a second come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import aiohttp
+from immutables import Map
+from prometheus_client import CollectorRegistry
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.cluster.meta import ObjectKey, OwnerReference
+from respread.cluster.state import ClusterSnapshot
+from respread.kube.leadership import Elector, LeaseTimes
+from respread.kube.requests import Response
+from respread.planning.assembly import plan_cluster
+from respread.telemetry.health import HealthReport
+from respread.telemetry.listen_address import ListenAddress
+from respread.telemetry.server import serve_telemetry
+from tests.intake import Parts, page, pod
+from tests.unit.kube.test_leadership import LeaseServer, Line
+from tests.worlds import NOW, cluster, constraint, node, pods, spec
+
+LOAD_SECONDS = 8.0
+EVENTS_PER_SECOND = 2_000
+TIMES = LeaseTimes()
+PROBE_SECONDS = 5.0
+"""`timeoutSeconds` of the probes in manifests/base/deployment.yaml."""
+
+
+class Noting(LeaseServer):
+    """Remembers when the Lease was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewed: list[float] = []
+
+    def handle(self, method: str, body: Mapping[str, Any] | None) -> Response:
+        if method == "PUT":
+            self.renewed.append(time.monotonic())
+        return super().handle(method, body)
+
+
+def skewed_cluster() -> ClusterSnapshot:
+    nodes = [node(f"{zone}{number}", zone, pods=1000) for zone in "abc" for number in range(10)]
+    workloads = [
+        each
+        for number in range(200)
+        for labels in [Map(app=f"app-{number}")]
+        for each in pods(
+            {"a1": 20, "b1": 10, "c1": 5},
+            spec(constraint(selector=labels)),
+            prefix=f"app-{number}",
+            namespace=f"team-{number % 10}",
+            labels=labels,
+            controller=OwnerReference("apps/v1", "ReplicaSet", f"app-{number}", f"uid-{number}"),
+        )
+    ]
+    return cluster(nodes, workloads)
+
+
+async def keep_planning(thread: ThreadPoolExecutor, plans: list[int]) -> None:
+    snapshot = skewed_cluster()
+    policies = [Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())]
+    while True:
+        work = thread.submit(lambda: plan_cluster(snapshot, policies, now=NOW))
+        plans.append(len((await asyncio.wrap_future(work)).moves))
+
+
+async def bring_events() -> None:
+    parts = Parts()
+    for feed in parts.intake.feeds:
+        feed.take_page(page())
+    begun, brought = time.monotonic(), 0
+    while True:
+        while brought < (time.monotonic() - begun) * EVENTS_PER_SECOND:
+            brought += 1
+            parts.event("pods", pod(f"pod-{brought % 5000}", 1000 + brought))
+            if brought % 10 == 0:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.005)
+
+
+async def probe(address: ListenAddress, seconds: list[float]) -> None:
+    async with aiohttp.ClientSession(f"http://{address}") as client:
+        while True:
+            started = time.monotonic()
+            async with client.get("/livez") as response:
+                assert response.status == 200
+            seconds.append(time.monotonic() - started)
+            await asyncio.sleep(0.2)
+
+
+def test_renewals_and_probes_are_in_time_under_load() -> None:
+    server = Noting()
+    line = Line(server)
+    plans: list[int] = []
+    changes: list[bool] = []
+    probes: list[float] = []
+
+    async def scenario() -> None:
+        passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
+        elector = Elector(
+            line,
+            ObjectKey("respread", "respread"),
+            "me",
+            times=TIMES,
+            on_change=changes.append,
+            is_first=lambda: True,
+        )
+        local, registry = ListenAddress("127.0.0.1", 0), CollectorRegistry()
+        with ThreadPoolExecutor(1) as thread:
+            async with serve_telemetry(local, registry=registry, live=passed, ready=passed) as address:
+                works = (elector.run(), keep_planning(thread, plans), bring_events(), probe(address, probes))
+                tasks = [asyncio.create_task(work) for work in works]
+                await asyncio.sleep(LOAD_SECONDS)
+                assert changes == [True]  # got, and never lost
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert sum(plans) > 0
+    intervals = [later - earlier for earlier, later in pairwise(server.renewed)]
+    assert max(intervals) < TIMES.renew_deadline_seconds / 2
+    assert max(probes) < PROBE_SECONDS

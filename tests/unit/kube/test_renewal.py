@@ -1,0 +1,224 @@
+"""Credentials that are no longer accepted are looked for again, by whoever notices first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+
+from respread.api.reasons import Reason
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.eviction_api import EvictionApi
+from respread.handlers.session import open_plain_session
+from respread.kube.access import ClusterAccess, load_access
+from respread.kube.api_client import api_client
+from respread.kube.renewal import LEAST_INTERVAL_SECONDS, Renewal
+from respread.kube.requests import NoResponseError, Requests
+from respread.planning.held import Held
+from tests.eviction_moves import SPEC
+from tests.worlds import pod
+
+
+def write_kubeconfig(file: Path, server: str, token: str) -> None:
+    name = "here"
+    document = {
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": {"server": server}}],
+        "users": [{"name": name, "user": {"token": token}}],
+    }
+    file.write_text(json.dumps(document))
+
+
+class Server:
+    """Knows one token at a time."""
+
+    def __init__(self) -> None:
+        self.token = "old"  # noqa: S105  # no secret
+
+    async def answer(self, request: web.Request) -> web.Response:
+        known = request.headers.get("Authorization") == f"Bearer {self.token}"
+        return web.json_response({}, status=200 if known else 401)
+
+
+def test_the_next_request_has_the_token_that_is_there_now(tmp_path: Path) -> None:
+    file, server, seconds, looked = tmp_path / "kubeconfig", Server(), [0.0], [0]
+
+    async def scenario() -> None:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", server.answer)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        write_kubeconfig(file, address, "old")
+
+        def find() -> ClusterAccess:
+            looked[0] += 1
+            return load_access(kubeconfig=str(file))
+
+        access = find()
+        client: ApiClient = api_client(access)
+        requests = Requests(client, Renewal(access, find, lambda: seconds[0]))
+
+        async def ask() -> int:
+            return (await requests.send("GET", "/api", {}, timeout_seconds=5)).status_code
+
+        assert await ask() == 200
+        server.token = "new"  # noqa: S105  # no secret
+        assert [await ask(), await ask()] == [401, 401]
+        assert looked[0] == 2  # not for every request
+        write_kubeconfig(file, address, "new")
+        seconds[0] += LEAST_INTERVAL_SECONDS
+        assert [await ask(), await ask()] == [401, 200]
+        server.token = "newer"  # noqa: S105  # no secret
+        file.unlink()
+        seconds[0] += LEAST_INTERVAL_SECONDS
+        assert [await ask(), await ask()] == [401, 401]  # and nothing worse
+        await client.close()  # type: ignore[no-untyped-call]  # the client has no annotations
+        await runner.cleanup()
+
+    asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def served(asked: list[str]) -> AsyncIterator[ApiClient]:
+    """A client of an API server that has one pod, and notes what it is asked."""
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        return web.json_response({"metadata": {"uid": POD.uid}}, status=201 if request.method == "POST" else 200)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
+        yield client
+    await runner.cleanup()
+
+
+POD = pod("a", "node-1", SPEC)
+LOST = Held(Reason.NOT_LEADING, "this replica does not lead")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_lease_that_is_lost_while_credentials_are_looked_for_stops_the_eviction(*, lost: bool) -> None:
+    """The renewal may take as long as it likes: whether we lead is asked after it, and nothing is awaited then."""
+    asked: list[str] = []
+    order: list[str] = []
+
+    async def scenario() -> Answer | Held:
+        async with served(asked) as client:
+
+            async def renew(_: Configuration) -> None:
+                await asyncio.sleep(0.05)  # frozen, if it is for the eviction
+                order.append("renewed")
+
+            def gate() -> Held | None:
+                order.append("asked")
+                return LOST if lost and order.count("renewed") == 2 else None
+
+            client.configuration.api_key["BearerToken"] = "Bearer any"
+            client.configuration.refresh_api_key_hook = renew
+            return await EvictionApi(Requests(client)).evict(POD, gate=gate)
+
+    answer = asyncio.run(scenario())
+    assert order == ["renewed", "renewed", "asked"]  # for the pod, for its eviction, and then whether it may be
+    if lost:
+        assert answer == LOST
+        assert asked == ["GET"]
+    else:
+        assert isinstance(answer, Answer)
+        assert answer.result is EvictionResult.EVICTED
+        assert asked == ["GET", "POST"]
+
+
+def test_who_has_a_certificate_needs_no_token(tmp_path: Path) -> None:
+    """As in the kubeconfigs of kind, minikube and kubeadm."""
+    asked: list[str] = []
+
+    async def scenario() -> None:
+        async with served(asked) as server:
+            file = tmp_path / "kubeconfig"
+            write_kubeconfig(file, server.configuration.host, "")
+            async with api_client(load_access(kubeconfig=str(file))) as client:
+                answer = await Requests(client).send("GET", "/api", {}, timeout_seconds=5)
+        assert answer.succeeded
+
+    asyncio.run(scenario())
+    assert asked == ["GET"]
+
+
+def test_a_netrc_is_not_for_an_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told to trust the environment, aiohttp reads one for every request, and then refuses to send our credentials."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    asked: list[str] = []
+
+    async def scenario() -> None:
+        async with served(asked) as server:
+            file = tmp_path / "kubeconfig"
+            write_kubeconfig(file, server.configuration.host, "ours")
+            access = load_access(kubeconfig=str(file))
+            async with api_client(access) as client, open_plain_session(access) as session:
+                answer = await Requests(client).send("GET", "/api", {}, timeout_seconds=5)
+                assert answer.succeeded
+                async with session.get(f"{access.server}/api") as response:
+                    assert response.ok
+
+    asyncio.run(scenario())
+    assert asked == ["GET", "GET"]
+
+
+def test_credentials_that_never_come_take_no_longer_than_the_request_may() -> None:
+    asked: list[str] = []
+
+    async def scenario() -> None:
+        async with served(asked) as client:
+
+            async def renew(_: Configuration) -> None:
+                await asyncio.Event().wait()
+
+            client.configuration.api_key["BearerToken"] = "Bearer any"
+            client.configuration.refresh_api_key_hook = renew
+            with pytest.raises(NoResponseError, match="there are no credentials") as raised:
+                await Requests(client).send("GET", "/api", {}, timeout_seconds=0.1)
+            assert not raised.value.sent
+
+    asyncio.run(scenario())
+    assert asked == []
+
+
+def test_those_who_are_refused_while_it_looks_wait_for_the_same_look(tmp_path: Path) -> None:
+    """However long it takes: a plugin that hangs is not started once for each request."""
+    file = tmp_path / "kubeconfig"
+    write_kubeconfig(file, "http://127.0.0.1:9", "any")
+    may_end, looked, seconds = threading.Event(), [0], [0.0]
+
+    def find() -> ClusterAccess:
+        looked[0] += 1
+        may_end.wait(10)
+        return load_access(kubeconfig=str(file))
+
+    async def scenario() -> None:
+        renewal = Renewal(load_access(kubeconfig=str(file)), find, lambda: seconds[0])
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await renewal()
+            seconds[0] += LEAST_INTERVAL_SECONDS
+        assert looked == [1]
+        may_end.set()
+        await renewal()
+        assert looked == [1]
+
+    asyncio.run(scenario())

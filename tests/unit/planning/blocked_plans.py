@@ -1,0 +1,53 @@
+"""Plans that can't restore something, and what they say of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.reasons import Reason
+from respread.cluster.node import Node
+from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.assembly import plan_cluster
+from respread.planning.plan import Plan
+from tests.worlds import NOW, constraint, node, pods, spec
+
+OF_WEB = LabelSelector(match_labels=Map(app="web"))
+WEB = spec(constraint())
+
+
+class Told(NamedTuple):
+    """What a plan says of the only group that it can't restore."""
+
+    reason: Reason
+    message: str
+    topology_key: str
+
+
+def default_policy(**spec_fields: Any) -> Policy:
+    return Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(**spec_fields))
+
+
+def plan_of(snapshot: ClusterSnapshot, policy: Policy | None = None, **options: Any) -> Plan:
+    return plan_cluster(snapshot, [default_policy() if policy is None else policy], now=NOW, **options)
+
+
+def told(snapshot: ClusterSnapshot, policy: Policy | None = None, *, moves: int = 0, **options: Any) -> Told:
+    plan = plan_of(snapshot, policy, **options)
+    assert len(plan.moves) == moves
+    (blocked,) = plan.blocked
+    assert blocked.policy == "default"
+    return Told(blocked.reason, blocked.message, blocked.group.topology_key)
+
+
+def two_zones(**of_b: Any) -> list[Node]:
+    return [node("a1", "a"), node("b1", "b", **of_b)]
+
+
+def three_in_a(of: PodSpec = WEB, **fields: Any) -> list[Pod]:
+    """Three pods on a1, and so one too many for a maxSkew of 1 and nothing in b."""
+    return pods({"a1": 3}, of, **fields)

@@ -1,0 +1,350 @@
+"""Why constraints stay violated, case by case: the reason, and what an on-call engineer is told to do something about.
+
+Every case is a whole plan of a small cluster: zone a is too full, and nothing can be done about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import (
+    ClusterPolicySpec,
+    Policy,
+    PriorityThreshold,
+    VictimRules,
+)
+from respread.api.problem import Problem
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import Pod, PodSpec
+from respread.planning.held import Held
+from tests.unit.planning.blocked_plans import OF_WEB, WEB, default_policy, plan_of, three_in_a, told, two_zones
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec, taint
+
+
+class Case(NamedTuple):
+    """What keeps the replacement off zone b, or the pods where they are."""
+
+    of_b: Mapping[str, Any] = {}
+    pod_fields: Mapping[str, Any] = {}
+    victims: VictimRules = VictimRules()
+    of: PodSpec = WEB
+    reason: Reason = Reason.NO_FEASIBLE_NODE
+    words: Sequence[str] = ()
+
+
+CORDON = taint("node.kubernetes.io/unschedulable")
+REPLICAS = "no pod in a may be evicted: web-a1-0 and 2 more, since "
+
+
+def owner(kind: str, api_version: str = "apps/v1") -> OwnerReference:
+    return OwnerReference(api_version, kind, "web", "uid-web")
+
+
+def annotated(key: str, value: str) -> dict[str, Any]:
+    return {"annotations": Map({key: value})}
+
+
+CASES: Mapping[str, Case] = {
+    "a cordoned node": Case(
+        of_b={"unschedulable": True, "taints": (CORDON,)},
+        words=["b holds the fewest pods, 0", "b1 is cordoned (spec.unschedulable)", "nodeTaintsPolicy: Honor"],
+    ),
+    "a taint": Case(
+        of_b={"taints": (taint("dedicated", value="gpu"),)},
+        words=["b holds the fewest pods, 0", "b1 has the taint dedicated=gpu:NoSchedule", "nodeTaintsPolicy: Honor"],
+    ),
+    "no place for a pod": Case(
+        of_b={"pods": 0}, words=["web-a1-0 (b1 has room for 0 pods and has 0 already: make room there, or add nodes)"]
+    ),
+    "not enough CPU": Case(
+        of=spec(constraint(), requests=Map(cpu=100, memory=1 << 39)),
+        words=["b1 needs memory 512Gi, has 256Gi free of 256Gi: make room there, or add nodes"],
+    ),
+    "affinity that the constraint ignores": Case(
+        of=spec(constraint(node_affinity_policy="Ignore"), node_selector=Map({ZONE: "a"})),
+        words=[
+            "b1 does not satisfy nodeSelector topology.kubernetes.io/zone=a: let the pods' affinity match nodes there"
+        ],
+    ),
+    "a scheduler that is not known": Case(
+        of=spec(constraint(), scheduler_name="fancy"),
+        reason=Reason.UNKNOWN_REPLACEMENT,
+        words=["where a replacement for web-a1-0 would land can't be told", "scheduler, fancy,"],
+    ),
+    "scheduling gates": Case(
+        of=spec(constraint(), has_scheduling_gates=True),
+        reason=Reason.UNKNOWN_REPLACEMENT,
+        words=["web-a1-0", "scheduling gates"],
+    ),
+    "dynamic resources": Case(
+        of=spec(constraint(), has_resource_claims=True),
+        reason=Reason.UNKNOWN_REPLACEMENT,
+        words=["web-a1-0", "dynamic resources"],
+    ),
+    "no controller": Case(
+        pod_fields={"controller": None},
+        reason=Reason.BARE_POD,
+        words=[REPLICAS + "no controller owns it", "a Deployment or StatefulSet would"],
+    ),
+    "a DaemonSet": Case(
+        pod_fields={"controller": owner("DaemonSet")},
+        reason=Reason.DAEMON_SET_POD,
+        words=[REPLICAS + "DaemonSet web runs one on each of its nodes"],
+    ),
+    "static pods": Case(
+        pod_fields={"controller": owner("Node", "v1")}, reason=Reason.MIRROR_POD, words=[REPLICAS + "it mirrors"]
+    ),
+    "a Job": Case(
+        pod_fields={"controller": owner("Job", "batch/v1")},
+        reason=Reason.UNKNOWN_REPLACEMENT,
+        words=[REPLICAS + "what Job web (batch/v1) would put in its place is not known"],
+    ),
+    "our annotation": Case(
+        pod_fields=annotated("respread.dev/evict", "never"),
+        reason=Reason.PROTECTED_POD,
+        words=[REPLICAS + "its annotation respread.dev/evict says 'never'; without that it might go"],
+    ),
+    "the cluster autoscaler's annotation": Case(
+        pod_fields=annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+        reason=Reason.PROTECTED_POD,
+        words=[REPLICAS + "its annotation cluster-autoscaler.kubernetes.io/safe-to-evict says 'false'"],
+    ),
+    "Karpenter's annotation": Case(
+        pod_fields=annotated("karpenter.sh/do-not-disrupt", "true"),
+        reason=Reason.PROTECTED_POD,
+        words=[REPLICAS + "its annotation karpenter.sh/do-not-disrupt says 'true'"],
+    ),
+    "the descheduler's annotation": Case(
+        pod_fields=annotated("descheduler.alpha.kubernetes.io/prefer-no-eviction", ""),
+        reason=Reason.PROTECTED_POD,
+        words=[REPLICAS + "it has the annotation descheduler.alpha.kubernetes.io/prefer-no-eviction"],
+    ),
+    "a system priority": Case(
+        of=spec(constraint(), priority=2_000_000_000),
+        reason=Reason.PRIORITY_TOO_HIGH,
+        words=[REPLICAS + "its priority, 2000000000, is not below", "PriorityClass system-cluster-critical"],
+    ),
+    "a priority above the threshold": Case(
+        of=spec(constraint(), priority=10),
+        victims=VictimRules(priority_threshold=PriorityThreshold(value=10)),
+        reason=Reason.PRIORITY_TOO_HIGH,
+        words=["victims.priorityThreshold of 10; a higher threshold would allow it"],
+    ),
+    "local storage": Case(
+        of=spec(constraint(), has_local_storage=True),
+        reason=Reason.LOCAL_STORAGE,
+        words=[REPLICAS + "it keeps data on its node", "victims.localStorage: Evict would allow it"],
+    ),
+    "claims": Case(
+        of=spec(constraint(), shared_claims=("data",)),
+        victims=VictimRules(persistent_volume_claims="Protect"),
+        reason=Reason.PERSISTENT_VOLUME_CLAIM,
+        words=[REPLICAS + "it uses PersistentVolumeClaims; victims.persistentVolumeClaims: Evict would allow it"],
+    ),
+    "young pods": Case(
+        pod_fields={"creation_timestamp": NOW - timedelta(seconds=20)},
+        reason=Reason.TOO_YOUNG,
+        words=[
+            REPLICAS
+            + "it is not as old yet as the policy's victims.minAge, 60 s; it will be at 2026-11-21T09:00:40+00:00"
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_keeps_everything_where_it_is(case: Case) -> None:
+    snapshot = cluster(two_zones(**case.of_b), three_in_a(case.of, **case.pod_fields))
+    found = told(snapshot, default_policy(victims=case.victims))
+    assert found.reason == case.reason
+    for words in case.words:
+        assert words in found.message
+
+
+def test_of_several_reasons_that_of_most_pods_is_the_reason_and_each_is_told_with_a_pod() -> None:
+    never = pods({"a1": 2}, WEB, prefix="never", **annotated("respread.dev/evict", "never"))
+    young = pods({"a1": 1}, WEB, prefix="young", creation_timestamp=NOW)
+    found = told(cluster(two_zones(), [*never, *young]))
+    assert found.reason == Reason.PROTECTED_POD
+    assert found.message == (
+        "no pod in a may be evicted: never-a1-0 and 1 more, since its annotation respread.dev/evict says 'never'; "
+        "without that it might go; young-a1-0, since it is not as old yet as the policy's victims.minAge, 60 s; it "
+        "will be at 2026-11-21T09:01:00+00:00"
+    )
+
+
+# Where there is no room
+
+
+def test_what_there_is_room_for_is_moved_and_the_rest_told() -> None:
+    found = told(cluster(two_zones(pods=1), pods({"a1": 6}, WEB)), moves=1)
+    assert found.reason == Reason.NO_FEASIBLE_NODE
+    assert "b holds the fewest pods, 1, and no node there takes a replacement" in found.message
+    assert "b1 has room for 1 pods and has 1 already: make room there, or add nodes" in found.message
+
+
+def test_nodes_of_a_domain_that_refuse_alike_are_told_of_together() -> None:
+    nodes = [node("a1", "a"), *(node(f"b{number}", "b", pods=0) for number in range(4))]
+    nodes.append(node("b9", "b", taints=(taint(),)))
+    found = told(cluster(nodes, three_in_a()))
+    assert (
+        "b0 has room for 0 pods and has 0 already, and so it is on 3 more; b9 has the taint dedicated" in found.message
+    )
+
+
+def test_a_tainted_domain_does_not_count_where_taints_are_honored() -> None:
+    nodes = two_zones(taints=(taint(),))
+    plan = plan_of(cluster(nodes, three_in_a(spec(constraint(node_taints_policy="Honor")))))
+    assert not plan.moves
+    assert not plan.blocked
+
+
+def test_a_domain_that_affinity_excludes_does_not_count() -> None:
+    plan = plan_of(cluster(two_zones(), three_in_a(spec(constraint(), node_selector=Map({ZONE: "a"})))))
+    assert not plan.moves
+    assert not plan.blocked
+
+
+# The constraint itself
+
+
+def test_min_domains_that_cannot_be_met() -> None:
+    found = told(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))))
+    assert found.reason == Reason.TOO_FEW_DOMAINS
+    assert found.message == (
+        f"minDomains is 3 and there are only 2 of {ZONE} (a, b), so the minimum counts as 0 and none may hold more "
+        "than maxSkew, 1: add nodes in more domains, or lower minDomains"
+    )
+
+
+def test_the_three_nodes_of_the_kubernetes_documentation_on_which_two_constraints_conflict() -> None:
+    nodes = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB")]
+    found = told(
+        cluster(nodes, pods({"node1": 2, "node2": 1, "node3": 3}, spec(constraint(ZONE), constraint(HOSTNAME))))
+    )
+    assert (found.reason, found.topology_key) == (Reason.CONFLICTING_CONSTRAINTS, HOSTNAME)
+    assert found.message == (
+        f"a replacement for web-node3-0 of node3 would have to go to node2, which holds the fewest, and {ZONE} zoneA "
+        "has 3 matching pods, where the minimum is 2: with the pod the skew would be 2, above maxSkew 1: both can't be "
+        "met with the nodes there are; add some, or relax one of the constraints"
+    )
+
+
+def test_a_selector_that_does_not_match_the_pods_own_labels() -> None:
+    others = pods({"a1": 3}, spec(), prefix="other", labels=Map(app="other"))
+    own = pods({"a1": 1}, spec(constraint(selector=Map(app="other"))))
+    found = told(cluster(two_zones(), [*others, *own]))
+    assert found.reason == Reason.UNKNOWN_REPLACEMENT
+    assert "the pods that it counts in a, such as other-a1-0, don't have the constraint themselves" in found.message
+    assert "give them the same constraint, or narrow its labelSelector" in found.message
+
+
+def test_a_selector_that_matches_nothing_is_never_violated() -> None:
+    plan = plan_of(cluster(two_zones(), three_in_a(spec(constraint(selector=Map(app="wbe"))))))
+    assert not plan.moves
+    assert not plan.blocked
+
+
+# Budgets
+
+
+def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
+    given = {"current_healthy": 3, "desired_healthy": 3, "expected_pods": 3, **fields}
+    return PodDisruptionBudget(namespace="default", name=name, selector=OF_WEB, **given)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "reason", "words"),
+    [
+        (
+            [budget()],
+            Reason.HELD_BY_BUDGET,
+            (
+                "PodDisruptionBudget web allows no disruption: 3 of its 3 pods are healthy and 3 have to be, which "
+                "leaves none to go even if all are: raise maxUnavailable, or lower minAvailable"
+            ),
+        ),
+        (
+            [budget(current_healthy=2, desired_healthy=2)],
+            Reason.HELD_BY_BUDGET,
+            (
+                "PodDisruptionBudget web allows no disruption: 2 of its 3 pods are healthy and 2 have to be; it will "
+                "allow some when more are"
+            ),
+        ),
+        (
+            [budget(disruptions_allowed=1, generation=2, observed_generation=1)],
+            Reason.BUDGET_OUT_OF_DATE,
+            (
+                "PodDisruptionBudget web has changed and the disruption controller has not caught up (generation 2, "
+                "observedGeneration 1): if that lasts, is the kube-controller-manager running?"
+            ),
+        ),
+        (
+            [budget("one", disruptions_allowed=1), budget("two", disruptions_allowed=1)],
+            Reason.OVERLAPPING_BUDGETS,
+            (
+                "2 PodDisruptionBudgets select it (one, two), and the Eviction API refuses pods with more than one: "
+                "change their selectors so that one remains"
+            ),
+        ),
+    ],
+)
+def test_budgets_that_hold_all_pods(budgets: Sequence[PodDisruptionBudget], reason: Reason, words: str) -> None:
+    found = told(cluster(two_zones(), three_in_a(), poddisruptionbudgets=budgets))
+    assert found.reason == reason
+    assert found.message == REPLICAS + words
+
+
+# Motion, holds, policies
+
+
+@pytest.mark.parametrize(
+    ("moving", "words"),
+    [
+        ([pod("new", "", WEB)], "of its 4 pods there are 1 without a node (such as new)"),
+        ([pod("old", "a1", WEB, deletion_timestamp=NOW)], "of its 4 pods there are 1 terminating (such as old)"),
+    ],
+)
+def test_pods_on_the_move(moving: Sequence[Pod], words: str) -> None:
+    found = told(cluster(two_zones(), [*three_in_a(), *moving]))
+    assert found.reason == Reason.IN_MOTION
+    assert words in found.message
+    assert "left alone until they are gone or placed" in found.message
+
+
+def test_whoever_follows_the_cluster_can_leave_groups_alone_for_now() -> None:
+    quiet = Held(Reason.QUIET_PERIOD, "it changed 2 s ago, and quietPeriod is 30 s")
+    found = told(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: quiet)
+    assert (found.reason, found.message) == (quiet.reason, quiet.message)
+
+
+def test_pods_that_another_policy_would_have_to_let_go() -> None:
+    """The constraint is one of web's, which the policy selects, and what it counts too much of is not selected."""
+    shared = constraint(selector=Map(tier="front"))
+    never = annotated("respread.dev/evict", "never")
+    web = pod("web-a1-0", "a1", spec(shared), labels=Map(app="web", tier="front"), **never)
+    others = pods({"a1": 3}, spec(shared), labels=Map(app="other", tier="front"), prefix="other")
+    found = told(cluster(two_zones(), [web, *others]), default_policy(pod_selector=OF_WEB))
+    assert found.reason == Reason.NOT_SELECTED
+    assert "other-a1-0 and 2 more, since no policy selects it" in found.message
+    assert "web-a1-0, since its annotation respread.dev/evict says 'never'" in found.message
+
+
+def test_a_policy_with_a_mistake_evicts_nothing() -> None:
+    wrong = Policy(
+        kind="ClusterRebalancePolicy",
+        object_name="default",
+        spec=ClusterPolicySpec(),
+        problems=(Problem("spec.quietPeriod", "is wrong"),),
+    )
+    found = told(cluster(two_zones(), three_in_a()), wrong)
+    assert found.reason == Reason.INVALID_POLICY
+    assert "policy default is invalid and evicts nothing until it is fixed" in found.message

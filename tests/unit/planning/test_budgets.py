@@ -1,0 +1,226 @@
+"""What PodDisruptionBudgets allow, in the words and numbers that people see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.api.reasons import Reason
+from respread.cluster.meta import ObjectKey
+from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import Pod
+from respread.planning.held import Held
+from respread.planning.victims.budgets import BudgetHoldsError, BudgetLedger, Free, Needs
+from tests.worlds import NOW, cluster, pod, spec
+
+OF_WEB = LabelSelector(match_labels=Map(app="web"))
+SPEC = spec()
+
+
+def budget(
+    name: str = "web",
+    *,
+    namespace: str = "default",
+    selector: LabelSelector | None = OF_WEB,
+    allowed: int = 1,
+    **fields: Any,
+) -> PodDisruptionBudget:
+    given = {"current_healthy": 3, "desired_healthy": 2, "expected_pods": 3, **fields}
+    return PodDisruptionBudget(namespace=namespace, name=name, selector=selector, disruptions_allowed=allowed, **given)
+
+
+def web(name: str, **fields: Any) -> Pod:
+    return pod(name, "node-1", SPEC, **fields)
+
+
+def ledger(*budgets: PodDisruptionBudget, pods: tuple[Pod, ...] = (), in_flight: tuple[Pod, ...] = ()) -> BudgetLedger:
+    return BudgetLedger(cluster([], pods, poddisruptionbudgets=budgets), in_flight)
+
+
+def held(verdict: object) -> Held:
+    assert isinstance(verdict, Held)
+    return verdict
+
+
+def test_without_a_budget_pods_go_freely() -> None:
+    assert ledger().verdict(web("a")) == Free("no PodDisruptionBudget selects it")
+
+
+@pytest.mark.parametrize(
+    ("selector", "selects"),
+    [
+        (None, False),
+        (LabelSelector(), True),
+        (OF_WEB, True),
+        (LabelSelector(match_labels=Map(app="api")), False),
+        (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ("api",)),)), True),
+        # the API server passes over a selector that it cannot read
+        (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ()),)), False),
+        (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ("not a label value",)),)), False),
+    ],
+)
+def test_which_pods_a_selector_covers(selector: LabelSelector | None, selects: bool) -> None:
+    verdict = ledger(budget(selector=selector)).verdict(web("a"))
+    assert verdict == (Needs(ObjectKey("default", "web"), 1) if selects else Free("no PodDisruptionBudget selects it"))
+
+
+def test_budgets_of_other_namespaces_have_no_say() -> None:
+    assert isinstance(ledger(budget(namespace="other")).verdict(web("a")), Free)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"phase": "Pending"}, {"phase": "Succeeded"}, {"phase": "Failed"}, {"deletion_timestamp": NOW}]
+)
+def test_pods_that_need_no_budget_even_if_there_are_two(fields: dict[str, Any]) -> None:
+    two = ledger(budget("a", allowed=0), budget("b", allowed=0))
+    assert isinstance(two.verdict(web("a", **fields)), Free)
+
+
+def test_a_plan_takes_what_there_is_and_gives_it_back() -> None:
+    books = ledger(budget(allowed=2))
+    a, b, c = web("a"), web("b"), web("c")
+    assert books.take(a) == Needs(ObjectKey("default", "web"), 2)
+    assert books.take(b) == Needs(ObjectKey("default", "web"), 1)
+    why = held(books.verdict(c))
+    assert why.reason == Reason.HELD_BY_BUDGET
+    assert (
+        why.message == "PodDisruptionBudget web allows 2 disruptions, and 2 of the plan's evictions need that already"
+    )
+    with pytest.raises(BudgetHoldsError, match="default/c may not be evicted: HeldByBudget"):
+        books.take(c)
+    with pytest.raises(BudgetHoldsError, match="default/a was taken already"):
+        books.take(a)
+    books.give_back(a)
+    assert books.take(c) == Needs(ObjectKey("default", "web"), 1)
+    with pytest.raises(KeyError):
+        books.give_back(a)
+
+
+def test_a_fork_leaves_the_original_alone() -> None:
+    books = ledger(budget(allowed=1))
+    fork = books.fork()
+    fork.take(web("a"))
+    assert isinstance(fork.verdict(web("b")), Held)
+    assert isinstance(books.verdict(web("b")), Needs)
+    books.take(web("b"))
+    fork.give_back(web("a"))
+    assert isinstance(fork.verdict(web("a")), Needs)
+    assert isinstance(books.verdict(web("a")), Held)
+
+
+@pytest.mark.parametrize(
+    ("of", "reason", "words"),
+    [
+        (
+            budget(allowed=0, current_healthy=4, desired_healthy=4, expected_pods=6),
+            Reason.HELD_BY_BUDGET,
+            "PodDisruptionBudget web allows no disruption: 4 of its 6 pods are healthy and 4 have to be",
+        ),
+        (
+            budget(allowed=0, current_healthy=5, desired_healthy=4),
+            Reason.HELD_BY_BUDGET,
+            "PodDisruptionBudget web allows no disruption: of its 5 healthy pods 4 are needed, and others are going",
+        ),
+        (budget(allowed=0, expected_pods=0), Reason.HELD_BY_BUDGET, "only a number for minAvailable works"),
+        (budget(generation=3, observed_generation=2), Reason.BUDGET_OUT_OF_DATE, "generation 3, observedGeneration 2"),
+        (budget(allowed=-1), Reason.HELD_BY_BUDGET, "is the disruption controller running?"),
+        (
+            budget(allowed=5, disrupted_pods=Map({f"pod-{n}": NOW for n in range(2001)})),
+            Reason.HELD_BY_BUDGET,
+            "2001 disruptedPods of at most 2000",
+        ),
+    ],
+)
+def test_why_a_budget_holds_a_pod(of: PodDisruptionBudget, reason: Reason, words: str) -> None:
+    why = held(ledger(of).verdict(web("a")))
+    assert why.reason == reason
+    assert words in why.message
+
+
+def test_two_thousand_disrupted_pods_are_not_too_many() -> None:
+    full = budget(allowed=5, disrupted_pods=Map({f"pod-{n}": NOW for n in range(2000)}))
+    assert ledger(full).verdict(web("a")) == Needs(ObjectKey("default", "web"), 5)
+
+
+def test_two_budgets_hold_a_pod_for_good_and_are_named() -> None:
+    why = held(ledger(budget("b", allowed=9), budget("a", allowed=9)).verdict(web("a")))
+    assert why.reason == Reason.OVERLAPPING_BUDGETS
+    assert why.message.startswith("2 PodDisruptionBudgets select it (a, b), ")
+
+
+def test_pods_that_are_not_ready() -> None:
+    unready = web("a", ready=False)
+    healthy = budget(allowed=0, current_healthy=2, desired_healthy=2)
+    assert isinstance(ledger(healthy).verdict(unready), Free)
+    short = budget(allowed=0, current_healthy=1, desired_healthy=2)
+    assert "AlwaysAllow would let it go" in held(ledger(short).verdict(unready)).message
+    always = budget(allowed=0, current_healthy=1, desired_healthy=2, unhealthy_pod_eviction_policy="AlwaysAllow")
+    assert isinstance(ledger(always).verdict(unready), Free)
+    # with nothing desired the healthy budget does not free it, and its disruptions count
+    assert ledger(budget(allowed=3, desired_healthy=0)).verdict(unready) == Needs(ObjectKey("default", "web"), 3)
+    out_of_date = budget(allowed=0, current_healthy=2, desired_healthy=2, generation=2, observed_generation=1)
+    assert isinstance(ledger(out_of_date).verdict(unready), Free)
+
+
+def test_pods_that_are_not_ready_still_go_when_the_plan_has_spent_the_budget() -> None:
+    books = ledger(budget(allowed=1, current_healthy=3, desired_healthy=2))
+    books.take(web("a"))
+    assert isinstance(books.verdict(web("b")), Held)
+    assert isinstance(books.take(web("unready", ready=False)), Free)
+    books.give_back(web("unready", ready=False))
+    assert isinstance(books.verdict(web("b")), Held)
+
+
+class TestInFlight:
+    """Evictions that the API server has accepted, at every stage of their becoming visible."""
+
+    pods = (web("a"), web("b"), web("c"), web("d"))
+    of_four = budget(allowed=2, current_healthy=4, desired_healthy=2, expected_pods=4)
+
+    def allowed(self, of: PodDisruptionBudget, pods: tuple[Pod, ...], *in_flight: Pod) -> int:
+        verdict = ledger(of, pods=pods, in_flight=in_flight).verdict(web("d"))
+        return verdict.allowed if isinstance(verdict, Needs) else 0
+
+    def test_nothing_of_it_is_seen_yet(self) -> None:
+        assert self.allowed(self.of_four, self.pods) == 2
+        assert self.allowed(self.of_four, self.pods, web("a")) == 1
+        assert self.allowed(self.of_four, self.pods, web("a"), web("b")) == 0
+
+    def test_the_budget_shows_it_before_the_pod_does(self) -> None:
+        seen = budget(allowed=1, current_healthy=4, desired_healthy=2, expected_pods=4, disrupted_pods=Map(a=NOW))
+        assert self.allowed(seen, self.pods, web("a")) == 1
+
+    def test_the_pod_shows_it_before_the_budget_does(self) -> None:
+        going = web("a", deletion_timestamp=NOW)
+        assert self.allowed(self.of_four, (going, *self.pods[1:]), going) == 1
+
+    def test_the_pod_is_gone_and_the_budget_does_not_know(self) -> None:
+        assert self.allowed(self.of_four, self.pods[1:], web("a", deletion_timestamp=NOW)) == 1
+
+    def test_both_show_it(self) -> None:
+        going = web("a", deletion_timestamp=NOW)
+        after = budget(allowed=1, current_healthy=3, desired_healthy=2, expected_pods=4)
+        assert self.allowed(after, (going, *self.pods[1:]), going) == 1
+
+    def test_its_replacement_is_ready_and_both_show_that(self) -> None:
+        going = web("a", deletion_timestamp=NOW)
+        assert self.allowed(self.of_four, (going, *self.pods[1:], web("e")), going) == 2
+
+    def test_a_pod_that_was_not_ready_took_nothing(self) -> None:
+        unready = web("a", ready=False)
+        assert self.allowed(budget(allowed=1), (unready, *self.pods[1:]), unready) == 1
+
+    def test_pods_that_are_ready_again_help_only_when_the_budget_has_seen_them(self) -> None:
+        before_d_was_ready = budget(allowed=1, current_healthy=3, desired_healthy=2, expected_pods=4)
+        assert self.allowed(before_d_was_ready, self.pods, web("a")) == 0
+
+    def test_pods_that_are_not_ready_any_more_are_not_counted_on(self) -> None:
+        of_five = budget(allowed=3, current_healthy=5, desired_healthy=2, expected_pods=5)
+        assert self.allowed(of_five, (*self.pods, web("e", ready=False)), web("a")) == 1
+
+    def test_the_reader_is_told(self) -> None:
+        books = ledger(budget(allowed=1), pods=self.pods[:3], in_flight=(web("a"),))
+        assert "evictions made since then have used that up" in held(books.verdict(web("b"))).message

@@ -1,0 +1,175 @@
+"""What a turn of the control loop costs grows at most in proportion to the cluster: counted in calls, not in time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.cluster.meta import ObjectKey, OwnerReference
+from respread.cluster.objects import Namespace, PodDisruptionBudget
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterState
+from respread.controller.record import Record
+from respread.controller.recovery import moves_to_remember
+from respread.controller.report import Turn, figures_of, outcomes_of
+from respread.eviction.in_flight import InFlight
+from respread.eviction.outcomes import Outcome
+from respread.planning.plan import Plan
+from respread.planning.planner import Planner, PolicySetting
+from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.policies import PolicyIndex, reach
+from respread.spread.index import Spread, SpreadIndex
+from tests.worlds import NOW, constraint, node, pod, spec
+
+SIZES: Final = (60, 120, 240)
+"""Deployments in one namespace. Of ten, one is not spread as it should be; every other one has a budget."""
+PODS: Final = 6
+HOSTS: Final = [(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
+POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
+SETTING: Final = PolicySetting((POLICY,))
+LINEAR: Final = 2.4
+"""By how much more what doubles may cost; what is quadratic costs four times as much."""
+
+
+def world(deployments: int) -> ClusterState:
+    state = ClusterState()
+    state.replace("nodes", [node(name, zone, pods=100_000) for name, zone in HOSTS])
+    state.replace("namespaces", [Namespace(name="default")])
+    state.replace("poddisruptionbudgets", [budget(number) for number in range(0, deployments, 2)])
+    state.replace("pods", [each for number in range(deployments) for each in pods_of(number)])
+    return state
+
+
+def budget(number: int) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        namespace="default",
+        name=f"web-{number}",
+        selector=LabelSelector(match_labels=Map(app=f"web-{number}")),
+        current_healthy=PODS,
+        desired_healthy=PODS - 2,
+        expected_pods=PODS,
+        disruptions_allowed=2,
+    )
+
+
+def pods_of(number: int) -> list[Pod]:
+    of = spec(constraint(selector={"app": f"web-{number}"}))
+    astray = number % 10 == 0
+    hosts = [HOSTS[(number + 4 * replica) % 8 if astray else (number + 4 * replica) % 12][0] for replica in range(PODS)]
+    return [
+        pod(
+            f"web-{number}-{replica}",
+            host,
+            of,
+            labels=Map({"app": f"web-{number}", "pod-template-hash": f"{number:x}"}),
+            controller=OwnerReference("apps/v1", "ReplicaSet", f"web-{number}-{number:x}", f"uid-{number}"),
+        )
+        for replica, host in enumerate(hosts)
+    ]
+
+
+class Scene(NamedTuple):
+    """A cluster that was planned for, with a move under way for each workload that is to be restored."""
+
+    state: ClusterState
+    spread_index: SpreadIndex
+    planner: Planner
+    spread: Spread
+    plan: Plan
+    in_flight: InFlight
+
+    @classmethod
+    def of(cls, deployments: int) -> Scene:
+        state, index, planner = world(deployments), SpreadIndex(), Planner()
+        spread = index.update(state.snapshot)
+        plan = planner.plan(state.snapshot, spread, SETTING, now=NOW)
+        in_flight = InFlight()
+        for move in plan.moves:
+            in_flight = in_flight.sent(move, state.snapshot, 0.0)
+        return cls(state, index, planner, spread, plan, in_flight)
+
+    def plan_again(self, name: str = "web-1-0") -> None:
+        """Plan once more, after one pod has become unready, or ready, and while all the moves are under way."""
+        changed = self.state.snapshot.pods[ObjectKey("default", name)]
+        self.state.apply("pods", [(changed.key, msgspec.structs.replace(changed, ready=not changed.ready))])
+        self.planner.plan(
+            self.in_flight.overlay(self.state.snapshot),
+            self.spread_index.update(self.state.snapshot),
+            SETTING,
+            now=NOW,
+            in_flight=self.in_flight.pods(self.state.snapshot),
+        )
+
+    def tell(self) -> None:
+        """Say what status and metrics are to say."""
+        record = Record(lambda: 0.0)
+        turn = Turn(
+            spread=self.spread,
+            plan=self.plan,
+            reach=reach(PolicyIndex([POLICY]), self.state.snapshot),
+            held=(),
+            in_flight=self.in_flight.moves,
+            remembered=moves_to_remember(self.in_flight, self.state.snapshot),
+            time=NOW,
+        )
+        figures_of([POLICY], turn, outcomes_of([POLICY], turn, record))
+
+    def ask_budgets(self) -> None:
+        """Ask for every pod whether budgets let it go."""
+        ledger = BudgetLedger(self.state.snapshot, self.in_flight.pods(self.state.snapshot))
+        for each in self.state.snapshot.pods.values():
+            ledger.verdict(each)
+
+
+STEPS: Final[dict[str, Callable[[Scene], object]]] = {
+    "groups from nothing": lambda scene: SpreadIndex().update(scene.state.snapshot),
+    "a plan from nothing": lambda scene: Planner().plan(scene.state.snapshot, scene.spread, SETTING, now=NOW),
+    "a plan after a pod's change": Scene.plan_again,
+    "budgets": Scene.ask_budgets,
+    "moves under way": lambda scene: scene.in_flight.updated(scene.state.snapshot, 1.0, lambda *_: Outcome.UNKNOWN),
+    "status and metrics": Scene.tell,
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_twice_the_cluster_costs_at_most_about_twice_as_much(step: str) -> None:
+    scenes = [Scene.of(size) for size in SIZES]
+    assert [len(scene.in_flight) * 10 >= size for scene, size in zip(scenes, SIZES, strict=True)] == [True] * 3
+    small, medium, large = (calls(STEPS[step], scene) for scene in scenes)
+    assert medium <= LINEAR * small, (small, medium, large)
+    assert large <= LINEAR * medium, (small, medium, large)
+
+
+@pytest.mark.parametrize("name", ["web-0-0", "web-1-0", "web-2-3", "web-149-5"])
+def test_a_pods_change_costs_little_of_what_a_whole_namespace_does(name: str) -> None:
+    # One of a workload that is to be restored, and others that share nodes with about all of those.
+    scene = Scene.of(SIZES[-1])
+    calm = scene._replace(in_flight=InFlight())
+    calm.plan_again(name)  # after this nothing is different but what changes
+    anew = calls(STEPS["groups from nothing"], calm) + calls(STEPS["a plan from nothing"], calm)
+    assert calls(lambda scene: scene.plan_again(name), calm) * 10 <= anew
+
+
+def calls(work: Callable[[Scene], object], scene: Scene) -> int:
+    """Return how many functions are called for a piece of work, C's and Python's."""
+    count = 0
+
+    def on_event(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(on_event)
+    try:
+        work(scene)
+    finally:
+        sys.setprofile(before)
+    return count

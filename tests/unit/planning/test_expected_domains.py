@@ -1,0 +1,70 @@
+"""Domains that a policy expects and that have no node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import ConstraintRules, ExpectedDomains, Policy
+from respread.api.reasons import Reason
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of, three_in_a, told, two_zones
+from tests.worlds import ZONE, cluster, constraint, node, pods, spec
+
+
+def expecting(*values: str, key: str = ZONE, **rules: Any) -> Policy:
+    expected = ExpectedDomains(topology_key=key, values=values)
+    return default_policy(constraints=ConstraintRules(expected_domains=(expected,), **rules))
+
+
+def test_an_expected_domain_without_a_node() -> None:
+    found = told(cluster([node("a1", "a")], three_in_a()), expecting("a", "b", "c"))
+    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
+    assert found.message == (
+        "b and c have no node, so the scheduler does not know them, and a holds 3 pods, where maxSkew 1 would not "
+        f"allow it with them there: add nodes labelled {ZONE}=b, or take them out of "
+        "spec.constraints.expectedDomains of policy default"
+    )
+
+
+def test_what_can_be_restored_is_and_the_expected_domain_is_told_all_the_same() -> None:
+    found = told(cluster(two_zones(), pods({"a1": 6}, WEB)), expecting("a", "b", "c"), moves=3)
+    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
+
+
+def test_an_expected_domain_is_why_there_are_fewer_than_min_domains() -> None:
+    found = told(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))), expecting("c"))
+    assert found.reason == Reason.DOMAIN_HAS_NO_NODE
+    assert found.message.startswith("c has no node")
+
+
+def test_what_keeps_a_group_violated_today_is_told_before_what_is_expected() -> None:
+    found = told(cluster(two_zones(pods=0), three_in_a()), expecting("c"))
+    assert found.reason == Reason.NO_FEASIBLE_NODE
+
+
+ZONE_A_OR_B = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(ZONE, "In", ("a", "b")),)),))
+GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("gpu", "Exists"),)),))
+
+
+@pytest.mark.parametrize(
+    ("of", "policy"),
+    [
+        (WEB, expecting("a")),  # it has a node
+        (WEB, expecting("c", key="rack")),  # of another key
+        (WEB, expecting("c", when_unsatisfiable=("ScheduleAnyway",))),  # the policy does not restore the constraint
+        (spec(constraint(max_skew=3)), expecting("c")),  # with c there it would hold too
+        (spec(constraint(), node_selector=Map({ZONE: "a"})), expecting("c")),  # no pod of it may go there anyway
+        (spec(constraint(), node_affinity=ZONE_A_OR_B), expecting("c")),
+    ],
+)
+def test_expected_domains_that_make_no_difference(of: PodSpec, policy: Policy) -> None:
+    assert plan_of(cluster([node("a1", "a")], three_in_a(of)), policy).blocked == ()
+
+
+def test_affinity_to_other_labels_says_nothing_of_the_expected_domain() -> None:
+    with_gpu = [node("a1", "a", labels={"gpu": ""})]
+    found = told(cluster(with_gpu, three_in_a(spec(constraint(), node_affinity=GPU))), expecting("c"))
+    assert found.reason == Reason.DOMAIN_HAS_NO_NODE

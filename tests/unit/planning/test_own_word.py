@@ -1,0 +1,223 @@
+"""What pods say by annotations, read as whoever defines them reads them, and as docs/policy.md has it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from immutables import Map
+
+import respread.cluster.annotations as known_annotations
+from respread.api.policy import VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.annotations import OWN_PREFIX, POD_DELETION_COST, kept_annotations
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.decode.go_duration import parse_go_duration
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.planning.held import Held
+from respread.planning.planner import Planner, PolicySetting
+from respread.planning.victims.protection import Protection
+from respread.spread.index import spread_of
+from tests.unit.api.test_docs import rows
+from tests.unit.planning.blocked_plans import default_policy
+from tests.worlds import NOW, cluster, constraint, node, pod, spec
+
+DEFAULTS = Protection.of(VictimRules())
+KARPENTER = "karpenter.sh/do-not-disrupt"
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+
+
+def why(said: dict[str, str], *local_volumes: str, started: timedelta | None = timedelta(hours=2)) -> Held | None:
+    """Return why a pod with these annotations stays, that started so long ago."""
+    start = None if started is None else NOW - started
+    storing = spec(has_local_storage=bool(local_volumes), local_volumes=local_volumes)
+    return DEFAULTS.of_pod(pod("web-1", "node-1", storing, annotations=Map(said), start_time=start), NOW)
+
+
+@pytest.mark.parametrize("value", ["true", "3h", "2h0m1s", "yes", "", "True", "0", "0s", "-5m", "1d", "30", "3000000h"])
+def test_karpenters_word_that_protects(value: str) -> None:
+    held = why({KARPENTER: value})
+    assert held is not None
+    assert held.reason is Reason.PROTECTED_POD
+    assert f"{KARPENTER} says {value!r}" in held.message
+
+
+@pytest.mark.parametrize("value", ["false", "2h", "1h59m59.999s", "30m", "1ns", "+1h", "90.5m", ".5h"])
+def test_karpenters_word_that_does_not_protect_or_not_any_more(value: str) -> None:
+    assert why({KARPENTER: value}) is None
+
+
+def test_a_duration_counts_from_the_start_of_the_pod_and_says_until_when() -> None:
+    held = why({KARPENTER: "2h30m"})
+    assert held is not None
+    assert held.until == NOW + timedelta(minutes=30)
+    assert "until 2026-11-21T09:30:00+00:00" in held.message
+    not_started = why({KARPENTER: "1ns"}, started=None)
+    assert not_started is not None
+    assert "has not started" in not_started.message
+
+
+def test_when_it_ends_the_pod_is_planned_for_although_nothing_has_changed() -> None:
+    said = Map({KARPENTER: "2h"})
+    starts = [NOW - timedelta(minutes=number) for number in range(3)]
+    three = [
+        pod(f"web-{number}", "a1", spec(constraint()), annotations=said, start_time=start)
+        for number, start in enumerate(starts)
+    ]
+    snapshot = cluster([node("a1", "a"), node("b1", "b")], three)
+    planner, spread, setting = Planner(), spread_of(snapshot), PolicySetting((default_policy(),))
+    first = planner.plan(snapshot, spread, setting, now=NOW)
+    assert [each.reason for each in first.blocked] == [Reason.PROTECTED_POD]
+    assert first.changes_at == starts[2] + timedelta(hours=2)
+    early = planner.plan(snapshot, spread, setting, now=first.changes_at - timedelta(microseconds=1))
+    assert (early.moves, early.changes_at) == ((), first.changes_at)
+    then = planner.plan(snapshot, spread, setting, now=first.changes_at)
+    assert [each.pod.name for each in then.moves] == ["web-2"]
+    assert then.changes_at == starts[1] + timedelta(hours=2)
+    assert planner.plan(snapshot, spread, setting, now=NOW + timedelta(hours=3)).changes_at is None
+
+
+def test_the_end_of_time_is_no_error() -> None:
+    started = pod(
+        "web-1",
+        "node-1",
+        spec(),
+        annotations=Map({KARPENTER: "1h"}),
+        start_time=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+    )
+    held = DEFAULTS.of_pod(started, NOW)
+    assert held is not None
+    assert held.until is None
+
+
+@pytest.mark.parametrize("value", ["false", "no", "False", "", "TRUE"])
+def test_whatever_is_not_true_is_not_safe_to_evict(value: str) -> None:
+    held = why({SAFE: value})
+    assert held is not None
+    assert held.reason is Reason.PROTECTED_POD
+
+
+@pytest.mark.parametrize(
+    ("said", "volumes", "stays"),
+    [
+        ({LOCAL: "scratch"}, ("scratch",), False),
+        ({LOCAL: "scratch,cache,more"}, ("cache", "scratch"), False),
+        ({LOCAL: "scratch"}, ("scratch", "data"), True),
+        ({LOCAL: "scratch, cache"}, ("scratch", "cache"), True),
+        ({LOCAL: "Scratch"}, ("scratch",), True),
+        ({LOCAL: ""}, ("scratch",), True),
+        ({LOCAL: "true"}, ("scratch",), True),
+        ({SAFE: "true"}, ("scratch", "data"), False),
+        ({SAFE: "false", LOCAL: "scratch"}, ("scratch",), True),
+        ({LOCAL: "scratch"}, (), False),
+    ],
+)
+def test_local_volumes_that_are_named_may_be_lost(
+    said: dict[str, str], volumes: tuple[str, ...], *, stays: bool
+) -> None:
+    assert (why(said, *volumes) is not None) is stays
+
+
+def test_what_the_descheduler_would_evict_in_spite_of_everything_is_protected_all_the_same() -> None:
+    assert kept_annotations({"descheduler.alpha.kubernetes.io/evict": "true"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("30m", timedelta(minutes=30)),
+        ("1h30m", timedelta(hours=1, minutes=30)),
+        ("-1.5h", timedelta(minutes=-90)),
+        ("+.5s", timedelta(milliseconds=500)),
+        ("1.s", timedelta(seconds=1)),
+        ("1us1\u00b5s1\u03bcs", timedelta(microseconds=3)),
+        ("1ns", timedelta(microseconds=1)),
+        ("0", timedelta(0)),
+        ("-0", timedelta(0)),
+        ("2562047h47m16.854775807s", timedelta(microseconds=9223372036854776)),
+        ("2562047h47m16.854775808s", None),
+        ("9" * 200 + "h", None),
+        ("1" * 300 + "ns", None),
+        ("", None),
+        ("-", None),
+        ("s", None),
+        (".s", None),
+        ("1", None),
+        ("1 h", None),
+        ("1h ", None),
+        ("1d", None),
+        ("1w", None),
+        ("1hh", None),
+        ("--1h", None),
+        ("1e3s", None),
+        ("\u0661h", None),
+    ],
+)
+def test_durations_are_read_as_go_reads_them(text: str, duration: timedelta | None) -> None:
+    assert parse_go_duration(text) == duration
+
+
+def decoded(said: dict[str, str]) -> Pod:
+    found = Decoder().decode_object(
+        "pods",
+        {
+            "metadata": {"namespace": "shop", "name": "web-1", "uid": "u-1", "annotations": said},
+            "spec": {
+                "containers": [],
+                "terminationGracePeriodSeconds": 0,
+                "volumes": [
+                    {"name": "kube-api-access-x7k2p", "projected": {"sources": []}},
+                    {"name": "scratch", "emptyDir": {}},
+                    {"name": "logs", "hostPath": {"path": "/var/log"}},
+                    {"name": "fast", "emptyDir": {"medium": "Memory"}},
+                ],
+            },
+            "status": {"startTime": "2026-11-21T08:00:00Z"},
+        },
+    )
+    assert isinstance(found, Pod)
+    return found
+
+
+def test_what_these_words_need_is_kept_of_a_pod_and_no_more() -> None:
+    assert decoded({KARPENTER: "1h"}).start_time == datetime(2026, 11, 21, 8, tzinfo=UTC)
+    assert decoded({LOCAL: "scratch"}).spec.local_volumes == ("scratch", "logs")
+    plain = decoded({})
+    assert plain.spec.stops_without_grace
+    assert plain.spec.has_local_storage
+    assert (plain.start_time, plain.spec.local_volumes) == (None, ())
+    assert DEFAULTS.of_pod(decoded_of_web({LOCAL: "scratch,logs"}), NOW) is None
+    assert DEFAULTS.of_pod(decoded_of_web({LOCAL: "scratch"}), NOW) is not None
+
+
+def decoded_of_web(said: dict[str, str]) -> Pod:
+    owner = OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
+    return msgspec.structs.replace(decoded(said), controller=owner, node_name="node-1")
+
+
+def words(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_table_of_the_docs_is_what_is_done() -> None:
+    for annotation, rest in rows("## What pods say themselves").items():
+        _, protects, frees = (cell.strip(" |") for cell in rest.split(" | "))
+        if annotation == LOCAL:
+            assert words(frees)
+            assert all(why({LOCAL: word}, *word.split(",")) is None for word in words(frees))
+            assert why({LOCAL: words(frees)[0]}, "another") is not None
+            continue
+        for word in set(words(protects)) - {"true" if annotation == SAFE else "", "status.startTime"}:
+            assert why({annotation: word}, started=timedelta(minutes=1)) is not None, (annotation, word)
+        for word in words(frees):
+            assert why({annotation: word}, started=timedelta(minutes=1)) is None, (annotation, word)
+
+
+def test_every_annotation_that_decides_about_evictions_is_in_the_table_and_no_other() -> None:
+    known = {value for name, value in vars(known_annotations).items() if name.isupper() and isinstance(value, str)}
+    read = {each for each in known if kept_annotations({each: ""})} - {OWN_PREFIX, POD_DELETION_COST}
+    assert set(rows("## What pods say themselves")) == read

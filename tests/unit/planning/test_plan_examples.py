@@ -1,0 +1,131 @@
+"""Plans for clusters that a person can work out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
+from respread.api.reasons import Reason
+from respread.cluster.node import Node
+from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.assembly import plan_cluster
+from respread.planning.plan import Plan
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec, taint
+
+
+def make_plan(snapshot: ClusterSnapshot, *when: str) -> Plan:
+    rules = ConstraintRules(when_unsatisfiable=when or ("DoNotSchedule",))  # type: ignore[arg-type]  # literals
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(constraints=rules))
+    return plan_cluster(snapshot, [policy], now=NOW)
+
+
+def zones(*counts: int, nodes_per_zone: int = 1) -> tuple[list[Node], dict[str, int]]:
+    """Return nodes in as many zones, and the pods of each zone all on its first node."""
+    nodes = [node(f"{zone}{n}", zone) for zone in "abcdef"[: len(counts)] for n in range(1, nodes_per_zone + 1)]
+    return nodes, {f"{zone}1": count for zone, count in zip("abcdef", counts, strict=False)}
+
+
+def moved(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
+    return [(move.from_domains[0], move.to_domains[0]) for move in plan.moves]
+
+
+@pytest.mark.parametrize(
+    ("counts", "max_skew", "fewest"),
+    [
+        ((4, 0, 0), 1, 2),
+        ((4, 4, 0), 2, 2),
+        ((5, 3, 2), 1, 1),
+        ((3, 3, 1), 1, 1),
+        ((2, 2, 1), 1, 0),
+        ((6, 0, 0, 0, 0), 1, 4),
+        ((7, 1), 1, 3),
+        ((7, 1), 2, 2),
+        ((1, 0, 0), 1, 0),
+    ],
+)
+def test_one_zone_constraint_takes_the_fewest_moves(counts: tuple[int, ...], max_skew: int, fewest: int) -> None:
+    nodes, placed = zones(*counts)
+    plan = make_plan(cluster(nodes, pods(placed, spec(constraint(max_skew=max_skew)))))
+    assert len(plan.moves) == plan.lower_bound == fewest
+    assert not plan.blocked
+    assert all(move.certain for move in plan.moves)
+
+
+def test_three_nodes_in_two_zones_conflict_when_both_constraints_are_hard() -> None:
+    web = spec(constraint(ZONE), constraint(HOSTNAME))
+    nodes = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB")]
+    plan = make_plan(cluster(nodes, pods({"node1": 2, "node2": 1, "node3": 3}, web)))
+    assert plan.moves == ()
+    assert [(each.reason, each.group.topology_key) for each in plan.blocked] == [
+        (Reason.CONFLICTING_CONSTRAINTS, HOSTNAME)
+    ]
+
+
+def test_a_cordoned_zone_that_holds_the_minimum_blocks_and_nothing_is_evicted() -> None:
+    nodes, placed = zones(4, 4, 0)
+    nodes[2] = node("c1", "c", unschedulable=True, taints=(taint("node.kubernetes.io/unschedulable"),))
+    plan = make_plan(cluster(nodes, pods(placed, spec(constraint()))))
+    assert plan.moves == ()
+    (blocked,) = plan.blocked
+    assert blocked.reason == Reason.NO_FEASIBLE_NODE
+    assert "c holds the fewest pods, 0" in blocked.message
+
+
+def test_a_full_zone_takes_only_what_fits() -> None:
+    nodes, placed = zones(6, 6, 0)
+    nodes[2] = node("c1", "c", pods=2)
+    plan = make_plan(cluster(nodes, pods(placed, spec(constraint()))))
+    assert len(plan.moves) == 2
+
+
+def test_the_budget_holds_what_it_does_not_allow() -> None:
+    nodes, placed = zones(4, 0, 0)
+    budget = PodDisruptionBudget(
+        namespace="default",
+        name="web",
+        selector=LabelSelector(match_labels=Map(app="web")),
+        current_healthy=4,
+        desired_healthy=4,
+        expected_pods=4,
+    )
+    plan = make_plan(cluster(nodes, pods(placed, spec(constraint())), poddisruptionbudgets=[budget]))
+    assert plan.moves == ()
+    (blocked,) = plan.blocked
+    assert blocked.reason == Reason.HELD_BY_BUDGET
+
+
+def test_zone_and_hostname_together_take_no_more_than_either() -> None:
+    web = spec(constraint(ZONE), constraint(HOSTNAME))
+    nodes, placed = zones(4, 0, 0, nodes_per_zone=2)
+    plan = make_plan(cluster(nodes, pods(placed, web)))
+    assert len(plan.moves) == 3
+    assert plan.blocked == ()
+
+
+def test_a_soft_constraint_is_restored_only_on_demand_and_as_a_prediction() -> None:
+    nodes, placed = zones(4, 0, 0)
+    snapshot = cluster(nodes, pods(placed, spec(constraint(when="ScheduleAnyway"))))
+    assert make_plan(snapshot).moves == ()
+    plan = make_plan(snapshot, "DoNotSchedule", "ScheduleAnyway")
+    assert len(plan.moves) == 2
+    assert not any(move.certain for move in plan.moves)
+
+
+def test_the_lowest_priority_goes_first() -> None:
+    web = spec(constraint())
+    nodes, placed = zones(3, 1, 0)
+    low = spec(constraint(), priority=-5)
+    plan = make_plan(cluster(nodes, [*pods(placed, web), *pods({"a1": 1}, low, prefix="low")]))
+    assert plan.moves[0].pod.name == "low-a1-0"
+
+
+def test_a_long_way_is_planned_three_hundred_steps_at_a_time() -> None:
+    nodes = [node(name, name[0], pods=1000) for name in ("a1", "b1", "c1")]
+    plan = make_plan(cluster(nodes, pods({"a1": 700}, spec(constraint()))))
+    assert len(plan.moves) == 300
+    (blocked,) = plan.blocked
+    assert blocked.reason == Reason.SEARCH_LIMIT
+    assert "more than the 300 evictions" in blocked.message

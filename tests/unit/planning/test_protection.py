@@ -1,0 +1,205 @@
+"""Which pods are never evicted, what they are told, and who goes first among the others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from immutables import Map
+
+from respread.api.policy import PriorityThreshold, TrustedController, VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.planning.victims.protection import (
+    Protection,
+    deletion_cost,
+    threshold_value,
+    victim_order,
+    why_owner_unknown,
+)
+from tests.worlds import NOW, pod, spec
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+DEFAULTS = Protection.of(VictimRules())
+
+
+def owned_by(kind: str, api_version: str = "apps/v1") -> OwnerReference:
+    return OwnerReference(api_version, kind, "web", "uid-web")
+
+
+def annotated(**annotations: str) -> dict[str, Any]:
+    return {"annotations": Map(annotations)}
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+def test_pods_that_are_replaced_may_go(kind: str) -> None:
+    assert DEFAULTS.of_pod(pod("web-1", "node-1", spec(), controller=owned_by(kind)), NOW) is None
+    of_controller = pod("web-1", "node-1", spec(), controller=owned_by("ReplicationController", "v1"))
+    assert DEFAULTS.of_pod(of_controller, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"controller": None}, Reason.BARE_POD),
+        ({"controller": owned_by("DaemonSet")}, Reason.DAEMON_SET_POD),
+        ({"controller": owned_by("Node", "v1")}, Reason.MIRROR_POD),
+        ({"is_mirror": True, "controller": None}, Reason.MIRROR_POD),
+        ({"controller": owned_by("Job", "batch/v1")}, Reason.UNKNOWN_REPLACEMENT),
+        ({"controller": owned_by("ReplicaSet", "example.com/v1")}, Reason.UNKNOWN_REPLACEMENT),
+        ({"controller": owned_by("ReplicationController", "apps/v1")}, Reason.UNKNOWN_REPLACEMENT),
+        (annotated(**{"respread.dev/evict": "never"}), Reason.PROTECTED_POD),
+        (annotated(**{"respread.dev/evict": "false"}), Reason.PROTECTED_POD),
+        (annotated(**{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}), Reason.PROTECTED_POD),
+        (annotated(**{"karpenter.sh/do-not-disrupt": "true"}), Reason.PROTECTED_POD),
+        (annotated(**{"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}), Reason.PROTECTED_POD),
+        ({"deletion_timestamp": NOW}, Reason.IN_MOTION),
+        ({"phase": "Succeeded"}, Reason.FINISHED_POD),
+        ({"phase": "Failed"}, Reason.FINISHED_POD),
+        ({"creation_timestamp": NOW - timedelta(seconds=59)}, Reason.TOO_YOUNG),
+        ({"of": spec(priority=2_000_000_000)}, Reason.PRIORITY_TOO_HIGH),
+        ({"of": spec(priority=2_000_001_000)}, Reason.PRIORITY_TOO_HIGH),
+        ({"of": spec(has_local_storage=True)}, Reason.LOCAL_STORAGE),
+    ],
+)
+def test_pods_that_never_go(fields: dict[str, Any], reason: Reason) -> None:
+    held = DEFAULTS.of_pod(pod("web-1", "node-1", fields.pop("of", spec()), **fields), NOW)
+    assert held is not None
+    assert held.reason == reason
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+        {"karpenter.sh/do-not-disrupt": "false"},
+        {"controller.kubernetes.io/pod-deletion-cost": "5"},
+    ],
+)
+def test_annotations_that_say_yes_or_nothing(annotations: dict[str, str]) -> None:
+    assert DEFAULTS.of_pod(pod("web-1", "node-1", spec(), **annotated(**annotations)), NOW) is None
+
+
+def test_a_word_we_do_not_know_is_taken_for_never_and_said_to_be() -> None:
+    held = DEFAULTS.of_pod(pod("web-1", "node-1", spec(), **annotated(**{"respread.dev/evict": "nope"})), NOW)
+    assert held is not None
+    assert held.message == (
+        "its annotation respread.dev/evict says 'nope', which is taken for 'never', the only value there is; without "
+        "that it might go"
+    )
+
+
+def test_the_reason_that_lasts_is_given_before_the_one_that_passes() -> None:
+    young_bare_pod = pod("web-1", "node-1", spec(), controller=None, creation_timestamp=NOW)
+    held = DEFAULTS.of_pod(young_bare_pod, NOW)
+    assert held is not None
+    assert held.reason == Reason.BARE_POD
+
+
+def test_age_counts_to_the_second_and_zero_asks_for_none() -> None:
+    just_old_enough = pod("web-1", "node-1", spec(), creation_timestamp=NOW - timedelta(minutes=1))
+    assert DEFAULTS.of_pod(just_old_enough, NOW) is None
+    any_age = Protection.of(VictimRules(min_age=timedelta(0)))
+    assert any_age.of_pod(pod("web-1", "node-1", spec(), creation_timestamp=NOW + timedelta(seconds=5)), NOW) is None
+    held = DEFAULTS.of_pod(pod("web-1", "node-1", spec(), creation_timestamp=NOW - timedelta(seconds=12)), NOW)
+    assert held is not None
+    assert (
+        held.message
+        == "it is not as old yet as the policy's victims.minAge, 60 s; it will be at 2026-11-21T09:00:48+00:00"
+    )
+
+
+def test_what_a_policy_allows_and_protects() -> None:
+    local = pod("web-1", "node-1", spec(has_local_storage=True))
+    assert Protection.of(VictimRules(local_storage="Evict")).of_pod(local, NOW) is None
+    protecting = Protection.of(VictimRules(persistent_volume_claims="Protect"))
+    for claims in ({"shared_claims": ("data",)}, {"stateful_claims": ("data",)}, {"ephemeral_volumes": ("data",)}):
+        claiming = pod("web-1", "node-1", spec(**claims))
+        assert DEFAULTS.of_pod(claiming, NOW) is None
+        held = protecting.of_pod(claiming, NOW)
+        assert held is not None
+        assert held.reason == Reason.PERSISTENT_VOLUME_CLAIM
+
+
+def test_thresholds_by_number_by_class_and_by_a_class_that_is_not_there() -> None:
+    assert threshold_value(PriorityThreshold(value=-5), {}) == -5
+    assert threshold_value(PriorityThreshold(name="system-node-critical"), {}) == 2_000_001_000
+    assert threshold_value(PriorityThreshold(name="business"), {"business": 1000}) == 1000
+    with pytest.raises(ValueError, match=r"priorityThreshold.name: there is no PriorityClass 'busyness'"):
+        Protection.of(VictimRules(priority_threshold=PriorityThreshold(name="busyness")), {"business": 1000})
+    low = Protection.of(VictimRules(priority_threshold=PriorityThreshold(name="business")), {"business": 1000})
+    assert low.of_pod(pod("web-1", "node-1", spec(priority=999)), NOW) is None
+    held = low.of_pod(pod("web-1", "node-1", spec(priority=1000)), NOW)
+    assert held is not None
+    assert "1000 (that of PriorityClass business)" in held.message
+
+
+def test_respread_never_evicts_itself() -> None:
+    deployment = yaml.safe_load((MANIFESTS / "base" / "deployment.yaml").read_text())
+    labels = Map(deployment["spec"]["template"]["metadata"]["labels"])
+    protection = Protection.of(VictimRules())
+    held = protection.of_pod(pod("respread-1", "node-1", spec(), labels=labels, namespace="respread"), NOW)
+    assert held is not None
+    assert held.reason == Reason.PROTECTED_POD
+    other = labels.set("app.kubernetes.io/component", "dashboard")
+    assert protection.of_pod(pod("respread-ui-1", "node-1", spec(), labels=other, namespace="respread"), NOW) is None
+
+
+def test_victims_go_unready_first_then_cheapest_then_least_important_then_youngest() -> None:
+    hour, minute = NOW - timedelta(hours=1), NOW - timedelta(minutes=1)
+    unready = pod(
+        "a", "n", spec(priority=9), ready=False, **annotated(**{"controller.kubernetes.io/pod-deletion-cost": "7"})
+    )
+    cheap = pod("b", "n", spec(priority=9), **annotated(**{"controller.kubernetes.io/pod-deletion-cost": "-1"}))
+    unimportant = pod("c", "n", spec(priority=-1), creation_timestamp=hour)
+    young = pod("d", "n", spec(), creation_timestamp=minute)
+    old = pod("e", "n", spec(), creation_timestamp=hour)
+    expected = [unready, cheap, unimportant, young, old]
+    assert sorted([old, cheap, young, unready, unimportant], key=victim_order) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "cost"),
+    [
+        ("0", 0),
+        ("-12", -12),
+        ("2147483647", 2147483647),
+        ("-2147483648", -2147483648),
+        ("2147483648", 0),
+        ("+1", 0),
+        ("01", 0),
+        ("1.5", 0),
+        ("", 0),
+        ("٣", 0),
+    ],
+)
+def test_deletion_costs_are_read_as_kubernetes_does(text: str, cost: int) -> None:
+    annotations = {"controller.kubernetes.io/pod-deletion-cost": text}
+    assert deletion_cost(pod("web-1", "node-1", spec(), **annotated(**annotations))) == cost
+
+
+@pytest.mark.parametrize(
+    ("owner", "trusted", "known"),
+    [
+        (None, (), True),
+        (owned_by("Deployment"), (), True),
+        (owned_by("Deployment", "apps.example.org/v1"), (), False),
+        (owned_by("Rollout", "argoproj.io/v1alpha1"), (), False),
+        (owned_by("Rollout", "argoproj.io/v1beta1"), (("argoproj.io", "Rollout"),), True),
+        (owned_by("Rollout", "example.org/v1"), (("argoproj.io", "Rollout"),), False),
+        (owned_by("Pod", "v1"), (("apps", "Pod"),), False),
+        (owned_by("Pod", "v1"), (("", "Pod"),), True),
+    ],
+)
+def test_owners_of_controllers_are_deployments_or_trusted(
+    owner: OwnerReference | None, trusted: tuple[tuple[str, str], ...], *, known: bool
+) -> None:
+    kinds = [TrustedController(group=group, kind=kind) for group, kind in trusted]
+    held = why_owner_unknown(owned_by("ReplicaSet"), owner, kinds)
+    assert (held is None) is known
+    if owner is not None and held is not None:
+        assert held.reason is Reason.UNKNOWN_OWNER
+        assert f"belongs to {owner.kind} web ({owner.api_version})" in held.message

@@ -1,0 +1,169 @@
+"""Who is reckoned with when it is decided which moves are made at once: all who look for a node, as far as they may."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.cluster.meta import OwnerReference
+from respread.cluster.node import Node
+from respread.cluster.pod import HostPort, Pod, PodSpec
+from respread.planning.assembly import plan_cluster
+from respread.planning.plan import Plan
+from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, spec
+
+LIMITS = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50)
+POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=LIMITS))
+IN_C: dict[str, Any] = {"node_selector": Map({ZONE: "c"})}
+
+
+def zones(room: int, nodes: int = 1) -> list[Node]:
+    """Return nodes in three zones; those of the third have room for so many pods in all."""
+    return [node("a1", "a"), node("b1", "b"), *(node(f"c{at}", "c", pods=room // nodes) for at in range(nodes))]
+
+
+def application(name: str, **fields: Any) -> list[Pod]:
+    """Return two pods in zone a and one in zone b."""
+    of = spec(constraint(selector=Map(app=name)), **fields)
+    return [
+        pod(f"{name}-{number}", on, of, labels=Map(app=name), controller=owner(name))
+        for number, on in enumerate(("a1", "a1", "b1"))
+    ]
+
+
+def owner(name: str, kind: str = "ReplicaSet") -> OwnerReference:
+    return OwnerReference("apps/v1", kind, name, f"uid-{name}")
+
+
+def waiting(name: str = "other", **fields: Any) -> Pod:
+    """Return a pod that has no node and may go to zone c alone, made just now."""
+    meta = {name: fields.pop(name) for name in ("nominated_node_name", "creation_timestamp") if name in fields}
+    of = PodSpec(**{"requests": Map(cpu=100), **IN_C, **fields})
+    return pod(name, "", of, labels=Map(app=name), **{"creation_timestamp": NOW, **meta})
+
+
+def planned(nodes: list[Node], *others: Pod, **options: Any) -> Plan:
+    return plan_cluster(cluster(nodes, others), [POLICY], now=NOW, **options)
+
+
+def at_once(plan: Plan) -> int:
+    return sum(move.turn == 0 for move in plan.moves)
+
+
+def test_as_many_go_at_once_as_there_is_room_for() -> None:
+    apps = [each for number in range(6) for each in application(f"web-{number}")]
+    assert at_once(planned(zones(3), *apps)) == 3
+    assert at_once(planned(zones(4, nodes=2), *apps)) == 4
+
+
+def test_one_under_way_keeps_its_place_until_it_has_a_node() -> None:
+    moving, other = application("moving"), application("other")
+    plan = planned(zones(1), *moving[1:], *other, unreplaced=[moving[0]])
+    assert at_once(plan) == 0
+    (move,) = plan.moves
+    assert move.waits is not None
+    assert "the replacement of pod default/moving-0 has a node" in move.waits.message
+    assert at_once(planned(zones(2), *moving[1:], *other, unreplaced=[moving[0]])) == 1
+
+
+def test_its_group_is_left_alone_meanwhile() -> None:
+    web = application("web")
+    web.append(pod("web-3", "a1", web[0].spec, labels=Map(app="web"), controller=owner("web")))
+    plan = planned(zones(9), *web[1:], unreplaced=[web[0]])
+    assert plan.moves == ()
+    assert [each.message for each in plan.blocked if "yet to be created" in each.message]
+
+
+def test_a_stateful_set_s_pod_that_others_delete_is_brought_back() -> None:
+    deleted = pod(
+        "db-0",
+        "b1",
+        spec(**IN_C),
+        labels=Map(app="db"),
+        controller=owner("db", "StatefulSet"),
+        deletion_timestamp=NOW,
+    )
+    assert at_once(planned(zones(1), deleted, *application("web"))) == 0
+    assert at_once(planned(zones(2), deleted, *application("web"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "room_needed"),
+    [
+        (waiting(), 2),
+        (waiting(priority=-10), 2),
+        (waiting(scheduler_name="another"), 2),
+        (waiting(scheduler_name="another", creation_timestamp=NOW - timedelta(minutes=11)), 1),
+        (waiting(creation_timestamp=NOW - timedelta(minutes=11)), 2),
+        (waiting(has_scheduling_gates=True), 1),
+        (waiting(node_selector=Map({ZONE: "x"})), 1),
+        (waiting(requests=Map(cpu=1 << 40)), 1),
+    ],
+    ids=[
+        "any",
+        "of lower priority",
+        "of another scheduler",
+        "of another scheduler that does nothing",
+        "old",
+        "gated",
+        "selecting no node",
+        "too large for any node",
+    ],
+)
+def test_a_pending_pod_keeps_the_room_that_it_may_take(other: Pod, room_needed: int) -> None:
+    assert at_once(planned(zones(room_needed - 1), other, *application("web"))) == 0
+    assert at_once(planned(zones(room_needed), other, *application("web"))) == 1
+
+
+def test_of_other_resources_than_places_for_pods_too() -> None:
+    def with_cpu(cpu: int) -> list[Node]:
+        small = Node(name="c1", labels=Map({ZONE: "c"}), allocatable=Map(pods=110, cpu=cpu))
+        return [*zones(0)[:2], small]
+
+    assert at_once(planned(with_cpu(299), waiting(requests=Map(cpu=200)), *application("web"))) == 0
+    assert at_once(planned(with_cpu(300), waiting(requests=Map(cpu=200)), *application("web"))) == 1
+
+
+def test_host_ports_are_room_too() -> None:
+    port: dict[str, Any] = {"host_ports": (HostPort("TCP", 80),)}
+    assert at_once(planned(zones(9), waiting(**port), *application("web", **port))) == 0
+    assert at_once(planned(zones(9), waiting(), *application("web", **port))) == 1
+    assert at_once(planned(zones(8, nodes=2), waiting(**port), *application("web", **port))) == 1
+
+
+def test_where_the_scheduler_may_preempt_nothing_is_moved_meanwhile() -> None:
+    """Room is made for it on c0; what is deleted there may want into c1, and so may the replacement."""
+    nodes = [*zones(2, nodes=2)]
+    held = pod("low", "c0", spec(priority=-1, **IN_C), labels=Map(app="low"))
+
+    def important(**fields: Any) -> Pod:
+        return waiting("important", node_selector=Map({"kubernetes.io/hostname": "c0"}), priority=9, **fields)
+
+    assert at_once(planned(nodes, held, *application("web"))) == 1
+    assert at_once(planned(nodes, held, important(), *application("web"))) == 0
+    assert at_once(planned(nodes, held, important(preempts=False), *application("web"))) == 1
+    of_long_ago = important(creation_timestamp=NOW - timedelta(minutes=11))
+    assert at_once(planned(nodes, held, of_long_ago, *application("web"))) == 1
+
+
+def test_a_nominated_pod_keeps_its_node_from_replacements_of_higher_priority() -> None:
+    preempted = pod("low", "c0", spec(priority=-1, **IN_C), labels=Map(app="low"), deletion_timestamp=NOW)
+    nominated = waiting(nominated_node_name="c0")
+    web = application("web", priority=5)
+    assert at_once(planned(zones(2), preempted, nominated, *web)) == 0
+    assert at_once(planned(zones(3), preempted, nominated, *web)) == 1
+
+
+def test_hundreds_of_pending_pods_where_there_is_plenty_of_room_hold_nothing() -> None:
+    others = [waiting(f"other-{number}") for number in range(300)]
+    assert at_once(planned(zones(400, nodes=4), *others, *application("web"))) == 1
+    assert at_once(planned(zones(300, nodes=4), *others, *application("web"))) == 0
+
+
+def test_pods_count_only_where_they_may_go() -> None:
+    elsewhere = waiting(node_selector=Map({ZONE: "b"}))
+    assert at_once(planned(zones(1), elsewhere, *application("web"))) == 1

@@ -1,0 +1,220 @@
+"""What can't be read is not empty: it takes up room, may be counted, and may hold a pod."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.reasons import Reason
+from respread.cluster.meta import ObjectKey
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.plan import Plan
+from respread.planning.planner import Planner, PolicySetting
+from respread.spread.index import spread_of
+from tests.intake import Parts, page
+from tests.worlds import NOW, ZONE
+
+NAMESPACE = "shop"
+_MIB = 1 << 20
+
+
+def metadata(name: str, *, namespace: str = NAMESPACE, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": "1", **fields}
+
+
+def node(name: str, zone: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": {ZONE: zone}},
+        "status": {"allocatable": {"cpu": "4", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pod(name: str, on: str, **fields: Any) -> dict[str, Any]:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+    return {
+        "metadata": metadata(name, labels={"app": "web"}, ownerReferences=[owner]),
+        "spec": {
+            "nodeName": on,
+            "containers": [{"name": "web", "resources": {"requests": {"cpu": "100m"}}}],
+            "topologySpreadConstraints": [constraint],
+            **fields,
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def other(name: str, on: Any, *, cpu: str = "1", labels: Any = None, **spec: Any) -> dict[str, Any]:
+    """A pod that nothing balances."""
+    requests = {"containers": [{"name": "db", "resources": {"requests": {"cpu": cpu}}}]}
+    return {
+        "metadata": metadata(name, namespace="other", labels=labels or {"app": "db"}),
+        "spec": {"nodeName": on, **requests, **spec},
+        "status": {"phase": "Running"},
+    }
+
+
+class World:
+    """Two zones of a node each, of which the second is to take a pod."""
+
+    def __init__(self, *more: dict[str, Any], nodes: tuple[dict[str, Any], ...] | None = None) -> None:
+        self.parts = Parts()
+        self.planner = Planner()
+        for feed in self.parts.intake.feeds:
+            feed.take_page(page())
+        self.list("namespaces", *({"metadata": {"name": name}} for name in (NAMESPACE, "other")))
+        self.list("nodes", *(nodes or (node("a1", "a"), node("b1", "b"))))
+        self.list("pods", *(pod(f"web-{number}", "a1") for number in range(3)), pod("web-b", "b1"), *more)
+
+    def list(self, resource: str, *items: dict[str, Any]) -> None:
+        self.parts.feed(resource).take_page(page(*items, version=200))
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return self.parts.intake.state.snapshot
+
+    def plan(self) -> Plan:
+        policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
+        snapshot = self.snapshot
+        return self.planner.plan(snapshot, spread_of(snapshot), PolicySetting((policy,)), now=NOW)
+
+    def why(self) -> tuple[Reason, str]:
+        plan = self.plan()
+        assert plan.moves == ()
+        (blocked,) = plan.blocked
+        return blocked.reason, blocked.message
+
+
+def event(name: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
+    body["metadata"]["resourceVersion"] = str(version)
+    assert body["metadata"]["name"] == name
+    return body
+
+
+def test_without_anything_unreadable_a_pod_is_moved() -> None:
+    assert len(World(other("db", "b1")).plan().moves) == 1
+
+
+@pytest.mark.parametrize("zeros", [1_001, 100_000])
+def test_a_quantity_with_leading_zeros_takes_what_it_says(zeros: int) -> None:
+    assert len(World(other("db", "b1", cpu="0" * zeros + "3")).plan().moves) == 1
+    reason, message = World(other("db", "b1", cpu="0" * zeros + "4")).why()
+    assert reason is Reason.NO_FEASIBLE_NODE
+    assert "cpu" in message
+
+
+def test_a_node_that_holds_a_pod_that_can_t_be_read_takes_none() -> None:
+    world = World(other("db", "b1", cpu="much"))
+    reason, message = world.why()
+    assert reason is Reason.NO_FEASIBLE_NODE
+    assert "pods other/db" in message
+    assert "much" in message
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        lambda world: world.parts.event("pods", event("db", 300, other("db", "b1"))),
+        lambda world: world.parts.event("pods", event("db", 300, other("db", "b1", cpu="much")), deleted=True),
+        lambda world: world.list("pods", *(pod(f"web-{n}", "a1") for n in range(3)), pod("web-b", "b1")),
+        lambda world: world.parts.event(
+            "pods", event("db", 300, {**other("db", "b1", cpu="much"), "status": {"phase": "Succeeded"}})
+        ),
+    ],
+    ids=["read", "deleted", "not listed", "finished"],
+)
+def test_it_takes_some_again_once_the_pod_can_be_read_or_is_gone(ends: Callable[[World], None]) -> None:
+    world = World(other("db", "b1", cpu="much"))
+    assert world.plan().moves == ()
+    ends(world)
+    assert len(world.plan().moves) == 1
+
+
+def test_a_pod_that_could_be_read_before_closes_its_node_all_the_same() -> None:
+    world = World(other("db", "b1"))
+    world.parts.event("pods", event("db", 300, other("db", "b1", cpu="much")))
+    assert world.why()[0] is Reason.NO_FEASIBLE_NODE
+    assert world.snapshot.pods[ObjectKey("other", "db")].spec.requests["cpu"] == 1000
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        other("db", 7),
+        other("db", "a1", cpu="much", affinity={"podAntiAffinity": {}}),
+    ],
+    ids=["its node can't be read", "it may keep others off wherever they are"],
+)
+def test_a_pod_that_may_matter_anywhere_closes_every_node(strange: dict[str, Any]) -> None:
+    reason, message = World(strange).why()
+    assert reason is Reason.NO_FEASIBLE_NODE
+    assert "pods other/db" in message
+
+
+def test_a_pod_that_can_t_be_read_is_counted_where_it_is() -> None:
+    strange = pod("web-strange", "b1")
+    strange["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "much"
+    (group,) = spread_of(World(strange).snapshot).groups.values()
+    assert group.counts == {"a": 3, "b": 2}
+
+
+def test_a_pod_whose_labels_can_t_be_read_holds_the_groups_of_its_namespace_alone() -> None:
+    strange = {**other("db", "b1"), "metadata": metadata("db", labels={"app": 7})}
+    reason, message = World(strange).why()
+    assert reason is Reason.UNREAD_OBJECT
+    assert "pods shop/db: metadata.labels" in message
+    elsewhere = {**other("db", "b1"), "metadata": metadata("db", namespace="other", labels={"app": 7})}
+    assert len(World(elsewhere).plan().moves) == 1
+
+
+def test_a_node_that_can_t_be_read_is_a_domain_and_takes_none() -> None:
+    strange = node("b1", "b")
+    strange["status"]["allocatable"]["cpu"] = "much"
+    reason, message = World(nodes=(node("a1", "a"), strange)).why()
+    assert reason is Reason.NO_FEASIBLE_NODE
+    assert "nodes b1" in message
+    third = {**strange, "metadata": {**strange["metadata"], "name": "c1", "labels": {ZONE: 7}}}
+    assert World(nodes=(node("a1", "a"), node("b1", "b"), third)).why()[0] is Reason.UNREAD_OBJECT
+
+
+def test_a_budget_that_can_t_be_read_holds_the_pods_of_its_namespace() -> None:
+    world = World()
+    strange = {"metadata": metadata("pdb"), "spec": {"selector": {"matchLabels": 7}}}
+    world.list("poddisruptionbudgets", strange)
+    reason, message = world.why()
+    assert reason is Reason.UNREAD_OBJECT
+    assert "poddisruptionbudgets shop/pdb" in message
+    world.list("poddisruptionbudgets", {**strange, "metadata": metadata("pdb", namespace="other")})
+    assert len(world.plan().moves) == 1
+
+
+def test_twenty_pods_with_twenty_thousand_labels_each_keep_little_and_still_take_up_room() -> None:
+    """1.2 MiB each: about the largest that an API server stores."""
+    labels = [{f"label-{number}-{each:06}": "x" * 40 for each in range(20_000)} for number in range(20)]
+    bodies = [
+        json.dumps(other(f"db-{number}", "b1", cpu="150m", labels=each)).encode() for number, each in enumerate(labels)
+    ]
+    assert min(map(len, bodies)) > _MIB
+    parts = Parts()
+    tracemalloc.start()
+    try:
+        for number, body in enumerate(bodies):
+            rest = b'"continue":"more",' if number < 19 else b""
+            parts.feed("pods").take_page(b'{"metadata":{%b"resourceVersion":"5"},"items":[%b]}' % (rest, body))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < _MIB
+    snapshot = parts.intake.state.snapshot
+    assert sum(each.requests_on_node["cpu"] for each in snapshot.pods_by_node["b1"].values()) == 3000
+    assert not any(each.labels_read for each in snapshot.unread["pods"].values())

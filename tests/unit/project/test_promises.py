@@ -1,0 +1,36 @@
+"""docs/promises.md names tests that exist, and the README promises nothing that is not there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and "`test_" in line]
+
+
+def names_of_tests() -> set[str]:
+    """Return the names of all tests, those of classes too."""
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests").rglob("test_*.py"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, functions)}
+
+
+def test_every_promise_has_a_test_and_every_test_exists() -> None:
+    there = names_of_tests()
+    for promise, tests in ROWS:
+        named = re.findall(r"`(\w+)`", tests)
+        assert named, promise
+        assert not set(named) - there, promise
+
+
+def test_whatever_the_readme_says_it_never_does_is_a_promise() -> None:
+    """Each line of the list begins with a verb and what it is done to, as its promise does."""
+    promised = [promise for promise, _ in ROWS]
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it never does\n")[2]
+    lines = re.findall(r"^- (\w+ \w+)", section.partition("\n## ")[0], re.MULTILINE)
+    assert len(lines) >= 5
+    for begins in lines:
+        assert any(promise.startswith(begins) for promise in promised), begins

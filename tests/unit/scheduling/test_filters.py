@@ -1,0 +1,383 @@
+"""Every filter says why it refuses a node, in words that tell a person what to do; what each decides is conformance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.cluster.node import Node
+from respread.cluster.objects import CSINode, Namespace, PersistentVolume, PersistentVolumeClaim, StorageClass
+from respread.cluster.pod import (
+    HostPort,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    Toleration,
+)
+from respread.cluster.volumes import AWSElasticBlockStore, GCEPersistentDisk, ISCSIVolume, RBDVolume
+from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.filters.volume_restrictions import disks_conflict
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.verdict import PLUGINS, Rejection
+from respread.scheduling.view.cluster_view import ClusterView
+from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, spec, taint
+
+
+def reasons(
+    wanted: PodSpec, nodes: Iterable[Node], pods: Iterable[Pod] = (), *, profile: Profile | None = None, **others: Any
+) -> dict[str, list[str]]:
+    """Return, by node, what every filter says of a new pod `web`, each as "plugin: message"."""
+    snapshot = cluster(nodes, pods, **others)
+    configuration = SchedulerConfiguration(profiles=Map({"default-scheduler": profile or Profile()}))
+    prepared = Predictor(ClusterView(snapshot), configuration).prepare(pod("new", "", wanted))
+    return {name: [str(each) for each in prepared.rejections(name)] for name in sorted(snapshot.nodes)}
+
+
+def reason(wanted: PodSpec, on: Node, pods: Iterable[Pod] = (), **others: Any) -> list[str]:
+    return reasons(wanted, [on], pods, **others)[on.name]
+
+
+def test_a_cordoned_node_says_so_unless_the_pod_tolerates_it() -> None:
+    cordoned = node("n1", unschedulable=True)
+    assert reason(spec(), cordoned) == ["NodeUnschedulable: is cordoned (spec.unschedulable)"]
+    tolerant = spec(tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
+    assert reason(tolerant, cordoned) == []
+
+
+def test_the_taint_that_is_not_tolerated_is_named() -> None:
+    tainted = node("n1", taints=(taint("soft", "PreferNoSchedule"), taint("dedicated", "NoExecute", "gpu")))
+    assert reason(spec(), tainted) == [
+        "TaintToleration: has the taint dedicated=gpu:NoExecute, which the pod does not tolerate"
+    ]
+    assert reason(spec(tolerations=(Toleration("dedicated", "Equal", "gpu"),)), tainted) == []
+    assert reason(spec(tolerations=(Toleration("dedicated", "Gt", "1"),)), tainted) != []
+
+
+def test_what_the_pod_asks_of_nodes_is_repeated() -> None:
+    wanted = spec(
+        node_selector=Map(disk="ssd"),
+        node_affinity=NodeSelector(
+            (
+                NodeSelectorTerm(
+                    (NodeSelectorRequirement("cpu", "Gt", ("4",)), NodeSelectorRequirement("old", "DoesNotExist"))
+                ),
+                NodeSelectorTerm(match_fields=(NodeSelectorRequirement("metadata.name", "In", ("n7",)),)),
+            )
+        ),
+    )
+    asked = "nodeSelector disk=ssd and node affinity cpu Gt (4) and !old, or metadata.name In (n7)"
+    assert reason(wanted, node("n1", labels={"cpu": "4", "disk": "ssd"})) == [f"NodeAffinity: does not satisfy {asked}"]
+    assert reason(wanted, node("n1", labels={"cpu": "5", "disk": "ssd"})) == []
+    assert reason(wanted, node("n7", labels={"disk": "ssd"})) == []
+
+
+def test_added_affinity_is_the_configuration_s() -> None:
+    added = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement("pool", "Exists"),)),))
+    answers = reasons(spec(), [node("n1"), node("n2", labels={"pool": "a"})], profile=Profile(added_affinity=added))
+    assert answers == {
+        "n1": ["NodeAffinity: does not satisfy the addedAffinity of the scheduler's configuration"],
+        "n2": [],
+    }
+
+
+def test_all_that_is_short_is_named_with_what_is_needed_and_what_is_free() -> None:
+    small = Node(name="n1", allocatable=Map({"cpu": 4000, "memory": 4 << 30, "pods": 2}))
+    there = [pod(f"p{number}", "n1", PodSpec(requests=Map(cpu=1250, memory=3 << 30))) for number in range(2)]
+    wanted = PodSpec(requests=Map({"cpu": 2000, "memory": 1 << 20, "nvidia.com/gpu": 1, "example.com/free": 0}))
+    short = (
+        "has room for 2 pods and has 2 already; needs cpu 2, has 1500m free of 4; needs memory 1Mi, has -2Gi free of "
+        "4Gi; needs nvidia.com/gpu 1, has 0 free of 0"
+    )
+    assert reason(wanted, small, there) == [f"NodeResourcesFit: {short}"]
+
+
+def test_a_pod_being_resized_holds_what_its_status_says() -> None:
+    small = Node(name="n1", allocatable=Map({"cpu": 1000, "pods": 9}))
+    resized = pod("p", "n1", PodSpec(requests=Map(cpu=100)), held_requests=Map(cpu=950))
+    assert reason(PodSpec(requests=Map(cpu=100)), small, [resized]) == [
+        "NodeResourcesFit: needs cpu 100m, has 50m free of 1"
+    ]
+
+
+def test_ignored_resources_are_left_out_only_if_they_are_extended() -> None:
+    wanted = PodSpec(requests=Map({"cpu": 100_000, "example.com/a": 1, "other.io/b": 1, "other.io/c": 1}))
+    profile = Profile(
+        ignored_resources=frozenset({"cpu", "other.io/b"}), ignored_resource_groups=frozenset({"example.com"})
+    )
+    assert reasons(wanted, [node("n1")], profile=profile) == {
+        "n1": ["NodeResourcesFit: needs cpu 100, has 64 free of 64; needs other.io/c 1, has 0 free of 0"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "free"),
+    [
+        (HostPort("TCP", 80), HostPort("TCP", 80), False),
+        (HostPort("TCP", 80), HostPort("UDP", 80), True),
+        (HostPort("TCP", 80), HostPort("TCP", 80, "10.0.0.1"), False),
+        (HostPort("TCP", 80, "10.0.0.1"), HostPort("TCP", 80), False),
+        (HostPort("TCP", 80, "10.0.0.1"), HostPort("TCP", 80, "10.0.0.2"), True),
+        (HostPort("TCP", 80, "::"), HostPort("TCP", 80, "10.0.0.1"), True),
+    ],
+)
+def test_ports_are_taken_by_address_and_protocol(wanted: HostPort, held: HostPort, free: bool) -> None:
+    answer = reason(PodSpec(host_ports=(wanted,)), node("n1"), [pod("p", "n1", PodSpec(host_ports=(held,)))])
+    expected = f"NodePorts: other pods of the node use {wanted.host_ip}:80/TCP"
+    assert answer == ([] if free else [expected])
+
+
+def claim(name: str, **fields: Any) -> PersistentVolumeClaim:
+    return PersistentVolumeClaim(namespace="default", name=name, **fields)
+
+
+def bound(name: str, **fields: Any) -> PersistentVolumeClaim:
+    return claim(name, volume_name=f"pv-{name}", bind_completed=True, phase="Bound", **fields)
+
+
+IN_ZONE_B = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement(ZONE, "In", ("b",)),)),))
+
+
+def test_a_claim_that_only_one_pod_may_use_is_in_use_until_that_pod_is_gone() -> None:
+    of = PodSpec(shared_claims=("data",))
+    answers = reasons(
+        of,
+        [node("n1"), node("n2")],
+        [pod("old", "n1", of)],
+        persistentvolumeclaims=[bound("data", access_modes=("ReadWriteOncePod",))],
+        persistentvolumes=[PersistentVolume(name="pv-data")],
+    )
+    message = "another pod uses the claim default/data, which only one pod at a time may (ReadWriteOncePod)"
+    assert answers == {name: [f"VolumeRestrictions: {message}"] for name in ("n1", "n2")}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "conflict"),
+    [
+        (GCEPersistentDisk("d"), GCEPersistentDisk("d", read_only=True), True),
+        (GCEPersistentDisk("d", read_only=True), GCEPersistentDisk("d", read_only=True), False),
+        (GCEPersistentDisk("d"), GCEPersistentDisk("e"), False),
+        (AWSElasticBlockStore("v", read_only=True), AWSElasticBlockStore("v", read_only=True), True),
+        (ISCSIVolume("iqn"), ISCSIVolume("iqn", read_only=True), True),
+        (ISCSIVolume("iqn", read_only=True), ISCSIVolume("iqn", read_only=True), False),
+        (RBDVolume(("m1", "m2"), "p", "i"), RBDVolume(("m2", "m3"), "p", "i"), True),
+        (RBDVolume(("m1",), "p", "i"), RBDVolume(("m2",), "p", "i"), False),
+        (RBDVolume(("m1",), "p", "i"), RBDVolume(("m1",), "q", "i"), False),
+        (GCEPersistentDisk("x"), AWSElasticBlockStore("x"), False),
+    ],
+)
+def test_which_disks_one_node_can_t_have_twice(one: Any, other: Any, conflict: bool) -> None:
+    assert disks_conflict(one, other) is conflict
+    assert disks_conflict(other, one) is conflict
+
+
+def test_the_pod_that_has_the_disk_is_named() -> None:
+    of = PodSpec(disks=(GCEPersistentDisk("d"),))
+    answers = reasons(of, [node("n1"), node("n2")], [pod("old", "n1", of)])
+    assert answers == {
+        "n1": ["VolumeRestrictions: pod default/old on the node has a disk that the pod wants too"],
+        "n2": [],
+    }
+
+
+def test_a_node_s_limit_counts_each_volume_once() -> None:
+    def using(*names: str) -> PodSpec:
+        return PodSpec(shared_claims=names)
+
+    names = ["a", "b", "c"]
+    world: dict[str, Any] = {
+        "persistentvolumeclaims": [bound(name) for name in names],
+        "persistentvolumes": [
+            PersistentVolume(name=f"pv-{name}", csi_driver="disks.io", csi_volume_handle=name) for name in names
+        ],
+        "csinodes": [CSINode(name="n1", volume_limits=Map({"disks.io": 2}))],
+    }
+    there = [pod("p1", "n1", using("a", "b")), pod("p2", "n1", using("b"))]
+    assert reasons(using("a", "b"), [node("n1"), node("n2")], there, **world) == {"n1": [], "n2": []}
+    assert reasons(using("b", "c"), [node("n1"), node("n2")], there, **world) == {
+        "n1": ["NodeVolumeLimits: can attach 2 volumes of disks.io, has 2, and the pod needs 1 more"],
+        "n2": [],
+    }
+
+
+def test_a_bound_volume_is_reached_from_some_nodes_only() -> None:
+    answers = reasons(
+        PodSpec(shared_claims=("data",)),
+        [node("n1", "a"), node("n2", "b"), node("n3")],
+        persistentvolumeclaims=[bound("data")],
+        persistentvolumes=[PersistentVolume(name="pv-data", node_affinity=IN_ZONE_B)],
+    )
+    assert answers == {
+        "n1": ["VolumeBinding: volume pv-data of claim data can't be reached (its node affinity)"],
+        "n2": [],
+        "n3": ["VolumeBinding: volume pv-data of claim data can't be reached (its node affinity)"],
+    }
+
+
+def test_zone_labels_of_a_volume_let_it_onto_nodes_without_any() -> None:
+    answers = reasons(
+        PodSpec(shared_claims=("data",)),
+        [node("n1", "a"), node("n2", "b"), node("n3"), node("n4", "c")],
+        persistentvolumeclaims=[bound("data")],
+        persistentvolumes=[PersistentVolume(name="pv-data", labels=Map({ZONE: "b__c"}))],
+    )
+    assert answers == {
+        "n1": [f"VolumeZone: volume pv-data is reached only from {ZONE} b or c"],
+        "n2": [],
+        "n3": [],
+        "n4": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "the PersistentVolumeClaim data does not exist"),
+        ([bound("data")], "claim data is bound to the volume pv-data, which does not exist"),
+        ([claim("data", phase="Lost", volume_name="v")], "claim data is Lost: its volume v does not exist any more"),
+        ([claim("data", terminating=True)], "claim data is being deleted"),
+        (
+            [claim("data", storage_class_name="now")],
+            "claim data is not bound to a volume yet, and the scheduler is not the one to do it",
+        ),
+        (
+            [claim("data", storage_class_name="manual")],
+            "there is no volume for claim data, and its storage class makes none",
+        ),
+        (
+            [claim("data", storage_class_name="in-b")],
+            "the StorageClass of claim data makes no volumes here (allowedTopologies)",
+        ),
+        (
+            [claim("data", storage_class_name="in-b", selected_node="n9")],
+            "claim data gets its volume on node n9",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_claim_is_said(given: list[PersistentVolumeClaim], message: str) -> None:
+    in_b = NodeSelectorTerm((NodeSelectorRequirement(ZONE, "In", ("b",)),))
+    answers = reason(
+        PodSpec(shared_claims=("data",)),
+        node("n1", "a"),
+        persistentvolumeclaims=given,
+        storageclasses=[
+            StorageClass(name="now", provisioner="disks.io"),
+            StorageClass(
+                name="manual", provisioner="kubernetes.io/no-provisioner", volume_binding_mode="WaitForFirstConsumer"
+            ),
+            StorageClass(
+                name="in-b",
+                provisioner="disks.io",
+                volume_binding_mode="WaitForFirstConsumer",
+                allowed_topologies=(in_b,),
+            ),
+        ],
+    )
+    assert f"VolumeBinding: {message}" in answers
+
+
+def test_the_domain_its_count_the_minimum_and_the_skew_are_told() -> None:
+    of = spec(constraint(ZONE))
+    nodes = [node("n1", "a"), node("n2", "b"), node("n3", "c"), node("n4")]
+    there = [pod(f"p{number}", on, of) for number, on in enumerate(["n1", "n1", "n2"])]
+    skewed = (
+        "PodTopologySpread: " + ZONE + " {} matching pods, where the minimum is {}: with the pod the skew would be {}"
+    )
+    assert reasons(of, nodes, there) == {
+        "n1": [skewed.format("a has 2", 0, "3, above maxSkew 1")],
+        "n2": [skewed.format("b has 1", 0, "2, above maxSkew 1")],
+        "n3": [],
+        "n4": [f"PodTopologySpread: has no label {ZONE}, which the pod's constraint asks for"],
+    }
+
+
+def test_too_few_domains_are_told_as_the_reason_of_the_minimum() -> None:
+    of = spec(constraint(ZONE, min_domains=3))
+    there = [pod("p1", "n1", of), pod("p2", "n2", of)]
+    (answer,) = reason(of, node("n1", "a"), there)
+    assert f"{ZONE} a has 1 matching pods, where the minimum is 0 for want of 3 domains: " in answer
+
+
+WEB = LabelSelector(Map(app="web"))
+
+
+def test_anti_affinity_holds_both_ways() -> None:
+    lonely = PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB),))
+    nodes = [node("n1", "a"), node("n2", "a")]
+    assert reasons(lonely, nodes, [pod("p", "n1", PodSpec())]) == {
+        "n1": [
+            f"InterPodAffinity: the pod's anti-affinity keeps it from {HOSTNAME} n1, which has pods that match app=web"
+        ],
+        "n2": [],
+    }
+    assert reasons(PodSpec(), nodes, [pod("p", "n1", lonely)]) == {
+        "n1": [f"InterPodAffinity: the anti-affinity of pods in {HOSTNAME} n1 keeps the pod from it"],
+        "n2": [],
+    }
+
+
+def test_affinity_lets_the_first_of_its_kind_in_and_then_keeps_together() -> None:
+    together = PodSpec(pod_affinity=(PodAffinityTerm(ZONE, WEB),))
+    nodes = [node("n1", "a"), node("n2", "b"), node("n3")]
+    lacking = f"InterPodAffinity: the pod's affinity needs the label {ZONE}, which the node has not"
+    assert reasons(together, nodes) == {"n1": [], "n2": [], "n3": [lacking]}
+    missing = "the pod's affinity needs a pod that matches app=web"
+    assert reasons(together, nodes, [pod("p", "n1", PodSpec())]) == {
+        "n1": [],
+        "n2": [f"InterPodAffinity: {missing} in {ZONE} b, and none there matches all its terms"],
+        "n3": [lacking],
+    }
+
+
+def test_a_namespace_selector_s_quirk_is_a_switch() -> None:
+    not_b = LabelSelector(match_expressions=(LabelSelectorRequirement("team", "NotIn", ("b",)),))
+    of = PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB, namespace_selector=not_b),))
+    teams = [Namespace(name=f"team-{each}", labels=Map(team=each)) for each in "ab"]
+    snapshot = cluster([node("n1")], [pod("p", "n1", PodSpec(), namespace="team-b")], namespaces=teams)
+    new = pod("new", "", of, namespace="team-a")
+    as_meant = Predictor(ClusterView(snapshot)).prepare(new)
+    as_in_1_36_3 = Predictor(ClusterView(snapshot), SchedulerConfiguration(keeps_namespace_selectors=True)).prepare(new)
+    assert as_meant.feasible_nodes() == ["n1"]
+    assert as_in_1_36_3.feasible_nodes() == []
+
+
+def test_every_rule_that_refuses_is_listed_in_the_scheduler_s_order() -> None:
+    of = spec(
+        constraint(ZONE, max_skew=1, node_affinity_policy="Ignore"),
+        node_selector=Map(disk="ssd"),
+        requests=Map(cpu=100_000),
+        host_ports=(HostPort("TCP", 80),),
+        pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB),),
+    )
+    full = node("n1", "a", unschedulable=True, taints=(taint(),))
+    snapshot = cluster([full, node("n2", "b")], [pod("p", "n1", of), pod("q", "n1", of)])
+    prepared = Predictor(ClusterView(snapshot)).prepare(pod("new", "", of))
+    plugins = [each.plugin for each in prepared.rejections("n1")]
+    assert plugins == [
+        "NodeUnschedulable",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "PodTopologySpread",
+        "InterPodAffinity",
+    ]
+    assert plugins == sorted(plugins, key=PLUGINS.index)
+    assert prepared.first_rejection("n1") == Rejection("NodeUnschedulable", "is cordoned (spec.unschedulable)")
+
+
+def test_a_plugin_that_is_off_says_nothing() -> None:
+    off = Profile(plugins=frozenset(PLUGINS) - {"TaintToleration"})
+    assert reasons(spec(), [node("n1", taints=(taint(),))], profile=off) == {"n1": []}
+
+
+def test_a_pod_that_names_a_node_goes_there_alone() -> None:
+    prepared = Predictor(ClusterView(cluster([node("n1"), node("n2")], []))).prepare(pod("new", "n2", spec()))
+    assert prepared.feasible_nodes() == ["n2"]
+    assert str(prepared.first_rejection("n1")) == "NodeName: the pod names node n2"

@@ -1,0 +1,266 @@
+"""Which pods and nodes count for a constraint, which constraints a pod gets, and where it is likely to go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
+from respread.cluster.decode.decoder import Decoder
+from respread.cluster.errors import DecodeError
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import Service, Workload
+from respread.cluster.pod import Pod, PodSpec, Toleration
+from respread.cluster.selectors import EVERYTHING, NOTHING
+from respread.cluster.state import ClusterState
+from respread.scheduling.configuration import Profile, SchedulerConfiguration
+from respread.scheduling.filters.topology_spread import counts_as_pod, effective_selector, eligible, required_keys
+from respread.scheduling.filters.topology_spread_constraints import constraints_in_force
+from respread.scheduling.likely_domains import LikelyDomains, likely_domains
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.verdict import Unknown
+from respread.scheduling.view.cluster_view import ClusterView
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec, taint
+
+# The effective selector
+
+
+def test_match_label_keys_add_what_the_pod_s_labels_say_and_skip_what_it_lacks() -> None:
+    of = constraint(match_label_keys=("version", "track"))
+    selector = effective_selector(of, Map(app="web", version="v1"))
+    assert str(selector) == "app=web,version=v1"
+
+
+def test_what_the_api_server_has_merged_already_is_there_once() -> None:
+    merged = LabelSelector(Map(app="web"), (LabelSelectorRequirement("version", "In", ("v1",)),))
+    twice = effective_selector(constraint(selector=merged, match_label_keys=("version",)), Map(app="web", version="v1"))
+    once = effective_selector(constraint(match_label_keys=("version",)), Map(app="web", version="v1"))
+    assert twice == once
+
+
+def test_an_absent_selector_matches_nothing_whatever_is_added() -> None:
+    of = constraint(selector=None, match_label_keys=("app",))
+    assert effective_selector(of, Map(app="web")) == NOTHING
+
+
+def test_an_empty_selector_is_empty_only_until_something_is_added() -> None:
+    of = constraint(selector={}, match_label_keys=("app",))
+    assert effective_selector(of, Map()) == EVERYTHING
+    assert str(effective_selector(of, Map(app="web"))) == "app=web"
+
+
+# Pods and nodes that count
+
+
+@pytest.mark.parametrize(
+    ("fields", "counts"),
+    [
+        ({}, True),
+        ({"phase": "Pending"}, True),
+        ({"phase": "Unknown"}, True),
+        ({"ready": False}, True),
+        ({"phase": "Succeeded"}, False),
+        ({"phase": "Failed"}, False),
+        ({"deletion_timestamp": NOW}, False),
+    ],
+)
+def test_pods_count_until_they_terminate_or_finish(fields: dict[str, Any], counts: bool) -> None:
+    assert counts_as_pod(pod("p", "n1", PodSpec(), **fields)) is counts
+    assert not counts_as_pod(pod("p", "", PodSpec(), **fields))
+
+
+def test_only_constraints_of_the_same_kind_ask_for_keys() -> None:
+    of = [constraint(ZONE), constraint(HOSTNAME), constraint(ZONE, 2), constraint("rack", when="ScheduleAnyway")]
+    assert required_keys(of, "DoNotSchedule") == (HOSTNAME, ZONE)
+    assert required_keys(of, "ScheduleAnyway") == ("rack",)
+
+
+def test_a_node_counts_by_its_keys_and_the_two_policies() -> None:
+    of = spec(node_selector=Map(disk="ssd"), tolerations=(Toleration("a", "Exists"),))
+    plain, wanted = node("n1", "a"), node("n2", "a", labels={"disk": "ssd"})
+    empty_zone = node("n3", "", labels={"disk": "ssd"})
+    honor_all = constraint(node_taints_policy="Honor")
+    assert not eligible(plain, of, constraint(), (ZONE,))
+    assert eligible(plain, of, constraint(node_affinity_policy="Ignore"), (ZONE,))
+    assert eligible(wanted, of, constraint(), (ZONE,))
+    assert eligible(empty_zone, of, constraint(), (ZONE,))
+    assert not eligible(wanted, of, constraint(), (ZONE, "rack"))
+    for effect, counts in (("NoSchedule", False), ("NoExecute", False), ("PreferNoSchedule", True)):
+        tainted = node("n4", "a", labels={"disk": "ssd"}, taints=(taint("a"), taint("b", effect)), unschedulable=True)
+        assert eligible(tainted, of, constraint(), (ZONE,))
+        assert eligible(tainted, of, honor_all, (ZONE,)) is counts
+
+
+# The constraints in force
+
+
+def in_force(new: Pod, profile: Profile | None = None, **objects: Any) -> tuple[list[str], list[str]]:
+    """Return the hard and soft constraints in force as "key/maxSkew selector"."""
+    found = constraints_in_force(new, profile or Profile(), cluster([], [], **objects), workloads_complete=True)
+    hard, soft = (
+        [f"{each.topology_key}/{each.max_skew} {each.selector}" for each in constraints]
+        for constraints in (found.hard, found.soft)
+    )
+    return hard, soft
+
+
+SERVICES = [
+    Service(namespace="default", name="web", selector=Map(app="web")),
+    Service(namespace="default", name="all", selector=Map(tier="front")),
+    Service(namespace="default", name="other", selector=Map(app="api")),
+    Service(namespace="default", name="manual"),
+    Service(namespace="elsewhere", name="far", selector=Map(track="a")),
+]
+
+
+def workload(**labels: str) -> Workload:
+    return Workload(namespace="default", name="web", selector=LabelSelector(Map(labels)))
+
+
+WEB_SET = workload(hash="1")
+
+
+def system_defaults(selector: str) -> tuple[list[str], list[str]]:
+    return [], [f"{HOSTNAME}/3 {selector}", f"{ZONE}/5 {selector}"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "selector"),
+    [
+        (OwnerReference("apps/v1", "ReplicaSet", "web", "u"), "app=web,hash=1,tier=front"),
+        (OwnerReference("apps/v1", "StatefulSet", "web", "u"), "app=web,set=1,tier=front"),
+        (OwnerReference("v1", "ReplicationController", "web", "u"), "app=web,rc=1,tier=back"),
+        (OwnerReference("batch/v1", "Job", "web", "u"), "app=web,tier=front"),
+        (OwnerReference("extensions/v1beta1", "ReplicaSet", "web", "u"), "app=web,tier=front"),
+        (OwnerReference("apps/v1", "ReplicaSet", "gone", "u"), "app=web,tier=front"),
+        (None, "app=web,tier=front"),
+    ],
+)
+def test_defaults_count_what_services_and_the_owner_choose(owner: OwnerReference | None, selector: str) -> None:
+    new = pod("new", "", PodSpec(), labels=Map(app="web", tier="front", track="a"), controller=owner)
+    found = in_force(
+        new,
+        services=SERVICES,
+        replicasets=[WEB_SET],
+        statefulsets=[workload(set="1")],
+        replicationcontrollers=[workload(rc="1", tier="back")],
+    )
+    assert found == system_defaults(selector)
+
+
+def test_without_service_and_owner_there_are_no_defaults() -> None:
+    assert in_force(pod("new", "", PodSpec(), controller=None)) == ([], [])
+
+
+def test_one_constraint_of_its_own_switches_all_defaults_off() -> None:
+    new = pod("new", "", spec(constraint(ZONE)))
+    assert in_force(new, replicasets=[WEB_SET]) == ([f"{ZONE}/1 app=web"], [])
+
+
+def test_an_empty_selector_matches_the_pod_and_counts_none() -> None:
+    of = spec(constraint(ZONE, selector={}))
+    there = [pod(f"p{number}", "n1", of) for number in range(3)]
+    prepared = Predictor(ClusterView(cluster([node("n1", "a"), node("n2", "b")], there))).prepare(pod("new", "", of))
+    (hard,) = prepared.hard_constraints
+    assert (hard.constraint.self_match, hard.domains.all_counts(), hard.minimum) == (True, {"a": 0, "b": 0}, 0)
+    assert prepared.feasible_nodes() == ["n1", "n2"]
+
+
+# Where a pod goes
+
+
+def test_sure_domains_are_those_of_feasible_nodes_and_likely_ones_those_with_the_best_score() -> None:
+    of = spec(constraint(ZONE, when="ScheduleAnyway"), constraint("rack", node_affinity_policy="Ignore"))
+    nodes = [
+        node("n1", "a", labels={"rack": "r1"}),
+        node("n2", "b", labels={"rack": "r2"}),
+        node("n3", "c", labels={"rack": "r1"}),
+        node("n4", "d", labels={"rack": "r3"}, unschedulable=True),
+        node("n5", labels={"rack": "r4"}),
+    ]
+    there = [pod("p1", "n1", of), pod("p2", "n2", of), pod("p3", "n2", of), pod("p4", "n4", of), pod("p5", "n5", of)]
+    prepared = Predictor(ClusterView(cluster(nodes, there))).prepare(pod("new", "", of))
+    assert likely_domains(prepared) == (
+        LikelyDomains("rack", frozenset({"r1", "r4"}), frozenset({"r1"})),
+        LikelyDomains(ZONE, frozenset({"a", "c"}), frozenset({"c"})),
+    )
+
+
+def test_without_soft_constraints_what_is_sure_is_all_that_is_likely() -> None:
+    of = spec(constraint(ZONE))
+    view = ClusterView(cluster([node("n1", "a"), node("n2", "b")], [pod("p", "n1", of)]))
+    assert likely_domains(Predictor(view).prepare(pod("new", "", of))) == (
+        LikelyDomains(ZONE, frozenset({"b"}), frozenset({"b"})),
+    )
+
+
+def test_a_pod_that_fits_nowhere_is_likely_nowhere() -> None:
+    of = spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000))
+    view = ClusterView(cluster([node("n1", "a")], []))
+    assert likely_domains(Predictor(view).prepare(pod("new", "", of))) == (
+        LikelyDomains(ZONE, frozenset(), frozenset()),
+    )
+
+
+def test_nothing_is_sure_or_likely_where_something_is_unknown() -> None:
+    prepared = Predictor(ClusterView(cluster([node("n1")], []))).prepare(
+        pod("new", "", PodSpec(scheduler_name="volcano"))
+    )
+    assert isinstance(likely_domains(prepared), Unknown)
+
+
+def test_scores_are_those_of_the_documented_formula() -> None:
+    """Weight ln(domains + 2), plus maxSkew - 1; the hostname counts each node's own pods."""
+    of = spec(constraint(ZONE, 3, when="ScheduleAnyway"), constraint(HOSTNAME, when="ScheduleAnyway"))
+    nodes = [node("n1", "a"), node("n2", "a"), node("n3", "b"), node("n4")]
+    there = [pod(f"p{number}", on, of) for number, on in enumerate(["n1", "n1", "n2"])]
+    view = ClusterView(cluster(nodes, there))
+    prepared = Predictor(view, SchedulerConfiguration()).prepare(pod("new", "", of))
+    scores = prepared.scores(prepared.admitted())
+    assert scores is not None
+    raw = {view.table.names[slot]: score for slot, score in zip(scores.slots, scores.raw, strict=True)}
+    # zone: ln 4 = 1.386, hostname: ln 5 = 1.609
+    assert raw == {"n1": round(3 * 1.386 + 2 + 2 * 1.609), "n2": round(3 * 1.386 + 2 + 1.609), "n3": 2}
+    assert prepared.names(scores.ignored) == ["n4"]
+    points = {view.table.names[slot]: score for slot, score in zip(scores.slots, scores.normalized, strict=True)}
+    assert points == {"n1": 100 * 2 // 9, "n2": 100 * 3 // 9, "n3": 100}
+
+
+# Input that is not as the API has it
+
+
+def test_a_malformed_pod_is_refused_by_name_and_field_and_the_others_are_predicted_with() -> None:
+    decoder, state = Decoder(), ClusterState()
+    state.replace("nodes", [node("n1", "a"), node("n2", "b")])
+    near = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}
+    keyless = {"matchExpressions": [{"key": "", "operator": "Exists"}]}
+    of_nodes = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [near]}}
+    of_zone = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": keyless}
+    changes: dict[str, dict[str, Any]] = {
+        "good": {},
+        "bad-quantity": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "lots"}}}]},
+        "bad-operator": {"affinity": {"nodeAffinity": of_nodes}},
+        "bad-key": {"topologySpreadConstraints": [of_zone]},
+    }
+    refused = []
+    for name, change in changes.items():
+        document = {
+            "metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c"}], **change},
+            "status": {"phase": "Running"},
+        }
+        try:
+            decoded = decoder.decode_object("pods", document)
+        except DecodeError as error:
+            refused.append(str(error))
+        else:
+            assert isinstance(decoded, Pod)
+            state.apply("pods", [(decoded.key, decoded)])
+    assert len(refused) == 3
+    assert refused[0].startswith("pods default/bad-quantity: spec.containers[0].resources.requests[cpu]: 'lots'")
+    assert "pods default/bad-operator: spec.affinity.nodeAffinity" in refused[1]
+    assert "pods default/bad-key: spec.topologySpreadConstraints[0].labelSelector" in refused[2]
+    prepared = Predictor(ClusterView(state.snapshot)).prepare(pod("new", "", spec(constraint(ZONE))))
+    assert prepared.feasible_nodes() == ["n2"]

@@ -1,0 +1,154 @@
+"""What is not known is said, and no node is ever called feasible then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, Workload
+from respread.cluster.pod import Pod, PodSpec
+from respread.cluster.state import ClusterSnapshot
+from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.verdict import Unknown
+from respread.scheduling.view.cluster_view import ClusterView
+from tests.worlds import ZONE, cluster, constraint, node, pod, spec
+
+HARD_DEFAULTS = spread_profile(
+    {
+        "defaultingType": "List",
+        "defaultConstraints": [{"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}],
+    }
+)
+
+
+def world(**others: Any) -> ClusterSnapshot:
+    return cluster([node("n1", "a"), node("n2", "b")], [], **others)
+
+
+def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile | None = None) -> Unknown | None:
+    configuration = SchedulerConfiguration(profiles=Map({"default-scheduler": profile or Profile()}))
+    prepared = Predictor(ClusterView(snapshot or world()), configuration).prepare(new)
+    if prepared.unknown is not None:
+        assert prepared.feasible_nodes() == []
+        assert not prepared.fits("n1")
+    else:
+        assert prepared.feasible_nodes()
+    return prepared.unknown
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (PodSpec(scheduler_name="volcano"), "schedulerName: the rules of the pod's scheduler, volcano, are not known"),
+        (
+            PodSpec(has_scheduling_gates=True),
+            "schedulingGates: the pod is not scheduled until whoever set its scheduling gates lifts them",
+        ),
+        (
+            PodSpec(has_resource_claims=True),
+            "resourceClaims: the pod has dynamic resources, and where they can be allocated is not known",
+        ),
+        (PodSpec(pinned_to_node=True), "DaemonSet: the pod belongs on one node, and which one is not known"),
+        (
+            PodSpec(shared_claims=("data",)),
+            "PersistentVolumeClaim: the claim data does not exist, or is not known",
+        ),
+        (
+            PodSpec(shared_claims=("new",)),
+            "PersistentVolumeClaim: claim new has no volume, and where it may get one is not known",
+        ),
+    ],
+)
+def test_every_kind_of_thing_that_is_not_known_is_named(of: PodSpec, expected: str) -> None:
+    snapshot = world(
+        persistentvolumeclaims=[PersistentVolumeClaim(namespace="default", name="new", storage_class_name="late")],
+        storageclasses=[StorageClass(name="late", provisioner="disks.io", volume_binding_mode="WaitForFirstConsumer")],
+    )
+    assert str(unknown(pod("new", "", of), snapshot)) == expected
+
+
+def test_a_new_pod_s_own_claims_are_not_known_before_it_has_a_name() -> None:
+    claims = [PersistentVolumeClaim(namespace="default", name="data-web-0", volume_name="pv", bind_completed=True)]
+    snapshot = world(persistentvolumeclaims=claims, persistentvolumes=[PersistentVolume(name="pv")])
+    of = PodSpec(stateful_claims=("data",))
+    assert unknown(pod("web-0", "", of), snapshot) is None
+    named = unknown(pod("", "", of), snapshot)
+    assert named is not None
+    assert named.message == "the new pod gets claims of its own, which do not exist yet"
+    assert unknown(pod("", "", PodSpec(ephemeral_volumes=("scratch",))), snapshot) is not None
+
+
+def test_a_profile_with_foreign_rules_proves_nothing() -> None:
+    found = unknown(pod("new", "", PodSpec()), profile=Profile(unknown=("plugin Coscheduling", "extender http://x")))
+    assert found == Unknown(
+        "scheduler configuration",
+        "default-scheduler has plugin Coscheduling, extender http://x, which may refuse any node",
+    )
+
+
+def test_another_scheduler_is_known_if_the_configuration_has_it() -> None:
+    configuration = SchedulerConfiguration(profiles=Map({"batch": Profile()}))
+    predictor = Predictor(ClusterView(world()), configuration)
+    assert predictor.prepare(pod("new", "", PodSpec(scheduler_name="batch"))).unknown is None
+    assert predictor.prepare(pod("new", "", PodSpec())).unknown is not None
+
+
+def test_hard_default_constraints_depend_on_an_owner_that_must_be_known() -> None:
+    new = pod("new", "", PodSpec())
+    found = unknown(new, profile=HARD_DEFAULTS)
+    assert found is not None
+    assert found.subject == "PodTopologySpread defaults"
+    assert found.message.endswith("depends on the selector of ReplicaSet web, which is not known")
+    owner = Workload(namespace="default", name="web", selector=None)
+    assert unknown(new, world(replicasets=[owner]), HARD_DEFAULTS) is None
+    own = pod("new", "", spec(constraint(ZONE)))
+    assert unknown(own, profile=HARD_DEFAULTS) is None
+    job = pod("new", "", PodSpec(), controller=OwnerReference("batch/v1", "Job", "web", "uid"))
+    assert unknown(job, profile=HARD_DEFAULTS) is None
+
+
+def test_soft_default_constraints_change_no_proof() -> None:
+    prepared = Predictor(ClusterView(world())).prepare(pod("new", "", PodSpec()))
+    assert prepared.unknown is None
+    assert prepared.constraints.soft_unknown is not None
+    nodes = prepared.admitted()
+    assert prepared.best_nodes(nodes) == nodes
+
+
+def test_an_owner_that_does_not_exist_is_known_where_the_snapshot_has_all() -> None:
+    configuration = SchedulerConfiguration(profiles=Map({"default-scheduler": HARD_DEFAULTS}))
+    predictor = Predictor(ClusterView(world()), configuration, workloads_complete=True)
+    assert predictor.prepare(pod("new", "", PodSpec())).unknown is None
+
+
+def test_a_pod_of_a_daemon_set_that_is_bound_goes_to_its_node_alone() -> None:
+    prepared = Predictor(ClusterView(world())).prepare(pod("ds-1", "n2", PodSpec(pinned_to_node=True)))
+    assert prepared.unknown is None
+    assert prepared.feasible_nodes() == ["n2"]
+
+
+def test_where_the_scheduler_fails_it_gives_the_pod_up() -> None:
+    """A claim of an `ephemeral` volume that is not its pod's makes NodeVolumeLimits fail, not refuse."""
+    stranger = pod("other", "n1", PodSpec(ephemeral_volumes=("scratch",)))
+    snapshot = cluster(
+        [node("n1"), node("n2")],
+        [stranger],
+        persistentvolumeclaims=[
+            PersistentVolumeClaim(namespace="default", name="data", volume_name="pv", bind_completed=True),
+            PersistentVolumeClaim(namespace="default", name="other-scratch", volume_name="pv", bind_completed=True),
+        ],
+        persistentvolumes=[PersistentVolume(name="pv", csi_driver="disks.io", csi_volume_handle="v")],
+        csinodes=[CSINode(name=name, volume_limits=Map({"disks.io": 9})) for name in ("n1", "n2")],
+    )
+    prepared = Predictor(ClusterView(snapshot)).prepare(pod("new", "", PodSpec(shared_claims=("data",))))
+    (rejection,) = prepared.rejections("n1")
+    assert rejection.internal_error
+    assert prepared.rejections("n2") == ()
+    assert prepared.feasible_nodes() == []
+    assert not prepared.fits("n2")
+    elsewhere = PodSpec(shared_claims=("data",), node_selector=Map({"kubernetes.io/hostname": "n2"}))
+    assert Predictor(ClusterView(snapshot)).prepare(pod("new", "", elsewhere)).feasible_nodes() == ["n2"]

@@ -1,0 +1,71 @@
+"""Which versions of the scheduler have which quirks."""
+
+from __future__ import annotations
+
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector, LabelSelectorRequirement, SelectorOperator
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import PodAffinityTerm
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.version import keeps_namespace_selectors, of_version
+from respread.scheduling.view.cluster_view import ClusterView
+from tests.worlds import HOSTNAME, cluster, node, pod, spec
+
+
+@pytest.mark.parametrize(
+    ("version", "has_it"),
+    [
+        ("v1.33.9", False),
+        ("v1.34.0", True),
+        ("v1.35.7-eks-123", True),
+        ("v1.36.3", True),
+        ("v1.36.3+k3s1", True),
+        ("v1.36.4", None),
+        ("v1.37.0", None),
+        ("v2.0.0", None),
+        ("", None),
+        ("devel", None),
+    ],
+)
+def test_namespace_selectors_are_kept_in_the_versions_that_have_the_bug(version: str, has_it: bool | None) -> None:
+    assert keeps_namespace_selectors(version) is has_it
+    assert of_version(SchedulerConfiguration(), version).keeps_namespace_selectors is has_it
+    assert (
+        of_version(SchedulerConfiguration(keeps_namespace_selectors=True), version).keeps_namespace_selectors is has_it
+    )
+
+
+def answer(version: str, key: str = "team", operator: SelectorOperator = "NotIn") -> PreparedPod:
+    """Prepare a pod that keeps away from all namespaces but those of a team, one of whose pods is on the node."""
+    values = ("a",) if operator in {"In", "NotIn"} else ()
+    elsewhere = LabelSelector(match_expressions=(LabelSelectorRequirement(key, operator, values),))
+    term = PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=Map(app="web")), namespace_selector=elsewhere)
+    team = Namespace(name="team", labels=Map(team="a"))
+    there = pod("there", "n1", spec(), namespace="team")
+    snapshot = cluster([node("n1")], [there], namespaces=[team, Namespace(name="default")])
+    incoming = pod("new", "", spec(pod_anti_affinity=(term,)))
+    return Predictor(ClusterView(snapshot), of_version(SchedulerConfiguration(), version)).prepare(incoming)
+
+
+@pytest.mark.parametrize(("version", "fits"), [("v1.36.3", False), ("v1.33.0", True)])
+def test_a_pod_is_kept_away_from_the_namespaces_that_its_selector_excludes(version: str, fits: bool) -> None:
+    """As in kubernetes#141526: anti-affinity to all namespaces but those of a team meets the team's pods as well."""
+    assert answer(version).fits("n1") is fits
+
+
+@pytest.mark.parametrize("version", ["", "v1.37.1"])
+def test_where_the_version_does_not_tell_nothing_is_predicted_for_such_pods(version: str) -> None:
+    unknown = answer(version).unknown
+    assert unknown is not None
+    assert "kubernetes#141526" in unknown.message
+    assert not answer(version).fits("n1")
+
+
+@pytest.mark.parametrize("operator", ["In", "Exists"])
+def test_other_selectors_mean_the_same_in_every_version(operator: SelectorOperator) -> None:
+    assert [answer(version, operator=operator).fits("n1") for version in ("", "v1.33.0", "v1.36.3")] == [False] * 3
+    assert answer("", operator=operator).unknown is None

@@ -1,0 +1,239 @@
+"""What an eviction frees at once and what only when the pod is gone; and what is left when steps are taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.cluster.objects import PersistentVolume, PersistentVolumeClaim
+from respread.cluster.pod import HostPort, Pod, PodAffinityTerm, PodSpec
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
+
+WEB = LabelSelector(Map(app="web"))
+
+
+def feasible(view: ClusterView, wanted: PodSpec, **fields: Any) -> list[str]:
+    return sorted(Predictor(view).prepare(pod("new", "", wanted, **fields)).feasible_nodes())
+
+
+def test_spread_counts_go_with_the_eviction() -> None:
+    of = spec(constraint(ZONE))
+    there = [pod("a1", "na", of), pod("a2", "na", of), pod("b1", "nb", of)]
+    view = ClusterView(cluster([node("na", "a"), node("nb", "b")], there))
+
+    assert feasible(view, of) == ["nb"]
+    view.evict(there[2])
+    assert feasible(view, of) == ["nb"]
+    view.evict(there[0])
+    view.evict(there[1])
+    assert feasible(view, of) == ["na", "nb"]
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        (PodSpec(requests=Map(cpu=60_000)), PodSpec(requests=Map(cpu=10_000))),
+        (PodSpec(host_ports=(HostPort("TCP", 80),)), PodSpec(host_ports=(HostPort("TCP", 80),))),
+        (PodSpec(shared_claims=("data",)), PodSpec(shared_claims=("data",))),
+        (PodSpec(), PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB),))),
+        (PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB),)), PodSpec()),
+    ],
+    ids=["resources", "ports", "a claim for one pod", "anti-affinity", "anti-affinity of the other"],
+)
+def test_what_a_pod_holds_it_holds_until_it_is_gone(held: PodSpec, wanted: PodSpec) -> None:
+    old = pod("old", "n1", held)
+    view = ClusterView(
+        cluster(
+            [node("n1")],
+            [old],
+            persistentvolumeclaims=[
+                PersistentVolumeClaim(
+                    namespace="default",
+                    name="data",
+                    volume_name="pv",
+                    bind_completed=True,
+                    access_modes=("ReadWriteOncePod",),
+                )
+            ],
+            persistentvolumes=[PersistentVolume(name="pv")],
+        )
+    )
+    mark = view.mark()
+    assert feasible(view, wanted) == []
+    view.evict(old)
+    assert feasible(view, wanted) == []
+    view.remove(old)
+    assert feasible(view, wanted) == ["n1"]
+    view.place(pod("other", "", held), "n1")
+    assert feasible(view, wanted) == []
+    view.revert(mark)
+    assert feasible(view, wanted) == []
+    view.remove(old)
+    assert feasible(view, wanted) == ["n1"]
+
+
+def test_required_affinity_is_satisfied_by_a_pod_that_is_being_evicted() -> None:
+    old = pod("old", "n1", PodSpec())
+    view = ClusterView(cluster([node("n1"), node("n2")], [old]))
+    beside = PodSpec(pod_affinity=(PodAffinityTerm(HOSTNAME, WEB),))
+    view.evict(old)
+    assert feasible(view, beside) == ["n1"]
+    view.remove(old)
+    assert feasible(view, beside) == ["n1", "n2"]  # it is the first of its kind now
+
+
+def test_a_placed_pod_can_be_evicted_in_its_turn() -> None:
+    of = spec(constraint(HOSTNAME))
+    view = ClusterView(cluster([node("n1"), node("n2")], []))
+    placed = view.place(pod("p", "", of), "n1")
+    assert (placed.node_name, placed.terminating, placed.held_requests) == ("n1", False, None)
+    assert feasible(view, of) == ["n2"]
+    view.evict(placed)
+    assert feasible(view, of) == ["n1", "n2"]
+    view.remove(placed)
+    view.revert(0)
+    assert feasible(view, of) == ["n1", "n2"]
+
+
+def test_marks_are_moments_to_go_back_to() -> None:
+    of = spec(constraint(HOSTNAME))
+    view = ClusterView(cluster([node(name) for name in ("n1", "n2", "n3")], []))
+    view.place(pod("p1", "", of), "n1")
+    mark = view.mark()
+    view.place(pod("p2", "", of), "n2")
+    assert feasible(view, of) == ["n3"]
+    view.revert(mark)
+    assert feasible(view, of) == ["n2", "n3"]
+
+
+def test_evicting_what_terminates_or_has_no_node_changes_nothing() -> None:
+    of = spec(constraint(HOSTNAME))
+    terminating = pod("p1", "n1", of, deletion_timestamp=NOW)
+    nowhere = pod("p2", "gone", of)
+    view = ClusterView(cluster([node("n1"), node("n2")], [terminating, nowhere, pod("p3", "n2", of)]))
+    for each in (terminating, nowhere, pod("p4", "", of)):
+        view.evict(each)
+    view.remove(nowhere)
+    assert view.mark() == 0
+    assert feasible(view, of) == ["n1"]
+
+
+def test_a_pod_cannot_be_placed_on_a_node_that_does_not_exist() -> None:
+    view = ClusterView(cluster([node("n1")], []))
+    with pytest.raises(KeyError):
+        view.place(pod("p", "", PodSpec()), "n9")
+    assert view.mark() == 0
+
+
+def test_steps_are_forgotten_when_the_view_moves_on() -> None:
+    of = spec(constraint(HOSTNAME))
+    snapshot = cluster([node("n1"), node("n2")], [])
+    view = ClusterView(snapshot)
+    view.place(pod("p", "", of), "n1")
+    view.advance(snapshot)
+    assert feasible(view, of) == ["n1", "n2"]
+
+
+def test_prepared_answers_outlive_steps_and_pods_that_come_and_go() -> None:
+    of = spec(constraint(ZONE))
+    state = ClusterState(cluster([node("na", "a"), node("nb", "b")], []))
+    view = ClusterView(state.snapshot)
+    predictor = Predictor(view)
+    new = pod("new", "", of)
+    prepared = predictor.prepare(new)
+    view.place(new, "na")
+    assert prepared.feasible_nodes() == ["nb"]
+    come = pod("p1", "nb", of)
+    state.apply("pods", [(come.key, come)])
+    view.advance(state.snapshot)
+    assert predictor.prepare(new) is prepared
+    assert prepared.feasible_nodes() == ["na"]
+
+
+@pytest.mark.parametrize("field", ["labels", "taints", "unschedulable"])
+def test_prepared_answers_are_made_anew_when_nodes_change(field: str) -> None:
+    of = spec(node_selector=Map(disk="ssd"))
+    changes = {"labels": Map({HOSTNAME: "n1"}), "taints": (), "unschedulable": True}
+    state = ClusterState(cluster([node("n1", labels={"disk": "ssd"})], []))
+    view = ClusterView(state.snapshot)
+    predictor = Predictor(view)
+    new = pod("new", "", of)
+    before = predictor.prepare(new)
+    changed = msgspec.structs.replace(state.snapshot.nodes["n1"], **{field: changes[field]})
+    state.replace("nodes", [changed])
+    view.advance(state.snapshot)
+    assert (predictor.prepare(new) is before) == (field == "taints")  # which are what they were
+    assert predictor.prepare(new).feasible_nodes() == (["n1"] if field == "taints" else [])
+
+
+def test_a_node_that_offers_more_takes_more() -> None:
+    state = ClusterState(cluster([node("n1", pods=1)], [pod("p", "n1", PodSpec())]))
+    view = ClusterView(state.snapshot)
+    assert feasible(view, PodSpec()) == []
+    state.replace("nodes", [node("n1", pods=2)])
+    view.advance(state.snapshot)
+    assert feasible(view, PodSpec()) == ["n1"]
+
+
+def test_what_is_left_over_from_former_snapshots_is_dropped() -> None:
+    """Workloads come and go for ever, and a view lives as long as the operator."""
+    state = ClusterState(cluster([node("n1", pods=100_000)], []))
+    view = ClusterView(state.snapshot)
+    predictor = Predictor(view)
+    most = 0
+    for batch in range(12):
+        gone = list(state.snapshot.pods.items())
+        come = [_one_off(f"{batch}-{number}") for number in range(1500)]
+        state.apply("pods", [*((key, None) for key, _ in gone), *((each.key, each) for each in come)])
+        view.advance(state.snapshot)
+        for each in come[:300]:
+            predictor.prepare(msgspec.structs.replace(each, node_name=""))
+        most = max(most, view.pods.label_sets + view.pods.tallies + view.terms.kept + view.free.kept)
+    assert most < 12 * 1500 * 3
+    assert feasible(view, come[0].spec, labels=come[0].labels) == []
+    assert feasible(view, PodSpec()) == ["n1"]
+
+
+def _one_off(name: str) -> Pod:
+    own = LabelSelector(Map(app=name))
+    of = PodSpec(requests=Map(cpu=1), pod_anti_affinity=(PodAffinityTerm(HOSTNAME, own),))
+    return pod(name, "n1", of, labels=Map(app=name))
+
+
+# Pods for which the scheduler is making room
+
+
+def nominated(name: str, of: PodSpec, on: str) -> Pod:
+    return pod(name, "", of, nominated_node_name=on)
+
+
+def test_a_pod_must_fit_beside_those_that_the_scheduler_makes_room_for() -> None:
+    wanted = PodSpec(requests=Map(cpu=40_000), priority=5)
+    for priority, nodes in ((4, ["n1", "n2"]), (5, ["n2"]), (6, ["n2"])):
+        preempting = nominated("p", PodSpec(requests=Map(cpu=40_000), priority=priority), "n1")
+        view = ClusterView(cluster([node("n1"), node("n2")], [preempting]))
+        assert feasible(view, wanted) == nodes
+        assert Predictor(view).prepare(pod("new", "", wanted)).fits("n1") == ("n1" in nodes)
+        assert view.mark() == 0
+
+
+def test_a_pod_that_room_is_made_for_need_not_fit_beside_itself() -> None:
+    of = PodSpec(requests=Map(cpu=40_000))
+    preempting, another = nominated("p", of, "n1"), pod("q", "", of)
+    predictor = Predictor(ClusterView(cluster([node("n1")], [preempting])))
+    assert predictor.prepare(another).feasible_nodes() == []
+    assert predictor.prepare(preempting).feasible_nodes() == ["n1"]
+
+
+def test_a_nominated_pod_counts_for_the_spread_of_its_node_only() -> None:
+    of = spec(constraint(HOSTNAME))
+    view = ClusterView(cluster([node("n1"), node("n2")], [nominated("p", of, "n1")]))
+    assert feasible(view, of) == ["n2"]
+    assert feasible(ClusterView(ClusterSnapshot()), of) == []

@@ -1,0 +1,263 @@
+"""Spread groups of the constraints that schedulers give to pods without any of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
+from respread.cluster.meta import ObjectKey, OwnerReference
+from respread.cluster.objects import Service, Workload
+from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
+from respread.cluster.state import ClusterSnapshot, ClusterState
+from respread.planning.assembly import plan_cluster
+from respread.planning.plan import Plan
+from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView
+from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
+from respread.spread.group import GroupKey
+from respread.spread.index import SpreadIndex, spread_of
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
+
+PLAIN = spec()
+OWNER = Workload(namespace="default", name="web", selector=LabelSelector(match_labels=Map(app="web")))
+NODES = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("c1", "c")]
+
+
+def configured(profile: Profile) -> SchedulerConfiguration:
+    return SchedulerConfiguration(profiles=Map({"default-scheduler": profile}))
+
+
+def listed(*constraints: tuple[str, int, str]) -> SchedulerConfiguration:
+    return configured(
+        spread_profile(
+            {
+                "defaultingType": "List",
+                "defaultConstraints": [
+                    {"topologyKey": key, "maxSkew": max_skew, "whenUnsatisfiable": when}
+                    for key, max_skew, when in constraints
+                ],
+            }
+        )
+    )
+
+
+HARD_ZONES = listed((ZONE, 1, "DoNotSchedule"))
+
+
+def world(*placed: Pod, owners: tuple[Workload, ...] = (OWNER,), **others: list[Service]) -> ClusterSnapshot:
+    return cluster(NODES, placed or pods({"a1": 3, "a2": 2, "b1": 1}, PLAIN), replicasets=owners, **others)
+
+
+def keys(snapshot: ClusterSnapshot, defaults: DefaultConstraints | None) -> list[str]:
+    return sorted(map(str, spread_of(snapshot, defaults).groups))
+
+
+def test_pods_without_constraints_form_the_groups_of_the_configuration() -> None:
+    (group,) = spread_of(world(), DefaultConstraints(HARD_ZONES)).groups.values()
+
+    assert str(group.key) == f"{ZONE} (maxSkew 1, DoNotSchedule) of app=web in default"
+    assert group.all_counts() == {"a": 5, "b": 1, "c": 0}
+    assert group.violated
+    assert [str(each) for each in group.workloads] == ["ReplicaSet/web"]
+
+
+def test_without_a_configuration_there_are_no_such_groups() -> None:
+    assert keys(world(), None) == []
+
+
+def test_one_constraint_of_its_own_switches_all_defaults_off() -> None:
+    own = spec(constraint(HOSTNAME, when="ScheduleAnyway"))
+    (key,) = spread_of(world(*pods({"a1": 2}, own)), DefaultConstraints(HARD_ZONES, ALL_DEFAULTS)).groups
+
+    assert key.topology_key == HOSTNAME
+
+
+def test_a_default_constraint_that_equals_pods_own_shares_their_group() -> None:
+    """The scheduler counts the same for both, and so one eviction helps both."""
+    own = pods({"a1": 1}, spec(constraint(ZONE)), prefix="own")
+    (group,) = spread_of(world(*own, *pods({"b1": 1}, PLAIN)), DefaultConstraints(HARD_ZONES)).groups.values()
+
+    assert len(group.carriers) == 2
+
+
+def test_soft_defaults_form_groups_only_where_they_are_asked_for() -> None:
+    snapshot = world()
+    as_it_comes = SchedulerConfiguration()
+
+    assert keys(snapshot, DefaultConstraints(as_it_comes, HARD_DEFAULTS)) == []
+    assert keys(snapshot, DefaultConstraints(as_it_comes, ALL_DEFAULTS)) == [
+        f"{HOSTNAME} (maxSkew 3, ScheduleAnyway) of app=web in default",
+        f"{ZONE} (maxSkew 5, ScheduleAnyway) of app=web in default",
+    ]
+
+
+def test_built_in_defaults_ask_a_node_only_for_the_key_itself() -> None:
+    """A node without a zone still counts for the hostname, other than with constraints of a list."""
+    snapshot = cluster([*NODES, node("x1")], pods({"x1": 4, "a1": 1}, PLAIN), replicasets=[OWNER])
+
+    def hostnames(configuration: SchedulerConfiguration) -> dict[str, int]:
+        groups = spread_of(snapshot, DefaultConstraints(configuration, ALL_DEFAULTS)).groups.values()
+        (found,) = [group.all_counts() for group in groups if group.key.topology_key == HOSTNAME]
+        return found
+
+    both = listed((HOSTNAME, 3, "ScheduleAnyway"), (ZONE, 5, "ScheduleAnyway"))
+    assert hostnames(SchedulerConfiguration())["x1"] == 4
+    assert "x1" not in hostnames(both)
+
+
+@pytest.mark.parametrize("scheduler", ["other", "default-scheduler"])
+def test_other_schedulers_have_their_own_defaults(scheduler: str) -> None:
+    of_other = spec(scheduler_name=scheduler)
+    found = keys(world(*pods({"a1": 2}, of_other)), DefaultConstraints(HARD_ZONES))
+
+    assert bool(found) == (scheduler == "default-scheduler")
+
+
+def test_the_selector_comes_from_services_and_the_owner_together() -> None:
+    service = Service(namespace="default", name="web", selector=Map(tier="front"))
+    labels = Map(app="web", tier="front")
+    snapshot = world(*pods({"a1": 1}, PLAIN, labels=labels), services=[service])
+
+    assert keys(snapshot, DefaultConstraints(HARD_ZONES)) == [
+        f"{ZONE} (maxSkew 1, DoNotSchedule) of app=web,tier=front in default"
+    ]
+
+
+def test_pods_without_owner_and_service_have_no_default_constraints() -> None:
+    bare = pod("bare", "a1", PLAIN, controller=None)
+    assert keys(world(bare), DefaultConstraints(HARD_ZONES)) == []
+
+
+def test_an_owner_that_is_not_known_makes_no_group_but_is_asked_for() -> None:
+    spread = spread_of(world(owners=()), DefaultConstraints(HARD_ZONES))
+
+    assert not spread.groups
+    (owner,) = spread.owners["default"]
+    assert (owner.resource, owner.key, owner.uid) == ("replicasets", ObjectKey("default", "web"), "uid-web")
+    assert spread_of(world(owners=()), DefaultConstraints(HARD_ZONES, workloads_complete=True)).groups == {}
+
+
+def test_nothing_is_asked_for_where_no_default_constraint_depends_on_it() -> None:
+    own = pods({"a1": 1}, spec(constraint()))
+    assert not spread_of(world(owners=()), DefaultConstraints(SchedulerConfiguration())).owners
+    assert not spread_of(world(*own, owners=()), DefaultConstraints(HARD_ZONES)).owners
+
+
+# From one snapshot to the next
+
+
+def test_groups_follow_services_and_owners_as_they_come_and_change() -> None:
+    state = ClusterState(world(owners=()))
+    defaults = DefaultConstraints(HARD_ZONES)
+    index = SpreadIndex(defaults)
+
+    def check(selector: str | None) -> None:
+        found = index.update(state.snapshot)
+        assert found == spread_of(state.snapshot, defaults)
+        assert [str(key.selector) for key in found.groups] == ([] if selector is None else [selector])
+
+    check(None)
+    state.apply("replicasets", [(OWNER.key, OWNER)])
+    check("app=web")
+    service = Service(namespace="default", name="web", selector=Map(app="web"))
+    state.apply("services", [(service.key, service)])
+    check("app=web")
+    other = Workload(namespace="default", name="web", selector=LabelSelector(match_labels=Map(app="web", tier="x")))
+    state.apply("replicasets", [(OWNER.key, other)])
+    check("app=web,tier=x")
+    state.apply("replicasets", [(OWNER.key, None)])
+    check(None)
+
+
+def test_what_happens_elsewhere_changes_nothing() -> None:
+    state = ClusterState(world())
+    index = SpreadIndex(DefaultConstraints(HARD_ZONES))
+    before = index.update(state.snapshot)
+    elsewhere = Service(namespace="elsewhere", name="web", selector=Map(app="web"))
+    state.apply("services", [(elsewhere.key, elsewhere)])
+    unrelated = Workload(namespace="default", name="other", selector=LabelSelector(match_labels=Map(app="other")))
+    state.apply("replicasets", [(unrelated.key, unrelated)])
+
+    assert index.update(state.snapshot) is before
+
+
+# Planning
+
+
+def plan(
+    snapshot: ClusterSnapshot, defaults: DefaultConstraints, kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule",)
+) -> Plan:
+    rules = ConstraintRules(when_unsatisfiable=kinds)
+    policy = Policy(kind="ClusterRebalancePolicy", object_name="test", spec=ClusterPolicySpec(constraints=rules))
+    return plan_cluster(
+        snapshot,
+        [policy],
+        now=NOW,
+        spread=spread_of(snapshot, defaults),
+        predictor=Predictor(ClusterView(), defaults.configuration),
+    )
+
+
+def counts_after(planned: Plan, key: str = ZONE) -> dict[str, int]:
+    (counts,) = [dict(counts) for group, counts in planned.counts_after.items() if group.topology_key == key]
+    return counts
+
+
+def test_hard_defaults_are_restored_with_the_fewest_evictions() -> None:
+    planned = plan(world(), DefaultConstraints(HARD_ZONES))
+
+    assert len(planned.moves) == 3 == planned.lower_bound
+    assert counts_after(planned) == {"a": 2, "b": 2, "c": 2}
+    assert not planned.blocked
+
+
+def test_hard_defaults_of_others_are_not_violated_by_what_is_restored() -> None:
+    """A pod with a constraint of its own is counted by the default constraint of others too, and kept within it."""
+    own = pods({"a1": 3}, spec(constraint(ZONE, selector=Map(tier="x"))), prefix="own", labels=Map(app="web", tier="x"))
+    plain = pods({"b1": 2, "c1": 2}, PLAIN)
+    planned = plan(world(*own, *plain), DefaultConstraints(HARD_ZONES))
+
+    after = {str(key.selector): counts for key, counts in planned.counts_after.items()}
+    assert after["tier=x"] == {"a": 2, "b": 1}
+    # One more would be better for them, but would leave 1, 3 and 3 pods of `app=web`.
+    assert sorted(after["app=web"].values()) == [2, 2, 3]
+
+
+def test_soft_defaults_are_restored_where_the_policy_wants_it() -> None:
+    crowded = world(*pods({"a1": 8}, PLAIN))
+    defaults = DefaultConstraints(SchedulerConfiguration(), ALL_DEFAULTS)
+    kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule", "ScheduleAnyway")
+
+    assert plan(crowded, defaults).moves == ()
+    planned = plan(crowded, defaults, kinds)
+    assert planned.moves
+    assert not any(_violated(key, counts) for key, counts in planned.counts_after.items())
+
+
+def _violated(key: GroupKey, counts: Mapping[str, int]) -> bool:
+    domains = "abc" if key.topology_key == ZONE else ("a1", "a2", "b1", "c1")
+    return max(counts.values()) - min(counts.get(each, 0) for each in domains) > key.max_skew
+
+
+def test_pods_of_different_owners_are_told_apart() -> None:
+    """The same labels and spec, but another owner, are other constraints."""
+    other = OwnerReference("apps/v1", "ReplicaSet", "other", "uid-other")
+    labels = Map(app="web", tier="x")
+    shared: PodSpec = PLAIN
+    placed = [
+        *pods({"a1": 2}, shared, labels=labels),
+        *pods({"a1": 2}, shared, labels=labels, controller=other, prefix="other"),
+    ]
+    of_other = Workload(namespace="default", name="other", selector=LabelSelector(match_labels=Map(tier="x")))
+    snapshot = world(*placed, owners=(OWNER, of_other))
+    spread = spread_of(snapshot, DefaultConstraints(HARD_ZONES))
+
+    assert sorted(str(key.selector) for key in spread.groups) == ["app=web", "tier=x"]
+    assert all(len(group.carriers) == 1 for group in spread.groups.values())
+    planned = plan(snapshot, DefaultConstraints(HARD_ZONES))
+    assert all(dict(counts) == {"a": 2, "b": 1, "c": 1} for counts in planned.counts_after.values())

@@ -1,0 +1,68 @@
+"""Nodes that don't count for a constraint: those, and only those, that make no domain, each with its reason."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
+from respread.spread.domains import domains_of
+from respread.spread.index import spread_of
+from respread.spread.ineligible import ineligible_nodes, why_ineligible
+from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pods, spec, taint
+
+NOT_C = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(ZONE, "NotIn", ("c",)),)),))
+NODES = [
+    node(f"n{number}", zone, labels=labels, taints=taints)
+    for number, (zone, labels, taints) in enumerate(
+        product(
+            ("a", "b", "c", None),
+            ({}, {"disk": "ssd"}),
+            ((), (taint(),), (taint(effect="PreferNoSchedule"),), (taint("other", "NoExecute", "x"),)),
+        )
+    )
+]
+
+
+@pytest.mark.parametrize("affinity_policy", ["Honor", "Ignore"])
+@pytest.mark.parametrize("taints_policy", ["Honor", "Ignore"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"node_selector": Map(disk="ssd")},
+        {"node_affinity": NOT_C},
+        {"tolerations": (Toleration(key="dedicated", operator="Exists"),)},
+    ],
+)
+def test_a_node_has_a_reason_if_and_only_if_it_makes_no_domain(
+    affinity_policy: str, taints_policy: str, fields: dict[str, Any]
+) -> None:
+    policies: dict[str, Any] = {"node_affinity_policy": affinity_policy, "node_taints_policy": taints_policy}
+    of: PodSpec = spec(constraint(ZONE, **policies), constraint(HOSTNAME, **policies), **fields)
+    groups = spread_of(cluster(NODES, pods({"n0": 1}, of))).groups
+    assert len(groups) == 2
+    for key, group in groups.items():
+        eligible = domains_of(key.eligibility, key.topology_key, NODES).of_node
+        reasons = {each.name: why_ineligible(key.eligibility, key.topology_key, each) for each in NODES}
+        assert {name for name, why in reasons.items() if why is None} == set(eligible)
+        told = [name for each in ineligible_nodes(group, NODES) for name in each.nodes]
+        assert sorted(told) == sorted(reasons.keys() - eligible.keys())
+
+
+def test_nodes_are_told_of_together_where_the_reason_is_the_same() -> None:
+    of = spec(constraint(node_taints_policy="Honor"))
+    nodes = [
+        node("a1", "a"),
+        node("b2", "b", taints=(taint("dedicated", value="gpu"),)),
+        node("b1", "b", taints=(taint("dedicated", value="gpu"),)),
+        node("x1"),
+    ]
+    (group,) = spread_of(cluster(nodes, pods({"a1": 1}, of))).groups.values()
+    assert [(each.domain, each.nodes, each.why) for each in ineligible_nodes(group, nodes)] == [
+        (None, ("x1",), f"has no label {ZONE}"),
+        ("b", ("b1", "b2"), "has the taint dedicated=gpu:NoSchedule, and nodeTaintsPolicy is Honor"),
+    ]

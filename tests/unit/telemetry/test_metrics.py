@@ -1,0 +1,294 @@
+"""The metrics: what is shown, what disappears, and that docs/metrics.md lists exactly what there is."""
+
+from __future__ import annotations
+
+import platform
+import re
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import WhenUnsatisfiable
+from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
+from respread.telemetry.metrics import Metrics
+
+DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
+LINUX = platform.system() == "Linux"
+
+
+class Described(NamedTuple):
+    name: str
+    type: str
+    labels: frozenset[str]
+
+
+def skew(
+    workload: str,
+    skew: int,
+    max_skew: int = 1,
+    *,
+    namespace: str = "shop",
+    topology_key: str = "zone",
+    when_unsatisfiable: WhenUnsatisfiable = "DoNotSchedule",
+) -> SkewFigure:
+    return SkewFigure(
+        namespace=namespace,
+        workload=workload,
+        topology_key=topology_key,
+        when_unsatisfiable=when_unsatisfiable,
+        skew=skew,
+        max_skew=max_skew,
+    )
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics.create(registry, version="1.2.3")
+
+
+def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
+    """The samples of one name by their label values."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def exposed(registry: CollectorRegistry) -> set[Described]:
+    """Every family that a scrape shows, with the labels that its samples bear."""
+    found = set()
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}
+        assert len(labels) == 1, f"{family.name} has samples with {labels or 'no'} labels; exercise it in this test"
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        found.add(Described(name, family.type, labels.pop()))
+    return found
+
+
+def documented() -> set[Described]:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    return {Described(name, kind, frozenset(re.findall(r"\w+", labels))) for name, kind, labels in rows}
+
+
+def test_the_documentation_lists_exactly_the_metrics_there_are(registry: CollectorRegistry) -> None:
+    metrics = Metrics.create(
+        registry,
+        version="1.2.3",
+        kinds=["pods"],
+        read_watch_ages_seconds=lambda: {"pods": 1.5},
+        read_object_counts=lambda: {"pods": 3},
+        read_watch_lags_seconds=lambda: {"pods": 0.2},
+        read_decision_lag_seconds=lambda: 0.1,
+    )
+    metrics.show_plan(
+        PlanFigures(
+            skews=(skew("Deployment/web", 3),),
+            policies=(
+                PolicyFigures(
+                    policy="default",
+                    groups={"DoNotSchedule": 2},
+                    violated={"DoNotSchedule": 1},
+                    blocked={Reason.NO_FEASIBLE_NODE: 1},
+                    planned_evictions=4,
+                ),
+            ),
+        )
+    )
+    metrics.show_evictions_in_flight({"default": 1})
+    metrics.show_leadership("respread-0", leading=True)
+    metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
+    metrics.count_outcome(policy="default", outcome="Improved")
+    metrics.count_prevention_patch(policy="default", result="Applied")
+    metrics.count_evictions_avoided(policy="default", evictions=2)
+    metrics.observe_rebalance(policy="default", seconds=12)
+    metrics.observe_plan(0.002)
+    metrics.observe_event_apply(0.00001, 1)
+
+    assert exposed(registry) == {row for row in documented() if LINUX or not row.name.startswith("process_")}
+
+
+def test_the_same_scrape_is_valid_openmetrics(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.show_plan(PlanFigures(skews=(skew("Deployment/web", 3),)))
+    text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]  # the library left it out
+    parsed = parse_openmetrics(text)  # type: ignore[no-untyped-call]  # as above
+    families = {family.name: family for family in parsed}
+    (sample,) = families["respread_spread_skew"].samples
+    assert (sample.labels["workload"], sample.value) == ("Deployment/web", 3)
+
+
+def test_no_created_series_stand_beside_the_counters(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
+    assert b"_created" not in generate_latest(registry)
+
+
+def test_a_new_plan_replaces_all_of_the_last(registry: CollectorRegistry, metrics: Metrics) -> None:
+    first = PolicyFigures(
+        policy="old", groups={"DoNotSchedule": 2}, blocked={Reason.HELD_BY_BUDGET: 1}, planned_evictions=4
+    )
+    metrics.show_plan(PlanFigures(skews=(skew("Deployment/web", 3), skew("Deployment/api", 1)), policies=(first,)))
+    second = PolicyFigures(policy="new", groups={"ScheduleAnyway": 5}, violated={"ScheduleAnyway": 1})
+    metrics.show_plan(PlanFigures(skews=(skew("Deployment/api", 0, 2),), policies=(second,)))
+
+    api = ("shop", "Deployment/api", "zone", "DoNotSchedule")
+    assert samples(registry, "respread_spread_skew") == {api: 0}
+    assert samples(registry, "respread_spread_max_skew") == {api: 2}
+    assert samples(registry, "respread_spread_groups") == {("new", "ScheduleAnyway"): 5}
+    assert samples(registry, "respread_spread_groups_violated") == {("new", "ScheduleAnyway"): 1}
+    assert samples(registry, "respread_spread_groups_blocked") == {}
+    assert samples(registry, "respread_planned_evictions") == {("new",): 0}
+
+
+def test_reasons_are_shown_by_the_words_people_see(registry: CollectorRegistry, metrics: Metrics) -> None:
+    policy = PolicyFigures(policy="shop/web", blocked={Reason.HELD_BY_BUDGET: 2})
+    metrics.show_plan(PlanFigures(policies=(policy,)))
+    assert samples(registry, "respread_spread_groups_blocked") == {("shop/web", "HeldByBudget"): 2}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_constraints_with_the_same_labels_show_the_one_furthest_beyond_its_max_skew(
+    registry: CollectorRegistry, metrics: Metrics, turned: bool
+) -> None:
+    figures = (skew("Deployment/web", 5, 5), skew("Deployment/web", 3, 1), skew("Deployment/web", 2, 1))
+    metrics.show_plan(PlanFigures(skews=figures[::-1] if turned else figures))
+    web = ("shop", "Deployment/web", "zone", "DoNotSchedule")
+    assert samples(registry, "respread_spread_skew") == {web: 3}
+    assert samples(registry, "respread_spread_max_skew") == {web: 1}
+
+
+def test_pods_without_a_controller_are_not_named(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.show_plan(PlanFigures(skews=(skew("Pod/a", 1), skew("Pod/b", 4))))
+    assert samples(registry, "respread_spread_skew") == {("shop", "Pod", "zone", "DoNotSchedule"): 4}
+
+
+def test_a_scrape_never_sees_half_a_plan(registry: CollectorRegistry, metrics: Metrics) -> None:
+    plans = [
+        PlanFigures(skews=tuple(skew(f"Deployment/{n}", generation, generation) for n in range(50)))
+        for generation in range(1, 20)
+    ]
+    metrics.show_plan(plans[0])
+    stop = threading.Event()
+
+    def keep_planning() -> None:
+        while not stop.is_set():
+            for plan in plans:
+                metrics.show_plan(plan)
+
+    thread = threading.Thread(target=keep_planning)
+    thread.start()
+    try:
+        seen = set()
+        for _ in range(20):
+            text = generate_latest(registry).decode()
+            values = re.findall(r"^respread_spread_(?:max_)?skew\{.*\} (\S+)$", text, re.MULTILINE)
+            assert len(values) == 100
+            assert len(set(values)) == 1
+            seen.add(values[0])
+    finally:
+        stop.set()
+        thread.join()
+    assert len(seen) > 1
+
+
+def test_evictions_in_flight_follow_the_policies_there_are(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.show_evictions_in_flight({"default": 2, "shop/web": 1})
+    metrics.show_evictions_in_flight({"shop/web": 0})
+    assert samples(registry, "respread_evictions_in_flight") == {("shop/web",): 0}
+
+
+def test_counters_of_what_was_deleted_are_dropped(registry: CollectorRegistry, metrics: Metrics) -> None:
+    for policy, namespace in (("a", "one"), ("a", "two"), ("b", "one")):
+        metrics.count_eviction(policy=policy, namespace=namespace, result="Evicted")
+        metrics.count_outcome(policy=policy, outcome="Improved")
+        metrics.count_prevention_patch(policy=policy, result="Applied")
+        metrics.count_evictions_avoided(policy=policy, evictions=2)
+        metrics.observe_rebalance(policy=policy, seconds=1)
+    metrics.forget_policy("a")
+    assert samples(registry, "respread_evictions_total") == {("b", "one", "Evicted"): 1}
+    assert samples(registry, "respread_eviction_outcomes_total") == {("b", "Improved"): 1}
+    assert samples(registry, "respread_prevention_patches_total") == {("b", "Applied"): 1}
+    assert samples(registry, "respread_prevention_evictions_avoided_total") == {("b",): 2}
+    assert samples(registry, "respread_rebalance_duration_seconds_count") == {("b",): 1}
+    metrics.forget_namespace("one")
+    assert samples(registry, "respread_evictions_total") == {}
+
+
+def test_the_counters_of_watched_kinds_start_at_nought(registry: CollectorRegistry) -> None:
+    metrics = Metrics.create(registry, version="1", kinds=["pods", "nodes"])
+    metrics.count_relist("pods")
+    metrics.count_decode_error("nodes")
+    assert samples(registry, "respread_watch_relists_total") == {("pods",): 1, ("nodes",): 0}
+    assert samples(registry, "respread_decode_errors_total") == {("pods",): 0, ("nodes",): 1}
+
+
+def test_ages_and_counts_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
+    ages, counts = {"pods": 1.0}, {"pods": 10}
+    Metrics.create(registry, version="1", read_watch_ages_seconds=ages.copy, read_object_counts=counts.copy)
+    ages["pods"], counts["pods"] = 2.5, 11
+    assert samples(registry, "respread_watch_last_event_age_seconds") == {("pods",): 2.5}
+    assert samples(registry, "respread_cluster_objects") == {("pods",): 11}
+
+
+def test_lags_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
+    lags = {"pods": 0.0}
+    Metrics.create(
+        registry, version="1", read_watch_lags_seconds=lags.copy, read_decision_lag_seconds=lambda: 2 * lags["pods"]
+    )
+    lags["pods"] = 12.5
+    assert samples(registry, "respread_watch_lag_seconds") == {("pods",): 12.5}
+    assert samples(registry, "respread_decision_lag_seconds") == {(): 25}
+
+
+def test_every_phase_of_a_turn_is_measured_even_if_it_fails(registry: CollectorRegistry, metrics: Metrics) -> None:
+    name = "respread_reconcile_duration_seconds_count"
+    assert set(samples(registry, name).values()) == {0}
+    with metrics.reconciling("all"), pytest.raises(ZeroDivisionError), metrics.reconciling("plan"):
+        raise ZeroDivisionError
+    assert samples(registry, name) == {
+        (phase,): float(phase in {"all", "plan"}) for phase in ("observe", "follow", "plan", "evict", "tell", "all")
+    }
+
+
+def test_leadership_is_one_or_nought(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.show_leadership("respread-0", leading=True)
+    assert samples(registry, "respread_leader") == {("respread-0",): 1}
+    metrics.show_leadership("respread-0", leading=False)
+    assert samples(registry, "respread_leader") == {("respread-0",): 0}
+
+
+def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metrics) -> None:
+    metrics.observe_plan(0.02)
+    metrics.observe_event_apply(0.00003, 1)
+    metrics.observe_rebalance(policy="default", seconds=45)
+    plan = samples(registry, "respread_plan_duration_seconds_bucket")
+    assert (plan["0.01",], plan["0.025",]) == (0, 1)
+    event = samples(registry, "respread_event_apply_seconds_bucket")
+    assert (event["2e-05",], event["5e-05",]) == (0, 1)
+    rebalance = samples(registry, "respread_rebalance_duration_seconds_bucket")
+    assert (rebalance["default", "30.0"], rebalance["default", "60.0"]) == (0, 1)
+
+
+def test_two_operators_in_one_process_have_metrics_of_their_own() -> None:
+    one, two = CollectorRegistry(), CollectorRegistry()
+    Metrics.create(one, version="1").observe_plan(1)
+    Metrics.create(two, version="1")
+    assert samples(one, "respread_plan_duration_seconds_count") == {(): 1}
+    assert samples(two, "respread_plan_duration_seconds_count") == {(): 0}
+
+
+def test_the_build_is_named(registry: CollectorRegistry) -> None:
+    Metrics.create(registry, version="1.2.3")
+    assert samples(registry, "respread_build_info") == {("1.2.3", platform.python_version()): 1}

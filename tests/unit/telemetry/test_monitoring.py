@@ -1,0 +1,113 @@
+"""Alerts and dashboard ask for metrics that exist, by labels that they have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+MONITORING = ROOT / "manifests" / "components" / "monitoring"
+TARGET_LABELS = {"pod", "instance", "job", "namespace"}
+"""What the ServiceMonitor's targets add."""
+
+
+def documented() -> dict[str, set[str]]:
+    """Every series name with its labels; docs/metrics.md is held to what exists by another test."""
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    series: dict[str, set[str]] = {}
+    for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*)\|", text, re.MULTILINE):
+        names = set(re.findall(r"\w+", labels))
+        if kind == "histogram":
+            series[f"{name}_bucket"] = names | {"le"}
+            series[f"{name}_count"] = series[f"{name}_sum"] = names
+        else:
+            series[name] = names
+    return series
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    rule = yaml.safe_load((MONITORING / "prometheus-rule.yaml").read_text(encoding="utf-8"))
+    return {alert["alert"]: alert for group in rule["spec"]["groups"] for alert in group["rules"]}
+
+
+def panels() -> dict[str, dict[str, Any]]:
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+    return {panel["title"]: panel for panel in dashboard["panels"]}
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for name, alert in alerts().items():
+        yield name, alert["expr"]
+    for title, panel in panels().items():
+        for target in panel["targets"]:
+            yield title, target["expr"].replace("$__rate_interval", "5m")
+
+
+def parts(expression: object) -> Iterator[object]:
+    """The expression and everything in it."""
+    yield expression
+    for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
+        inner = getattr(expression, name, None)
+        if inner is not None:
+            yield from parts(inner)
+    for argument in getattr(expression, "args", ()):
+        yield from parts(argument)
+
+
+def selectors(expression: str) -> list[promql_parser.VectorSelector]:
+    found = [part for part in parts(promql_parser.parse(expression)) if isinstance(part, promql_parser.VectorSelector)]
+    assert found
+    return found
+
+
+def grouped_by(expression: str) -> set[str]:
+    return {
+        label for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in re.findall(r"\w+", group)
+    }
+
+
+@pytest.mark.parametrize(("name", "expression"), list(expressions()))
+def test_an_expression_uses_what_exists(name: str, expression: str) -> None:
+    known = documented()
+    for selector in selectors(expression):
+        assert selector.name in known, f"{name} asks for {selector.name}, which docs/metrics.md does not list"
+        for matcher in selector.matchers.matchers:
+            assert matcher.name in known[selector.name], f"{name}: {selector.name} has no label {matcher.name}"
+
+
+@pytest.mark.parametrize(("name", "expression"), list(expressions()))
+def test_an_expression_groups_by_labels_that_its_metrics_have(name: str, expression: str) -> None:
+    known = documented()
+    available = set.intersection(*(known[str(selector.name)] for selector in selectors(expression))) | TARGET_LABELS
+    assert grouped_by(expression) <= available, name
+
+
+def test_texts_use_labels_that_the_alert_keeps() -> None:
+    for name, alert in alerts().items():
+        used = set(re.findall(r"\$labels\.(\w+)", " ".join(alert["annotations"].values())))
+        assert used <= grouped_by(alert["expr"]), name
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_look_at() -> None:
+    assert len(alerts()) >= 5
+    for name, alert in alerts().items():
+        assert name.startswith("Respread")
+        assert alert["labels"]["severity"] in {"info", "warning", "critical"}
+        assert set(alert["annotations"]) == {"summary", "description"}
+
+
+def test_the_panels_do_not_overlap() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for title, panel in panels().items():
+        place = panel["gridPos"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert x < 24
+                assert taken.setdefault((x, y), title) == title

@@ -1,0 +1,190 @@
+"""However many scrape at the same time: the Lease is renewed, probes are answered, and the work is done once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+
+from respread.cluster.meta import ObjectKey
+from respread.kube.access import load_access
+from respread.kube.api_client import api_client
+from respread.kube.leadership import Elector, LeaseTimes
+from respread.kube.requests import Requests
+from respread.telemetry.exposition import BusyError, Exposition
+from respread.telemetry.health import Check, HealthReport
+from respread.telemetry.listen_address import ListenAddress
+from respread.telemetry.server import serve_telemetry
+from tests.unit.kube.test_access import write_kubeconfig
+from tests.unit.kube.test_leadership import LeaseServer
+
+TIMES = LeaseTimes.of(6)  # to be renewed within four seconds
+SCRAPERS = 200
+COLLECT_SECONDS = 0.5
+
+
+class SlowCollector:
+    """Takes long, and counts how often it is asked."""
+
+    def __init__(self, series: int = 5_000) -> None:
+        self.collected = 0
+        self._series = series
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        self.collected += 1
+        time.sleep(COLLECT_SECONDS)
+        family = GaugeMetricFamily("slow", "Took long.", labels=["number"])
+        for number in range(self._series):
+            family.add_metric([str(number)], self.collected)
+        return [family]
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return []
+
+
+def with_plugin(folder: Path, server: str) -> Path:
+    """Return a kubeconfig whose credentials come from a plugin, so that they are asked for in a thread."""
+    plugin = folder / "plugin"
+    credentials = {"token": "t", "expirationTimestamp": "2999-01-01T00:00:00Z"}
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": credentials}
+    plugin.write_text(f"#!{sys.executable}\nprint({json.dumps(answer)!r})\n", encoding="utf-8")
+    plugin.chmod(0o755)
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    path = write_kubeconfig(folder / "config", {"exec": command})
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["clusters"][0]["cluster"]["server"] = server
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+async def serve_lease(server: LeaseServer) -> web.AppRunner:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = server.handle(request.method, await request.json() if request.can_read_body else None)
+        return web.Response(body=response.body, status=response.status_code, content_type="application/json")
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner
+
+
+def test_a_crowd_of_scrapers_keeps_neither_the_lease_nor_probes_waiting(tmp_path: Path) -> None:
+    changes: list[bool] = []
+    probes: list[float] = []
+    statuses: set[int] = set()
+    registry = CollectorRegistry()
+    registry.register(SlowCollector())
+
+    async def scrape(client: aiohttp.ClientSession) -> None:
+        while True:
+            async with client.get("/metrics") as response:
+                await response.read()
+                statuses.add(response.status)
+            await asyncio.sleep(0.2)
+
+    async def scenario() -> None:
+        got = asyncio.Event()
+
+        def on_change(leading: bool) -> None:
+            changes.append(leading)
+            got.set()
+
+        lease_server = await serve_lease(LeaseServer())
+        host, port = lease_server.addresses[0][:2]
+        access = await asyncio.to_thread(load_access, kubeconfig=str(with_plugin(tmp_path, f"http://{host}:{port}")))
+        passed = lambda: HealthReport("livez", (Check("ping", True),))  # noqa: E731 - a report is a function
+        async with (
+            serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
+            aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
+            api_client(access) as writer,
+        ):
+            elector = Elector(
+                Requests(writer), ObjectKey("respread", "respread"), "me", times=TIMES, on_change=on_change
+            )
+            running = asyncio.create_task(elector.run())
+            async with asyncio.timeout(60):
+                await got.wait()
+            scraping = [asyncio.create_task(scrape(client)) for _ in range(SCRAPERS)]
+            ends = time.monotonic() + 3 * TIMES.renew_deadline_seconds
+            while time.monotonic() < ends:
+                started = time.monotonic()
+                async with client.get("/livez") as response:
+                    assert response.status == 200
+                probes.append(time.monotonic() - started)
+                await asyncio.sleep(0.2)
+            assert changes == [True]  # got, and never lost
+            for task in (running, *scraping):
+                task.cancel()
+            await asyncio.gather(running, *scraping, return_exceptions=True)
+        await lease_server.cleanup()
+
+    asyncio.run(scenario())
+    assert max(probes) < 3
+    assert 200 in statuses
+
+
+def expose(collector: SlowCollector, **options: Any) -> Exposition:
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return Exposition(registry, **options)
+
+
+def test_all_who_ask_before_it_is_begun_get_the_same_text() -> None:
+    collector = SlowCollector(series=1)
+
+    async def scenario() -> list[bytes]:
+        with expose(collector) as exposition:
+            first = asyncio.create_task(exposition.text("", compressed=False))
+            await asyncio.sleep(COLLECT_SECONDS / 2)
+            others = await asyncio.gather(*(exposition.text("", compressed=False) for _ in range(50)))
+            return [(await first).body, *(each.body for each in others)]
+
+    bodies = asyncio.run(scenario())
+    assert collector.collected == 2
+    assert b'slow{number="0"} 1.0' in bodies[0]
+    assert set(bodies[1:]) == {bodies[1]}
+    assert b'slow{number="0"} 2.0' in bodies[1]  # not the one that was begun before they asked
+
+
+def test_who_waits_too_long_is_told_and_the_next_gets_an_answer() -> None:
+    async def scenario() -> bytes:
+        with (
+            expose(SlowCollector(series=1), wait_seconds=COLLECT_SECONDS / 5) as exposition,
+            pytest.raises(BusyError, match=r"could not be collected within 0\.1 s"),
+        ):
+            await exposition.text("", compressed=False)
+        with expose(SlowCollector(series=1)) as exposition:
+            return (await exposition.text("", compressed=False)).body
+
+    assert b"slow" in asyncio.run(scenario())
+
+
+def test_scrapers_beyond_what_is_answered_at_once_are_told_to_come_back() -> None:
+    registry = CollectorRegistry()
+    registry.register(SlowCollector(series=1))
+
+    async def scrape(client: aiohttp.ClientSession) -> tuple[int, bool]:
+        async with client.get("/metrics") as response:
+            return response.status, "Retry-After" in response.headers
+
+    async def scenario() -> list[tuple[int, bool]]:
+        passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
+        async with (
+            serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
+            aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
+        ):
+            return await asyncio.gather(*(scrape(client) for _ in range(SCRAPERS)))
+
+    answers = asyncio.run(scenario())
+    assert set(answers) == {(200, False), (503, True)}
