@@ -1,9 +1,8 @@
-"""The pods that share one label set: on which nodes they count, and which spread groups they carry."""
+"""The pods that share one label set, and which spread groups they carry."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from operator import is_
 from typing import NamedTuple, TypeAlias
 
@@ -36,20 +35,32 @@ class Carried(NamedTuple):
         )
 
 
-_MemberKey: TypeAlias = tuple[int, OwnerReference | None]
+_MemberKey: TypeAlias = tuple[int, OwnerReference | str]
+"""The identity of a spec, and the controller, or the name of a pod that has none."""
 
 
-class _Member(NamedTuple):
-    """The unfinished pods of one template."""
+class Difference(NamedTuple):
+    """By which pods two states of a label set differ; one that changed is among both."""
 
-    sample: Pod
-    workloads: Counter[WorkloadName]
+    came: Sequence[Pod]
+    went: Sequence[Pod]
+
+
+class _Member:
+    """The unfinished pods of one spec and controller."""
+
+    __slots__ = ("pods", "sample")
+
+    def __init__(self, sample: Pod) -> None:
+        self.sample = sample
+        """One of them, as it once was: it keeps the spec, and so its identity."""
+        self.pods = 0
 
 
 class LabelSet:
     """What is worked out from the pods of one label set, at the cost of those that change."""
 
-    __slots__ = ("_defaulted", "_defaults", "_members", "_namespace", "carried", "node_counts", "pods")
+    __slots__ = ("_defaulted", "_defaults", "_members", "_namespace", "carried", "pods")
 
     def __init__(self, namespace: str, defaults: DefaultConstraints | None) -> None:
         """Begin without pods.
@@ -64,8 +75,6 @@ class LabelSet:
         self._defaulted: tuple[tuple[Pod, tuple[object, ...]], ...] = ()
         """A pod of each template with default constraints, with what their selector is made from."""
         self.pods: PodsByName = Map()
-        self.node_counts: Counter[str] = Counter()
-        """The pods that count, by the name of their node."""
         self.carried: tuple[Carried, ...] = ()
         """The groups that pods carry; as long as nothing of it changes, the same object."""
 
@@ -75,80 +84,83 @@ class LabelSet:
             if (owner := selecting_owner(pod)) is not None:
                 yield owner
 
-    def advance(self, pods: PodsByName, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-        """Take over the pods as they are now, and return by how many more of them each node counts."""
-        moved: Counter[str] = Counter()
-        other_members = self._is_outdated(snapshot)
-        for before, now in () if pods is self.pods else _differences(self.pods, pods):
-            if now is not None:
-                moved[now.node_name] += counts_as_pod(now)
-                other_members |= not now.finished and self._join(now)
-            if before is not None:
-                moved[before.node_name] -= counts_as_pod(before)
-                other_members |= not before.finished and self._leave(before)
+    def advance(self, pods: PodsByName, snapshot: ClusterSnapshot) -> Difference:
+        """Take over the pods as they are now, and return which are not the same objects any more."""
+        outdated = self._is_outdated(snapshot)
+        difference = _difference(self.pods, pods)
         self.pods = pods
-        _add(self.node_counts, moved)
-        if other_members:
+        if self._count(difference) or outdated:
             self._carry(snapshot)
-        return moved
+        return difference
 
     def _is_outdated(self, snapshot: ClusterSnapshot) -> bool:
         """Whether the selector of default constraints may be another one now."""
         return any(not all(map(is_, basis, selector_basis(pod, snapshot))) for pod, basis in self._defaulted)
 
-    def _join(self, pod: Pod) -> bool:
-        """Count a pod in, and return whether what is carried may be different by it."""
-        member = self._members.setdefault(_member_key(pod), _Member(pod, Counter()))
-        workload = workload_of(pod)
-        member.workloads[workload] += 1
-        return member.workloads[workload] == 1
-
-    def _leave(self, pod: Pod) -> bool:
-        """Count a pod out, and return whether what is carried may be different by it."""
-        key, workload = _member_key(pod), workload_of(pod)
-        workloads = self._members[key].workloads
-        workloads[workload] -= 1
-        if workloads[workload]:
-            return False
-        del workloads[workload]
-        if not workloads:
-            del self._members[key]
-        return True
+    def _count(self, difference: Difference) -> bool:
+        """Count pods in and out, and return whether what is carried may be different by it."""
+        members = self._members
+        others = False
+        for pod in difference.came:
+            if not pod.finished:
+                key = _member_key(pod)
+                if (member := members.get(key)) is None:
+                    member = members[key] = _Member(pod)
+                    others = True
+                member.pods += 1
+        for pod in difference.went:
+            if not pod.finished:
+                key = _member_key(pod)
+                member = members[key]
+                member.pods -= 1
+                if not member.pods:
+                    del members[key]
+                    others = True
+        return others
 
     def _carry(self, snapshot: ClusterSnapshot) -> None:
+        templates: dict[tuple[object, ...], tuple[Pod, Template, set[WorkloadName]]] = {}
+        for member in self._members.values():
+            template = template_of(member.sample)
+            _, _, workloads = templates.setdefault(template.identity, (member.sample, template, set()))
+            workloads.add(workload_of(member.sample))
         carried: list[Carried] = []
         defaulted: list[tuple[Pod, tuple[object, ...]]] = []
-        for pod, counted in self._members.values():
-            template, workloads = template_of(pod), tuple(sorted(counted))
+        for pod, template, workloads in templates.values():
             keys = own_keys(self._namespace, template)
             if self._defaults is not None and self._defaults.of(pod.spec):
                 defaulted.append((pod, selector_basis(pod, snapshot)))
                 keys = self._defaults.keys_of(pod, snapshot)
-            carried.extend(Carried(key, template, workloads) for key in keys)
+            sorted_workloads = tuple(sorted(workloads))
+            carried.extend(Carried(key, template, sorted_workloads) for key in keys)
         self._defaulted = tuple(defaulted)
         if len(carried) != len(self.carried) or not all(map(Carried.is_like, carried, self.carried)):
             self.carried = tuple(carried)
 
 
+def nodes_of(pods: Iterable[Pod]) -> list[str]:
+    """Return the node of each pod that counts."""
+    return [pod.node_name for pod in pods if counts_as_pod(pod)]
+
+
 def _member_key(pod: Pod) -> _MemberKey:
-    return id(pod.spec), None if pod.spec.topology_spread_constraints else pod.controller
+    return id(pod.spec), pod.name if pod.controller is None else pod.controller
 
 
-def _differences(before: PodsByName, now: PodsByName) -> Iterator[tuple[Pod | None, Pod | None]]:
-    """Yield the pods that are not the same objects any more, as they were and as they are."""
+def _difference(before: PodsByName, now: PodsByName) -> Difference:
+    """Return the pods that are not the same objects any more, as they are and as they were."""
+    if not before:
+        return Difference(list(now.values()), ())
+    came: list[Pod] = []
+    went: list[Pod] = []
     known = 0
     for name, pod in now.items():
         old = before.get(name)
         known += old is not None
         if old is not pod:
-            yield old, pod
+            came.append(pod)
+            if old is not None:
+                went.append(old)
     if known < len(before):
-        yield from ((pod, None) for name, pod in before.items() if name not in now)
-
-
-def _add(counts: Counter[str], more: Mapping[str, int]) -> None:
-    """Add to counts, and keep none that is zero."""
-    for node, by in more.items():
-        counts[node] += by
-        if not counts[node]:
-            del counts[node]
+        went.extend(pod for name, pod in before.items() if name not in now)
+    return Difference(came, went)

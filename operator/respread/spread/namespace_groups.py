@@ -17,7 +17,7 @@ from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.carried import DefaultConstraints
 from respread.spread.domains import Domains, Eligibility
 from respread.spread.group import GroupKey, SpreadGroup, Template
-from respread.spread.label_set import Carried, LabelSet
+from respread.spread.label_set import Difference, LabelSet, nodes_of
 
 DomainsFor: TypeAlias = Callable[[Eligibility, str], Domains]
 
@@ -30,8 +30,8 @@ class _Changes:
     def __init__(self) -> None:
         self.moved: dict[GroupKey, Counter[str]] = {}
         """By how many more pods each node counts, for the groups that there were before."""
-        self.recarried: set[GroupKey] = set()
-        """Groups that other templates carry, or those of other workloads."""
+        self.recarried: dict[GroupKey, dict[Labels, None]] = {}
+        """Groups that other templates carry, or those of other workloads, with the label sets of these."""
         self.rematched: set[Selector] = set()
         """The selectors that match other label sets."""
 
@@ -39,7 +39,7 @@ class _Changes:
 class NamespaceGroups:
     """What is known of one namespace. Not to be used any more once `advance` has failed."""
 
-    __slots__ = ("_carried", "_defaults", "_groups_of", "_label_sets", "_matching", "_name", "groups", "owners", "pods")
+    __slots__ = ("_defaults", "_groups_of", "_label_sets", "_matching", "_name", "groups", "owners", "pods")
 
     def __init__(self, name: str, defaults: DefaultConstraints | None) -> None:
         """Begin without pods.
@@ -51,7 +51,6 @@ class NamespaceGroups:
         self._name = name
         self._defaults = defaults
         self._label_sets: dict[Labels, LabelSet] = {}
-        self._carried: dict[GroupKey, dict[Labels, list[Carried]]] = {}
         self._groups_of: dict[Selector, dict[GroupKey, None]] = {}
         self._matching = Matching()
         """The label sets, and the selectors of groups but those that match everything."""
@@ -112,47 +111,52 @@ class NamespaceGroups:
             label_set = self._label_sets[labels] = LabelSet(self._name, self._defaults)
             self._matching.add_labels(labels)
         carried = label_set.carried
-        moved = label_set.advance(Map() if names is None else names, snapshot)
+        difference = label_set.advance(Map() if names is None else names, snapshot)
         if names is None:
             del self._label_sets[labels]
             self._matching.remove_labels(labels)
-        if comes_or_goes or moved:
-            for selector in self._matching.selectors_of(labels):
-                if comes_or_goes:
-                    changes.rematched.add(selector)
-                for key in self._groups_of[selector]:
-                    changes.moved.setdefault(key, Counter()).update(moved)
+        self._recount(labels, difference, changes, comes_or_goes=comes_or_goes)
         if label_set.carried is carried:
             return comes_or_goes
-        for each in carried:
-            changes.recarried.add(each.key)
-            self._carried[each.key].pop(labels, None)
-        for each in label_set.carried:
-            changes.recarried.add(each.key)
-            self._carried.setdefault(each.key, {}).setdefault(labels, []).append(each)
+        for each in (*carried, *label_set.carried):
+            changes.recarried.setdefault(each.key, {})[labels] = None
         return True
+
+    def _recount(self, labels: Labels, difference: Difference, changes: _Changes, *, comes_or_goes: bool) -> None:
+        """Note what the pods of a label set that came and went mean for the groups there were that count them."""
+        counting = list(self._matching.selectors_of(labels))
+        if not counting:
+            return
+        moved = Counter(nodes_of(difference.came))
+        moved.subtract(nodes_of(difference.went))
+        for selector in counting:
+            if comes_or_goes:
+                changes.rematched.add(selector)
+            if any(moved.values()):
+                for key in self._groups_of[selector]:
+                    changes.moved.setdefault(key, Counter()).update(moved)
 
     def _regroup(self, changes: _Changes, domains_for: DomainsFor, *, nodes_changed: bool) -> set[GroupKey]:
         """Make anew the groups that change, and return them."""
         groups = dict(self.groups)
-        dirty = changes.recarried | changes.moved.keys()
+        dirty = changes.recarried.keys() | changes.moved.keys()
         dirty.update(key for selector in changes.rematched for key in self._groups_of[selector])
         if nodes_changed:
             dirty.update(key for key, group in groups.items() if domains_for(*_where(key)) is not group.domains)
         changed: set[GroupKey] = set()
         for key in dirty:
             before = groups.get(key)
-            if not self._carried[key]:
-                self._drop(key)
-                if groups.pop(key, None) is not None:
-                    changed.add(key)
-                continue
-            if before is None:
-                self._note(key)
             now = self._group(key, before, changes, domains_for(*_where(key)))
-            if now is not before:
+            if now is before:
+                continue
+            changed.add(key)
+            if now is None:
+                self._forget(key)
+                del groups[key]
+            else:
+                if before is None:
+                    self._note(key)
                 groups[key] = now
-                changed.add(key)
         if changed:
             self.groups = groups
         return changed
@@ -162,37 +166,35 @@ class NamespaceGroups:
             self._groups_of.setdefault(key.selector, {})[key] = None
             self._matching.add_selector(key.selector)
 
-    def _drop(self, key: GroupKey) -> None:
-        del self._carried[key]
-        groups = self._groups_of.get(key.selector, {})
-        if groups.pop(key, key) is None and not groups:
-            del self._groups_of[key.selector]
-            self._matching.remove_selector(key.selector)
+    def _forget(self, key: GroupKey) -> None:
+        if not key.selector.matches_everything:
+            groups = self._groups_of[key.selector]
+            del groups[key]
+            if not groups:
+                del self._groups_of[key.selector]
+                self._matching.remove_selector(key.selector)
 
-    def _group(self, key: GroupKey, before: SpreadGroup | None, changes: _Changes, domains: Domains) -> SpreadGroup:
-        """Return a group as it is now; the very one before if nothing of it is different."""
-        if before is None:
-            matched = self._matched(key)
-            carriers, workloads = self._carriers(key)
-            return SpreadGroup(
-                key=key,
-                domains=domains,
-                counts=self._counts(domains, matched),
-                matched=matched,
-                carriers=carriers,
-                workloads=workloads,
-            )
-        matched, carriers, workloads, counts = before.matched, before.carriers, before.workloads, before.counts
-        if key.selector in changes.rematched:
-            matched = self._matched(key)
-        if key in changes.recarried:
-            carriers, workloads = self._carriers(key)
-        if domains is not before.domains:
+    def _group(
+        self, key: GroupKey, before: SpreadGroup | None, changes: _Changes, domains: Domains
+    ) -> SpreadGroup | None:
+        """Return a group as it is now: the very one before if nothing of it is different, None if nobody carries it."""
+        if before is None or key in changes.recarried:
+            carriers, workloads = self._carriers(key, before, changes.recarried.get(key, ()))
+            if not carriers:
+                return None
+        else:
+            carriers, workloads = before.carriers, before.workloads
+        matched = self._matched(key) if before is None or key.selector in changes.rematched else before.matched
+        counts: Mapping[str, int]
+        if before is None or domains is not before.domains:
             counts = self._counts(domains, matched)
         elif (moved := changes.moved.get(key)) is not None:
             counts = _changed_counts(before.counts, domains, moved)
+        else:
+            counts = before.counts
         if (
-            domains is before.domains
+            before is not None
+            and domains is before.domains
             and matched == before.matched
             and carriers is before.carriers
             and counts == before.counts
@@ -206,16 +208,28 @@ class NamespaceGroups:
         # countPodsMatchSelector: an empty selector counts no pod at all.
         return () if key.selector.matches_everything else tuple(self._matching.labels_of(key.selector))
 
-    def _carriers(self, key: GroupKey) -> tuple[tuple[Template, ...], tuple[WorkloadName, ...]]:
-        carried = [each for of_labels in self._carried[key].values() for each in of_labels]
+    def _carriers(
+        self, key: GroupKey, before: SpreadGroup | None, changed: Iterable[Labels]
+    ) -> tuple[tuple[Template, ...], tuple[WorkloadName, ...]]:
+        """Return the templates that carry a group now, and whose pods they are."""
+        label_sets = {} if before is None else {template.labels: None for template in before.carriers}
+        label_sets.update(dict.fromkeys(changed))
+        carried = [
+            each
+            for labels in label_sets
+            if (label_set := self._label_sets.get(labels)) is not None
+            for each in label_set.carried
+            if each.key == key
+        ]
         workloads = {workload for each in carried for workload in each.workloads}
         return tuple(each.template for each in carried), tuple(sorted(workloads))
 
     def _counts(self, domains: Domains, matched: Iterable[Labels]) -> dict[str, int]:
-        nodes: Counter[str] = Counter()
+        """Return the pods of each domain; domains without any are left out."""
+        counts: Counter[str | None] = Counter()
         for labels in matched:
-            nodes.update(self._label_sets[labels].node_counts)
-        return _changed_counts({}, domains, nodes)
+            counts.update(map(domains.of_node.get, nodes_of(self._label_sets[labels].pods.values())))
+        return {domain: count for domain, count in counts.items() if domain is not None}
 
 
 def _where(key: GroupKey) -> tuple[Eligibility, str]:
