@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import NamedTuple, TypeAlias
 
@@ -60,7 +60,7 @@ class _Member:
 class LabelSet:
     """What is worked out from the pods of one label set, at the cost of those that change."""
 
-    __slots__ = ("_defaulted", "_defaults", "_members", "_namespace", "carried", "pods")
+    __slots__ = ("_defaulted", "_defaults", "_members", "_namespace", "carried", "owners", "pods")
 
     def __init__(self, namespace: str, defaults: DefaultConstraints | None) -> None:
         """Begin without pods.
@@ -77,12 +77,8 @@ class LabelSet:
         self.pods: PodsByName = Map()
         self.carried: tuple[Carried, ...] = ()
         """The groups that pods carry; as long as nothing of it changes, the same object."""
-
-    def owners(self) -> Iterator[SelectingOwner]:
-        """Yield the owners that the selectors of default constraints depend on."""
-        for pod, _ in self._defaulted:
-            if (owner := selecting_owner(pod)) is not None:
-                yield owner
+        self.owners: frozenset[SelectingOwner] = frozenset()
+        """Those whose selectors default constraints of the pods depend on."""
 
     def advance(self, pods: PodsByName, snapshot: ClusterSnapshot) -> Difference:
         """Take over the pods as they are now, and return which are not the same objects any more."""
@@ -134,6 +130,8 @@ class LabelSet:
             sorted_workloads = tuple(sorted(workloads))
             carried.extend(Carried(key, template, sorted_workloads) for key in keys)
         self._defaulted = tuple(defaulted)
+        owners = (selecting_owner(pod) for pod, _ in defaulted)
+        self.owners = frozenset(owner for owner in owners if owner is not None)
         if len(carried) != len(self.carried) or not all(map(Carried.is_like, carried, self.carried)):
             self.carried = tuple(carried)
 

@@ -82,12 +82,12 @@ class NamespaceGroups:
             The groups that are new, not as they were, or gone.
         """
         changes = _Changes()
-        recarried = False
+        other_owners = False
         for labels in self._touched(pods, selectors_changed=selectors_changed):
-            recarried |= self._follow(labels, pods.get(labels), snapshot, changes)
+            other_owners |= self._follow(labels, pods.get(labels), snapshot, changes)
         self.pods = pods
-        if recarried:
-            self.owners = frozenset(owner for each in self._label_sets.values() for owner in each.owners())
+        if other_owners:
+            self.owners = frozenset(owner for each in self._label_sets.values() for owner in each.owners)
         return self._regroup(changes, domains_for, nodes_changed=nodes_changed)
 
     def _touched(self, pods: Map[Labels, PodsByName], *, selectors_changed: bool) -> list[Labels]:
@@ -104,23 +104,22 @@ class NamespaceGroups:
         return touched
 
     def _follow(self, labels: Labels, names: PodsByName | None, snapshot: ClusterSnapshot, changes: _Changes) -> bool:
-        """Follow one label set, and return whether its pods carry other groups now, or as other workloads."""
+        """Follow one label set, and return whether its pods' default constraints depend on other owners now."""
         label_set = self._label_sets.get(labels)
         comes_or_goes = label_set is None or names is None
         if label_set is None:
             label_set = self._label_sets[labels] = LabelSet(self._name, self._defaults)
             self._matching.add_labels(labels)
-        carried = label_set.carried
+        carried, owners = label_set.carried, label_set.owners
         difference = label_set.advance(Map() if names is None else names, snapshot)
         if names is None:
             del self._label_sets[labels]
             self._matching.remove_labels(labels)
         self._recount(labels, difference, changes, comes_or_goes=comes_or_goes)
-        if label_set.carried is carried:
-            return comes_or_goes
-        for each in (*carried, *label_set.carried):
-            changes.recarried.setdefault(each.key, {})[labels] = None
-        return True
+        if label_set.carried is not carried:
+            for each in (*carried, *label_set.carried):
+                changes.recarried.setdefault(each.key, {})[labels] = None
+        return label_set.owners != owners
 
     def _recount(self, labels: Labels, difference: Difference, changes: _Changes, *, comes_or_goes: bool) -> None:
         """Note what the pods of a label set that came and went mean for the groups there were that count them."""

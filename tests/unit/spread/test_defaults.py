@@ -174,6 +174,19 @@ def test_groups_follow_services_and_owners_as_they_come_and_change() -> None:
     check(None)
 
 
+def test_another_owner_that_is_not_known_is_asked_for_too() -> None:
+    of_web, of_api = (
+        pod("web-1", "a1", PLAIN, controller=OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}"))
+        for name in ("web", "api")
+    )
+    state = ClusterState(world(of_web, owners=()))
+    index = SpreadIndex(DefaultConstraints(HARD_ZONES))
+    index.update(state.snapshot)
+    state.apply("pods", [(of_api.key, of_api)])
+
+    assert [owner.key.name for owner in index.update(state.snapshot).owners["default"]] == ["api"]
+
+
 def test_what_happens_elsewhere_changes_nothing() -> None:
     state = ClusterState(world())
     index = SpreadIndex(DefaultConstraints(HARD_ZONES))
