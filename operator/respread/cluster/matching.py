@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TypeAlias, TypeVar
 
 from respread.cluster.meta import Labels
@@ -13,6 +13,8 @@ _Pair: TypeAlias = tuple[str, str]
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_Filed: TypeAlias = dict[_K, _V | dict[_V, None]]
+"""One value, which most labels have, or several in their order: a dict for each one would be most of an index."""
 
 
 class Matching:
@@ -27,8 +29,8 @@ class Matching:
     def __init__(self) -> None:
         """Start with none."""
         self._label_sets: dict[Labels, None] = {}
-        self._with_pair: dict[_Pair, dict[Labels, None]] = {}
-        self._selectors: dict[_Pair | None, dict[Selector, None]] = {}
+        self._with_pair: _Filed[_Pair, Labels] = {}
+        self._selectors: _Filed[_Pair | None, Selector] = {}
         """By a label that they require, or under None if they require none of one value."""
         self._filed_under: dict[Selector, _Pair | None] = {}
 
@@ -36,7 +38,7 @@ class Matching:
         """Add a label set."""
         self._label_sets[labels] = None
         for pair in labels.items():
-            self._with_pair.setdefault(pair, {})[labels] = None
+            _file(self._with_pair, pair, labels)
 
     def remove_labels(self, labels: Labels) -> None:
         """Remove a label set that is there."""
@@ -48,9 +50,9 @@ class Matching:
         """Add a selector, if it is not there."""
         if selector not in self._filed_under:
             selectors = self._selectors
-            pair = min(selector.required, key=lambda pair: len(selectors.get(pair, ())), default=None)
+            pair = min(selector.required, key=lambda pair: len(_under(selectors, pair)), default=None)
             self._filed_under[selector] = pair
-            selectors.setdefault(pair, {})[selector] = None
+            _file(selectors, pair, selector)
 
     def remove_selector(self, selector: Selector) -> None:
         """Remove a selector that is there."""
@@ -58,19 +60,36 @@ class Matching:
 
     def labels_of(self, selector: Selector) -> Iterator[Labels]:
         """Yield the label sets that a selector matches, whether or not it was added."""
-        having = [self._with_pair.get(pair, {}) for pair in selector.required]
-        candidates = min(having, key=len, default=self._label_sets)
+        having = [_under(self._with_pair, pair) for pair in selector.required]
+        candidates: Collection[Labels] = min(having, key=len, default=self._label_sets)
         return (labels for labels in candidates if selector.matches(labels))
 
     def selectors_of(self, labels: Labels) -> Iterator[Selector]:
         """Yield the added selectors that match a label set, whether or not that was added."""
         for pair in (*labels.items(), None):
-            for selector in self._selectors.get(pair, ()):
+            for selector in _under(self._selectors, pair):
                 if selector.matches(labels):
                     yield selector
 
 
-def _discard(filed: dict[_K, dict[_V, None]], key: _K, value: _V) -> None:
-    del filed[key][value]
-    if not filed[key]:
+def _under(filed: _Filed[_K, _V], key: _K) -> Collection[_V]:
+    found = filed.get(key)
+    return () if found is None else found if isinstance(found, dict) else (found,)
+
+
+def _file(filed: _Filed[_K, _V], key: _K, value: _V) -> None:
+    found = filed.get(key)
+    if found is None:
+        filed[key] = value
+    elif isinstance(found, dict):
+        found[value] = None
+    else:
+        filed[key] = {found: None, value: None}
+
+
+def _discard(filed: _Filed[_K, _V], key: _K, value: _V) -> None:
+    found = filed[key]
+    if isinstance(found, dict) and len(found) > 1:
+        del found[value]
+    else:
         del filed[key]

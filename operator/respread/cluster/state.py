@@ -8,11 +8,12 @@ is the same object in both, so that whoever derives something from a part may ke
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from immutables import Map, MapMutation
 
+from respread.cluster.grouped_pods import GroupedPods, PodsByName
 from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.node import Node
 from respread.cluster.objects import (
@@ -28,7 +29,6 @@ from respread.cluster.objects import (
 from respread.cluster.pod import Pod
 from respread.cluster.unread import Unread
 
-PodsByName: TypeAlias = Map[str, Pod]
 StateObject: TypeAlias = (
     Pod
     | Node
@@ -252,21 +252,19 @@ def _with_pods(before: ClusterSnapshot, changes: Iterable[tuple[ObjectKey, Any]]
 class _PodIndices:
     """The indices of a snapshot's pods under change: each touched bucket is copied once, however many pods change."""
 
-    __slots__ = ("_before", "_by_controller", "_by_labels", "_by_node", "_leaving", "_nominated", "_waiting")
+    __slots__ = ("_before", "_by_node", "_grouped", "_leaving", "_nominated", "_waiting")
 
     def __init__(self, before: ClusterSnapshot) -> None:
         self._before = before
-        self._by_labels = _NestedIndex(before.pods_by_labels)
-        self._by_controller = _NestedIndex(before.pods_by_controller)
+        self._grouped = GroupedPods(before.pods_by_labels, before.pods_by_controller)
         self._by_node: dict[str, MapMutation[ObjectKey, Pod]] = {}
         self._nominated = before.nominated_pods
         self._waiting = before.waiting_pods.mutate()
         self._leaving = before.leaving_pods.mutate()
 
     def add(self, key: ObjectKey, pod: Pod) -> None:
-        self._by_labels.bucket(pod.namespace, pod.labels)[key.name] = pod
-        if pod.controller is not None:
-            self._by_controller.bucket(pod.namespace, pod.controller.uid)[key.name] = pod
+        for names in self._grouped.maps_of(pod):
+            names[key.name] = pod
         if _occupies_node(pod):
             self._on_node(pod.node_name)[key] = pod
             if pod.terminating:
@@ -277,9 +275,8 @@ class _PodIndices:
             self._waiting[key] = pod
 
     def remove(self, key: ObjectKey, pod: Pod) -> None:
-        del self._by_labels.bucket(pod.namespace, pod.labels)[key.name]
-        if pod.controller is not None:
-            del self._by_controller.bucket(pod.namespace, pod.controller.uid)[key.name]
+        for names in self._grouped.maps_of(pod):
+            del names[key.name]
         if _occupies_node(pod):
             del self._on_node(pod.node_name)[key]
             if pod.terminating:
@@ -293,10 +290,11 @@ class _PodIndices:
         nodes = self._before.pods_by_node.mutate()
         for name, pods in self._by_node.items():
             _set_or_drop(nodes, name, pods.finish())
+        by_labels, by_controller = self._grouped.finish()
         return msgspec.structs.replace(
             self._before,
-            pods_by_labels=self._by_labels.finish(),
-            pods_by_controller=self._by_controller.finish(),
+            pods_by_labels=by_labels,
+            pods_by_controller=by_controller,
             pods_by_node=nodes.finish(),
             nominated_pods=self._nominated,
             waiting_pods=self._waiting.finish(),
@@ -307,35 +305,6 @@ class _PodIndices:
         if (found := self._by_node.get(name)) is None:
             found = self._by_node[name] = self._before.pods_by_node.get(name, Map()).mutate()
         return found
-
-
-class _NestedIndex(Generic[_K]):
-    """Pods by namespace, something else and name, under change."""
-
-    __slots__ = ("_before", "_buckets")
-
-    def __init__(self, before: Map[str, Map[_K, PodsByName]]) -> None:
-        self._before = before
-        self._buckets: dict[tuple[str, _K], MapMutation[str, Pod]] = {}
-
-    def bucket(self, namespace: str, key: _K) -> MapMutation[str, Pod]:
-        """Return what is to be changed: the pods of a namespace that have something in common."""
-        at = (namespace, key)
-        if (found := self._buckets.get(at)) is None:
-            in_namespace: Map[_K, PodsByName] = self._before.get(namespace, Map())
-            found = self._buckets[at] = in_namespace.get(key, Map()).mutate()
-        return found
-
-    def finish(self) -> Map[str, Map[_K, PodsByName]]:
-        namespaces = self._before.mutate()
-        touched: dict[str, MapMutation[_K, PodsByName]] = {}
-        for (namespace, key), names in self._buckets.items():
-            if namespace not in touched:
-                touched[namespace] = namespaces.get(namespace, Map()).mutate()
-            _set_or_drop(touched[namespace], key, names.finish())
-        for namespace, by_key in touched.items():
-            _set_or_drop(namespaces, namespace, by_key.finish())
-        return namespaces.finish()
 
 
 def _occupies_node(pod: Pod) -> bool:

@@ -12,10 +12,11 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.meta import Labels
 from respread.cluster.objects import Workload
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.state import ClusterSnapshot
 from respread.planning.components import labels_of
 from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetLedger, Standing

@@ -8,9 +8,10 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from immutables import Map
 
+from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.prevention.replica_set import ReplicaSetPods, counts, deletes_by_cost
 from respread.spread.group import GroupKey, SpreadGroup, template_of

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import is_
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from immutables import Map
 
+from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.scheduling.default_selector import SelectingOwner, selecting_owner, selector_basis
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.spread.carried import DefaultConstraints, own_keys
 from respread.spread.group import GroupKey, Template, template_of
+
+
+_NO_OWNERS: Final[frozenset[SelectingOwner]] = frozenset()
 
 
 class Carried(NamedTuple):
@@ -77,7 +81,7 @@ class LabelSet:
         self.pods: PodsByName = Map()
         self.carried: tuple[Carried, ...] = ()
         """The groups that pods carry; as long as nothing of it changes, the same object."""
-        self.owners: frozenset[SelectingOwner] = frozenset()
+        self.owners = _NO_OWNERS
         """Those whose selectors default constraints of the pods depend on."""
 
     def advance(self, pods: PodsByName, snapshot: ClusterSnapshot) -> Difference:
@@ -130,8 +134,10 @@ class LabelSet:
             sorted_workloads = tuple(sorted(workloads))
             carried.extend(Carried(key, template, sorted_workloads) for key in keys)
         self._defaulted = tuple(defaulted)
-        owners = (selecting_owner(pod) for pod, _ in defaulted)
-        self.owners = frozenset(owner for owner in owners if owner is not None)
+        if owners := [owner for pod, _ in defaulted if (owner := selecting_owner(pod)) is not None]:
+            self.owners = frozenset(owners)
+        else:
+            self.owners = _NO_OWNERS
         if len(carried) != len(self.carried) or not all(map(Carried.is_like, carried, self.carried)):
             self.carried = tuple(carried)
 

@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 from immutables import Map
 
+from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
 from respread.cluster.selectors import Selector
-from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.carried import DefaultConstraints

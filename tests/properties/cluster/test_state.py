@@ -98,6 +98,32 @@ def test_a_complete_list_replaces_what_was_held(first: list[Pod], second: list[P
     assert as_dicts(state.snapshot) == from_scratch({pod.key: pod for pod in second})
 
 
+def test_pods_whose_labels_are_those_of_one_controller_alone_are_kept_once() -> None:
+    def of(owner: str, name: str, app: str, node: str = "") -> tuple[ObjectKey, Pod]:
+        made = Pod(
+            namespace="shop",
+            name=name,
+            uid=f"uid-{name}",
+            spec=SPEC,
+            labels=Map(app=app),
+            controller=OwnerReference("apps/v1", "ReplicaSet", owner, f"uid-{owner}") if owner else None,
+            node_name=node,
+        )
+        return made.key, made
+
+    def kept_once(owner: str, app: str) -> bool:
+        snapshot = state.snapshot
+        return snapshot.pods_by_controller["shop"][f"uid-{owner}"] is snapshot.pods_by_labels["shop"][Map(app=app)]
+
+    state = ClusterState()
+    state.apply("pods", [of("web-1", "a", "web"), of("web-1", "b", "web"), of("api-1", "c", "api")])
+    assert kept_once("web-1", "web")
+    assert kept_once("api-1", "api")
+    state.apply("pods", [of("web-1", "a", "web", "node-1"), of("", "bare", "api")])
+    assert kept_once("web-1", "web")
+    assert not kept_once("api-1", "api")
+
+
 def test_an_equal_object_changes_nothing() -> None:
     state = ClusterState()
     node = Node(name="node-1", labels=Map(zone="a"))

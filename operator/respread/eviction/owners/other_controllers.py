@@ -10,10 +10,11 @@ from typing import Final
 from immutables import Map
 
 from respread.api.reasons import Reason
+from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
-from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.state import ClusterSnapshot
 from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.reading import ControllerObject, read_controller
 from respread.eviction.owners.rest_rules import why_incomplete

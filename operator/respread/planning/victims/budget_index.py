@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from immutables import Map
 
+from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.selectors import Selector, SelectorError, compile_selector
-from respread.cluster.state import ClusterSnapshot, PodsByName
+from respread.cluster.state import ClusterSnapshot
 
 
 class BudgetIndex:
