@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # The folders of tests that T names: a room of operator/respread, faults, conformance, …
 SELECTED = $(if $(T),$(or $(wildcard tests/$(T) tests/*/$(T)),$(error no folder under tests/ is called "$(T)")))
 
-.PHONY: help setup lock demo test check check-static crds format conformance properties peer bench bench-busy bench-evictions bench-feasibility bench-ingest bench-plan bench-prevention bench-ranking soak clean
+.PHONY: help setup lock demo test check check-static crds format conformance properties peer bench bench-busy bench-evictions bench-feasibility bench-ingest bench-latency bench-plan bench-prevention bench-ranking soak clean
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 20
@@ -73,6 +73,9 @@ bench-feasibility: setup ## What it costs to know where pods may go, against the
 
 bench-ingest: setup ## What it costs to know 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
 	@$(BIN)/python -m bench.ingest $(ARGS)
+
+bench-latency: setup ## How soon it decides while 2,000 pods a second change, and how late probes and the Lease are.
+	@$(BIN)/python -m bench.latency $(ARGS)
 
 bench-plan: setup ## What it costs to plan, anew and after one event, for 1,000 to 15,000 nodes.
 	@$(BIN)/python -m bench.plan $(ARGS)
