@@ -49,6 +49,7 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 
 conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or file: other data than the project's).
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
+	@$(if $(DATA),,$(BIN)/python -m tests.conformance tests/conformance/data/1.33 --kubernetes-version v1.33.13)
 
 properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 2,000 of `make test`: an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n 2 tests/properties/planning/test_fewest_evictions.py

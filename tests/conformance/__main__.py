@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.conformance.cases import NoCasesError, families_of
-from tests.conformance.families import run_family
+from tests.conformance.families import DATA_VERSION, run_family
 
 SHOWN_DIFFERENCES = 10
 
@@ -20,6 +20,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder with files <family>.jsonl.gz, or one of these")
     parser.add_argument("--differences", type=int, default=SHOWN_DIFFERENCES, help="how many to show of each family")
+    parser.add_argument(
+        "--kubernetes-version", default=DATA_VERSION, help="of the scheduler that answered (%(default)s)"
+    )
     arguments = parser.parse_args()
     try:
         families = families_of(arguments.folder)
@@ -29,7 +32,7 @@ def main() -> int:
     width = max(map(len, families))
     passed = failed = 0
     for name, path in families.items():
-        result = run_family(name, path)
+        result = run_family(name, path, arguments.kubernetes_version)
         right = result.verdicts - result.wrong_verdicts
         _say(
             f"{name:{width}}  {result.cases:5} cases, {result.failed_cases:4} failed;"

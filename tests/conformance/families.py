@@ -8,8 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from respread.scheduling.version import keeps_namespace_selectors
 from tests.conformance.cases import QUANTITIES, Case, QuantityRow, UnreadableFileError, lines_of
 from tests.conformance.judging import Difference, Judgement, judge, judge_quantity
+
+DATA_VERSION = "v1.36.3"
+"""Of the scheduler that `data/` comes from, its folders of other versions aside."""
 
 
 class FamilyResult(NamedTuple):
@@ -22,11 +26,18 @@ class FamilyResult(NamedTuple):
     differences: tuple[Difference, ...]
 
 
-def run_family(name: str, path: Path) -> FamilyResult:
-    """Judge all cases of a family's file. A line that can't be read is a case that failed, and so is lack of any."""
+def run_family(name: str, path: Path, version: str = DATA_VERSION) -> FamilyResult:
+    """Judge all cases of a family's file. A line that can't be read is a case that failed, and so is lack of any.
+
+    Args:
+        name: of the family.
+        path: of its file.
+        version: of the scheduler that answered, such as `v1.36.3`.
+    """
+    quirk = bool(keeps_namespace_selectors(version))
     cases = failed = verdicts = wrong = 0
     differences: list[Difference] = []
-    for judgement in _judgements(name, path):
+    for judgement in _judgements(name, path, keeps_selectors=quirk):
         cases += 1
         failed += bool(judgement.differences)
         verdicts += judgement.verdicts
@@ -35,11 +46,11 @@ def run_family(name: str, path: Path) -> FamilyResult:
     return FamilyResult(cases, failed, verdicts, wrong, tuple(differences))
 
 
-def _judgements(name: str, path: Path) -> Iterator[Judgement]:
+def _judgements(name: str, path: Path, *, keeps_selectors: bool) -> Iterator[Judgement]:
     number = 0
     try:
         for number, line in enumerate(lines_of(path), start=1):
-            yield _judgement(name, f"{path.name}:{number}", line)
+            yield _judgement(name, f"{path.name}:{number}", line, keeps_selectors=keeps_selectors)
     except UnreadableFileError as error:
         yield _failed(path.name, "reading", "more cases", str(error))
     else:
@@ -47,11 +58,11 @@ def _judgements(name: str, path: Path) -> Iterator[Judgement]:
             yield _failed(path.name, "reading", "cases", "an empty file")
 
 
-def _judgement(name: str, at: str, line: bytes) -> Judgement:
+def _judgement(name: str, at: str, line: bytes, *, keeps_selectors: bool) -> Judgement:
     try:
         if name.startswith(QUANTITIES):
             return judge_quantity(msgspec.json.decode(line, type=QuantityRow))
-        return judge(msgspec.json.decode(line, type=Case))
+        return judge(msgspec.json.decode(line, type=Case), keeps_namespace_selectors=keeps_selectors)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return _failed(at, "reading", "a case", str(error))
     except Exception as error:  # noqa: BLE001 - a crash is a difference too, and the other cases are still judged

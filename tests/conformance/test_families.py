@@ -19,6 +19,7 @@ from tests.conformance.judging import judge
 DATA = Path(__file__).parent / "data"
 FAMILIES = families_of(DATA)
 QUIRK = "pod-affinity-1.36-quirk"
+OLDER = {version: families_of(DATA / version) for version in ("1.33",)}
 
 
 def test_all_families_are_there() -> None:
@@ -48,6 +49,20 @@ def test_every_case_of_a_family_agrees(family: str) -> None:
 
     assert result.cases > 0
     assert not result.differences, "\n".join(map(str, result.differences[:20]))
+
+
+@pytest.mark.parametrize(
+    ("version", "family"), [(version, family) for version, families in OLDER.items() for family in families]
+)
+def test_answers_of_an_older_scheduler_are_predicted_as_that_version(version: str, family: str) -> None:
+    result = run_family(family, OLDER[version][family], f"v{version}.0")
+
+    assert result.cases > 0
+    assert not result.differences, "\n".join(map(str, result.differences[:20]))
+
+
+def test_by_the_rules_of_the_newest_version_an_older_scheduler_is_predicted_wrong() -> None:
+    assert run_family(QUIRK, OLDER["1.33"][QUIRK]).wrong_verdicts > 20
 
 
 def cases_of(family: str) -> list[Case]:
