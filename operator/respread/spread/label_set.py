@@ -18,7 +18,6 @@ from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.spread.carried import DefaultConstraints, own_keys
 from respread.spread.group import GroupKey, Template, template_of
 
-
 _NO_OWNERS: Final[frozenset[SelectingOwner]] = frozenset()
 
 
