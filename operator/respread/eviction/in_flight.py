@@ -6,23 +6,30 @@ limits count it. A move ends when its replacement is Ready, when none will come,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import cached_property
+from operator import is_, itemgetter
 from typing import Final, NamedTuple
 
 import msgspec
 from immutables import Map
 
+from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.eviction.answers import Answer
 from respread.eviction.outcomes import FAILURES, Compare, Outcome
 from respread.planning.plan import Move
-from respread.planning.victims.controllers import is_active, siblings_of
+from respread.planning.victims.controllers import is_active
 
 _LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
 """The deletion timestamp of pods that the watch does not show terminating yet; only that there is one is ever read."""
+
+_NO_PODS: Final[PodsByName] = Map()
+_NONE: Final[Map[str, PodsByName]] = Map()
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,16 +135,41 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         return self.unreplaced or self.outcome in FAILURES
 
 
-class InFlight(msgspec.Struct, frozen=True):
-    """All moves under way. A value: every change returns another one."""
+class _Entry(NamedTuple):
+    number: int
+    """It grows from each move that is sent to the next."""
+    flight: Flight
+
+
+class _Siblings(NamedTuple):
+    """The pods of a controller at a moment: what moves that are sent then know."""
+
+    names: PodsByName
+    uids: frozenset[str]
+    newest: datetime
+
+
+class InFlight(msgspec.Struct, frozen=True, dict=True):
+    """All moves under way. A value: every change returns another one, which shares with it what is the same."""
 
     patience: Patience = Patience()
-    flights: tuple[Flight, ...] = ()
-    """In the order they were sent."""
+    _entries: Map[str, _Entry] = Map()
+    """By the UID of the evicted pod."""
+    _of_controller: Map[str, Map[str, None]] = Map()
+    """The same UIDs by that of the pods' controller."""
+    _siblings: Map[str, _Siblings] = Map()
+    """By the UID of the controller, as they were when one of its pods was last sent."""
+    _number: int = 0
+    """Of the next one to be sent."""
 
     def __len__(self) -> int:
         """Return how many moves are under way."""
-        return len(self.flights)
+        return len(self._entries)
+
+    @cached_property
+    def flights(self) -> tuple[Flight, ...]:
+        """What is known of each, in the order they were sent."""
+        return tuple(flight for _, flight in sorted(self._entries.values(), key=itemgetter(0)))
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -153,17 +185,19 @@ class InFlight(msgspec.Struct, frozen=True):
             now: seconds on the caller's clock.
             time: the same in seconds since the epoch.
         """
-        siblings = list(siblings_of(snapshot, move.pod))
+        controller = _controller_uid(move)
+        siblings = self._siblings_in(snapshot, move.pod.namespace, controller)
         flight = Flight(
             move=move,
             sent_at=now,
             stage=Stage.SENT,
             stage_since=now,
-            known=frozenset(each.uid for each in siblings) | {move.pod.uid},
+            known=siblings.uids if move.pod.uid in siblings.uids else siblings.uids | {move.pod.uid},
             sent_time=time,
-            newest=max((each.creation_timestamp or _LEAVING_SINCE for each in siblings), default=_LEAVING_SINCE),
+            newest=siblings.newest,
         )
-        return self._with((*(each for each in self.flights if each.uid != flight.uid), flight))
+        noted = self.without(move)._with(flight)  # noqa: SLF001 - our own class
+        return msgspec.structs.replace(noted, _siblings=self._siblings.set(controller, siblings))
 
     def answered(self, move: Move, answer: Answer | None, now: float) -> InFlight:
         """Note what the API server said to a move's eviction.
@@ -175,34 +209,31 @@ class InFlight(msgspec.Struct, frozen=True):
         """
         if answer is None or not answer.may_have_evicted:
             return self.without(move)
+        flight = self._of(move)
         stage = Stage.EVICTED if answer.evicted else Stage.SENT
-        return self._with(
-            _at(each, stage, now) if each.uid == move.pod.uid and each.stage < stage else each for each in self.flights
-        )
+        return self if flight is None or flight.stage >= stage else self._with(_at(flight, stage, now))
 
     def owed(self, move: Move) -> InFlight:
         """Note that a move that was sent was refused, and is to be made all the same, others of its step being made."""
-        return self._with(
-            msgspec.structs.replace(each, stage=Stage.OWED) if each.uid == move.pod.uid else each
-            for each in self.flights
-        )
+        flight = self._of(move)
+        return self if flight is None else self._with(msgspec.structs.replace(flight, stage=Stage.OWED))
 
     def is_owed(self, move: Move) -> bool:
         """Tell whether a move was refused although others of its step were made."""
-        return any(each.stage is Stage.OWED and each.uid == move.pod.uid for each in self.flights)
+        flight = self._of(move)
+        return flight is not None and flight.stage is Stage.OWED
 
     def sent_at(self, move: Move) -> float:
         """Return when a move under way was sent, on the caller's clock."""
-        return next(each.sent_at for each in self.flights if each.uid == move.pod.uid)
+        return self._entries[move.pod.uid].flight.sent_at
 
     def patient(self, patience: Patience) -> InFlight:
         """Return the same, waited for as long as another patience says."""
-        return self if patience == self.patience else InFlight(patience, self.flights)
+        return self if patience == self.patience else msgspec.structs.replace(self, patience=patience)
 
     def resumed(self, flights: Iterable[Flight]) -> InFlight:
         """Return these, which are all that are under way, with what is known here of those that were known before."""
-        known = {each.uid: each for each in self.flights}
-        return self._with(known.get(each.uid, each) for each in flights)
+        return _in_flight(self.patience, [self._of(each.move) or each for each in flights])
 
     def unanswered(self, now: float, least_seconds: float) -> tuple[Move, ...]:
         """Return the moves that are to be asked for again: sent and never answered, or owed.
@@ -220,13 +251,23 @@ class InFlight(msgspec.Struct, frozen=True):
 
     def without(self, move: Move) -> InFlight:
         """Return all but one."""
-        return self._with(each for each in self.flights if each.uid != move.pod.uid)
+        flight = self._of(move)
+        if flight is None:
+            return self
+        controller = _controller_uid(flight.move)
+        left = self._of_controller[controller].delete(flight.uid)
+        return msgspec.structs.replace(
+            self,
+            _entries=self._entries.delete(flight.uid),
+            _of_controller=(
+                self._of_controller.set(controller, left) if left else self._of_controller.delete(controller)
+            ),
+        )
 
     def not_wanted(self, move: Move) -> InFlight:
         """Note that a move's controller has all the pods it wants: if it has no replacement, the move is over."""
-        return self._with(
-            msgspec.structs.replace(each, wanted=False) if each.uid == move.pod.uid else each for each in self.flights
-        )
+        flight = self._of(move)
+        return self if flight is None else self._with(msgspec.structs.replace(flight, wanted=False))
 
     def unreplaced_since(self, moment: float) -> tuple[Move, ...]:
         """Return the moves whose pods have been leaving since a moment, on the caller's clock, with no replacement."""
@@ -242,19 +283,21 @@ class InFlight(msgspec.Struct, frozen=True):
         """
         going_on: list[Flight] = []
         over: list[Ended] = []
-        taken = set(self.replacements)
+        replacements = _Replacements(snapshot, self.replacements)
         for before in self.flights:
-            flight = _followed(before, snapshot, now, taken)
-            if flight.replacement is not None:
-                taken.add(flight.replacement.uid)
+            flight = _followed(before, snapshot, now, replacements)
             if (ended := _end(flight, now, self.patience, compare)) is not None:
                 over.append(ended)
             else:
                 going_on.append(flight)
-        replacing = frozenset(each.replacement.uid for each in over if each.replacement is not None)
         made = {_step_of(flight) for flight in going_on if flight.stage is not Stage.OWED}
-        needed = (flight for flight in going_on if flight.stage is not Stage.OWED or _step_of(flight) in made)
-        return self._with(_knowing(flight, replacing) for flight in needed), tuple(over)
+        knowing = _Knowing(over)
+        after = [
+            knowing.of(flight) for flight in going_on if flight.stage is not Stage.OWED or _step_of(flight) in made
+        ]
+        if len(after) == len(self.flights) and all(map(is_, after, self.flights)):
+            return self, ()
+        return _in_flight(self.patience, after), tuple(over)
 
     def overlay(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return the snapshot with all pods in flight terminating, as planning has to see it."""
@@ -294,72 +337,172 @@ class InFlight(msgspec.Struct, frozen=True):
         """The UIDs of the pods that replace those in flight, as far as they exist."""
         return frozenset(each.replacement.uid for each in self.flights if each.replacement is not None)
 
-    @property
+    @cached_property
     def uncertain(self) -> bool:
         """Whether an eviction was sent of which it is not known whether it is still on its way."""
         return any(flight.stage is Stage.SENT for flight in self.flights)
 
-    @property
+    @cached_property
     def unmade(self) -> bool:
         """Whether a move is under way that may not have been made: `unanswered` will have it sooner or later."""
         return any(flight.ours and flight.stage <= Stage.SENT for flight in self.flights)
 
     def leaving(self, controller_uid: str) -> frozenset[str]:
         """Return the UIDs of a controller's pods in flight."""
-        return frozenset(flight.uid for flight in self._of(controller_uid))
+        return frozenset(self._of_controller.get(controller_uid, ()))
 
     def unreplaced(self, controller_uid: str) -> int:
         """Return how many of a controller's pods in flight have no replacement yet."""
-        return sum(flight.replacement is None for flight in self._of(controller_uid))
+        uids = self._of_controller.get(controller_uid, ())
+        return sum(self._entries[uid].flight.replacement is None for uid in uids)
 
     def next_deadline(self) -> float | None:
         """Return when `updated` may end a move by time alone; None where no move is under way."""
         return min((sum(_waiting(each, self.patience)) for each in self.flights), default=None)
 
-    def _of(self, controller_uid: str) -> Iterator[Flight]:
-        for flight in self.flights:
-            controller = flight.move.pod.controller
-            if controller is not None and controller.uid == controller_uid:
-                yield flight
+    def _of(self, move: Move) -> Flight | None:
+        entry = self._entries.get(move.pod.uid)
+        return None if entry is None else entry.flight
 
-    def _with(self, flights: Iterable[Flight]) -> InFlight:
-        return msgspec.structs.replace(self, flights=tuple(flights))
+    def _with(self, flight: Flight) -> InFlight:
+        """Return all, one of them as it is now; one that was not there is the last."""
+        entry = self._entries.get(flight.uid)
+        if entry is not None:
+            return msgspec.structs.replace(self, _entries=self._entries.set(flight.uid, _Entry(entry.number, flight)))
+        controller = _controller_uid(flight.move)
+        of_controller = self._of_controller.get(controller, Map()).set(flight.uid, None)
+        return msgspec.structs.replace(
+            self,
+            _entries=self._entries.set(flight.uid, _Entry(self._number, flight)),
+            _of_controller=self._of_controller.set(controller, of_controller),
+            _number=self._number + 1,
+        )
+
+    def _siblings_in(self, snapshot: ClusterSnapshot, namespace: str, controller_uid: str) -> _Siblings:
+        names = _pods_of(snapshot, namespace, controller_uid)
+        known = self._siblings.get(controller_uid)
+        if known is not None and known.names is names:
+            return known
+        created = (each.creation_timestamp or _LEAVING_SINCE for each in names.values())
+        return _Siblings(names, frozenset(each.uid for each in names.values()), max(created, default=_LEAVING_SINCE))
 
 
-def _followed(flight: Flight, snapshot: ClusterSnapshot, now: float, taken: Collection[str]) -> Flight:
+def _in_flight(patience: Patience, flights: Sequence[Flight]) -> InFlight:
+    """Return moves in their order."""
+    of_controller: dict[str, dict[str, None]] = {}
+    for flight in flights:
+        of_controller.setdefault(_controller_uid(flight.move), {})[flight.uid] = None
+    return InFlight(
+        patience,
+        Map({flight.uid: _Entry(number, flight) for number, flight in enumerate(flights)}),
+        Map({controller: Map(uids) for controller, uids in of_controller.items()}),
+        _number=len(flights),
+    )
+
+
+class _Replacements:
+    """The pods of a snapshot that may replace those in flight, looked at once for all moves that know the same."""
+
+    __slots__ = ("_candidates", "_snapshot", "_taken")
+
+    def __init__(self, snapshot: ClusterSnapshot, taken: Iterable[str]) -> None:
+        self._snapshot = snapshot
+        self._taken = set(taken)
+        self._candidates: dict[tuple[str, int], tuple[frozenset[str], deque[Pod]]] = {}
+        """By controller and the identity of what is known, which is held; the first one is the first to be taken."""
+
+    def take(self, flight: Flight) -> Pod | None:
+        """Return the replacement of a pod, which no other has then; None if there is none yet."""
+        names = _pods_of(self._snapshot, flight.move.pod.namespace, _controller_uid(flight.move))
+        if _is_stateful(flight):
+            same = names.get(flight.move.pod.name)
+            found = None if same is None or not self._may_replace(same, flight.known) else same
+        else:
+            found = self._first(names, flight)
+        if found is not None:
+            self._taken.add(found.uid)
+        return found
+
+    def _first(self, names: PodsByName, flight: Flight) -> Pod | None:
+        at = (_controller_uid(flight.move), id(flight.known))
+        if at not in self._candidates:
+            new = [pod for pod in names.values() if self._may_replace(pod, flight.known)]
+            new.sort(key=lambda pod: (pod.creation_timestamp or _LEAVING_SINCE, pod.name))
+            self._candidates[at] = flight.known, deque(new)
+        _, candidates = self._candidates[at]
+        while candidates:
+            pod = candidates.popleft()
+            if pod.uid not in self._taken:
+                return pod
+        return None
+
+    def _may_replace(self, pod: Pod, known: Collection[str]) -> bool:
+        return pod.uid not in known and pod.uid not in self._taken and is_active(pod)
+
+
+class _Knowing:
+    """Lets moves know of the pods that replaced others, whose moves are over."""
+
+    __slots__ = ("_known", "_replacing")
+
+    def __init__(self, over: Iterable[Ended]) -> None:
+        self._replacing: dict[str, set[str]] = {}
+        """By controller."""
+        self._known: dict[tuple[str, int], frozenset[str]] = {}
+        """By controller and the identity of what was known, so that moves that knew the same still do."""
+        for each in over:
+            if each.replacement is not None:
+                self._replacing.setdefault(_controller_uid(each.move), set()).add(each.replacement.uid)
+
+    def of(self, flight: Flight) -> Flight:
+        """Return a flight with all that it knows now."""
+        controller = _controller_uid(flight.move)
+        if (replacing := self._replacing.get(controller)) is None:
+            return flight
+        at = (controller, id(flight.known))
+        if (known := self._known.get(at)) is None:
+            known = self._known[at] = flight.known | replacing
+        return msgspec.structs.replace(flight, known=known)
+
+
+def _controller_uid(move: Move) -> str:
+    """Return the UID of a pod's controller, or nothing if it has none."""
+    return "" if move.pod.controller is None else move.pod.controller.uid
+
+
+def _pods_of(snapshot: ClusterSnapshot, namespace: str, controller_uid: str) -> PodsByName:
+    return snapshot.pods_by_controller.get(namespace, _NONE).get(controller_uid, _NO_PODS)
+
+
+def _followed(flight: Flight, snapshot: ClusterSnapshot, now: float, replacements: _Replacements) -> Flight:
     """Return the flight with what the snapshot shows of its pod and its replacement."""
     if flight.stage < Stage.LEAVING:
         if _still_there(snapshot, flight.move.pod) is not None:
             return flight
         flight = _at(flight, Stage.LEAVING, now)
-    flight = _with_replacement(flight, snapshot, now, taken)
+    flight = _with_replacement(flight, snapshot, now, replacements)
     if flight.replacement is not None and flight.replacement.node_name and flight.stage < Stage.PLACED:
         placed_at = now if flight.placed_at is None else flight.placed_at
         flight = msgspec.structs.replace(_at(flight, Stage.PLACED, now), placed_at=placed_at)
     return flight
 
 
-def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, taken: Collection[str]) -> Flight:
+def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, replacements: _Replacements) -> Flight:
     if flight.replacement is not None:
         current = _still_there(snapshot, flight.replacement)
+        if current is flight.replacement:
+            return flight
         if current is not None:
             return msgspec.structs.replace(flight, replacement=current)
         # it failed or was deleted in its turn: its controller makes another one
         known = flight.known | {flight.replacement.uid}
         flight = msgspec.structs.replace(_at(flight, Stage.LEAVING, now), replacement=None, known=known)
-    same_name = _is_stateful(flight)
-    candidates = [
-        pod
-        for pod in siblings_of(snapshot, flight.move.pod)
-        if pod.uid not in flight.known
-        and pod.uid not in taken
-        and is_active(pod)
-        and (not same_name or pod.name == flight.move.pod.name)
-    ]
-    if not candidates:
-        return flight
-    first = min(candidates, key=lambda pod: (pod.creation_timestamp or _LEAVING_SINCE, pod.name))
-    return msgspec.structs.replace(_at(flight, Stage.REPLACED, now), replacement=first)
+    replacement = replacements.take(flight)
+    return (
+        flight
+        if replacement is None
+        else msgspec.structs.replace(_at(flight, Stage.REPLACED, now), replacement=replacement)
+    )
 
 
 def _end(flight: Flight, now: float, patience: Patience, compare: Compare) -> Ended | None:
@@ -417,11 +560,6 @@ def _still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
     """Return a pod as the snapshot shows it, unless it is terminating, finished, gone or another of that name."""
     current = snapshot.pods.get(pod.key)
     return current if current is not None and current.uid == pod.uid and is_active(current) else None
-
-
-def _knowing(flight: Flight, uids: frozenset[str]) -> Flight:
-    """Return the flight knowing that these pods replace others, whose moves are over."""
-    return msgspec.structs.replace(flight, known=flight.known | uids) if uids else flight
 
 
 def _step_of(flight: Flight) -> tuple[int, int]:

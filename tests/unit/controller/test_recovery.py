@@ -17,7 +17,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.comparison import Comparison
 from respread.controller.recovery import AskingRules, moves_to_remember, resume
 from respread.eviction.carry_out import Flights
-from respread.eviction.in_flight import Ended, Patience, Stage
+from respread.eviction.in_flight import Ended, InFlight, Patience, Stage
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter
 from respread.planning.plan import Move
@@ -146,9 +146,7 @@ def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
     first.sent(of_web(before), world(came("young")))
     flight = first.now.flights[0]
     other = before.pods[came("replacement-of-another").key]
-    first.now = msgspec.structs.replace(
-        first.now, flights=(msgspec.structs.replace(flight, known=flight.known | {other.uid}),)
-    )
+    first.now = InFlight().resumed([msgspec.structs.replace(flight, known=flight.known | {other.uid})])
     ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
     assert remembered.newest == NOW
     assert remembered.newest_pods == ("replacement-of-another", "young")

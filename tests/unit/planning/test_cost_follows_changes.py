@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
@@ -27,6 +26,7 @@ from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.budgets import BudgetLedger
 from respread.planning.victims.policies import PolicyIndex, reach
 from respread.spread.index import Spread, SpreadIndex
+from tests.counting import LINEAR, calls
 from tests.worlds import NOW, constraint, node, pod, spec
 
 SIZES: Final = (60, 120, 240)
@@ -35,8 +35,6 @@ PODS: Final = 6
 HOSTS: Final = [(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
 SETTING: Final = PolicySetting((POLICY,))
-LINEAR: Final = 2.4
-"""By how much more what doubles may cost; what is quadratic costs four times as much."""
 
 
 def world(deployments: int) -> ClusterState:
@@ -143,7 +141,7 @@ STEPS: Final[dict[str, Callable[[Scene], object]]] = {
 def test_twice_the_cluster_costs_at_most_about_twice_as_much(step: str) -> None:
     scenes = [Scene.of(size) for size in SIZES]
     assert [len(scene.in_flight) * 10 >= size for scene, size in zip(scenes, SIZES, strict=True)] == [True] * 3
-    small, medium, large = (calls(STEPS[step], scene) for scene in scenes)
+    small, medium, large = (calls(partial(STEPS[step], scene)) for scene in scenes)
     assert medium <= LINEAR * small, (small, medium, large)
     assert large <= LINEAR * medium, (small, medium, large)
 
@@ -154,22 +152,5 @@ def test_a_pods_change_costs_little_of_what_a_whole_namespace_does(name: str) ->
     scene = Scene.of(SIZES[-1])
     calm = scene._replace(in_flight=InFlight())
     calm.plan_again(name)  # after this nothing is different but what changes
-    anew = calls(STEPS["groups from nothing"], calm) + calls(STEPS["a plan from nothing"], calm)
-    assert calls(lambda scene: scene.plan_again(name), calm) * 10 <= anew
-
-
-def calls(work: Callable[[Scene], object], scene: Scene) -> int:
-    """Return how many functions are called for a piece of work, C's and Python's."""
-    count = 0
-
-    def on_event(_frame: FrameType, event: str, _argument: Any) -> None:
-        nonlocal count
-        count += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    sys.setprofile(on_event)
-    try:
-        work(scene)
-    finally:
-        sys.setprofile(before)
-    return count
+    anew = sum(calls(partial(STEPS[step], calm)) for step in ("groups from nothing", "a plan from nothing"))
+    assert calls(lambda: calm.plan_again(name)) * 10 <= anew

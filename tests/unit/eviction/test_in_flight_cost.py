@@ -1,0 +1,79 @@
+"""Moves under way cost each the same, however many there are: counted in calls, not in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+import pytest
+
+from respread.cluster.meta import OwnerReference
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.in_flight import InFlight
+from respread.eviction.outcomes import Outcome
+from tests.counting import LINEAR, calls
+from tests.eviction_moves import SPEC, move
+from tests.worlds import NOW, cluster, pod
+
+SIZES: Final = (100, 200, 400)
+EVICTED: Final = Answer(result=EvictionResult.EVICTED)
+
+
+def pod_of(workload: int, name: str) -> Pod:
+    controller = OwnerReference("apps/v1", "ReplicaSet", f"web-{workload}", f"uid-{workload}")
+    return pod(name, "node-1", SPEC, controller=controller)
+
+
+class Wave:
+    """Moves from their evictions to their outcomes, and the cluster as it is after each step."""
+
+    def __init__(self, moves: int, workloads: int) -> None:
+        pods = [pod_of(number % workloads, f"old-{number}") for number in range(2 * moves)]
+        self.victims, stay = pods[:moves], pods[moves:]
+        leaving = [msgspec.structs.replace(each, deletion_timestamp=NOW) for each in self.victims]
+        ready = [pod_of(number % workloads, f"new-{number}") for number in range(moves)]
+        placed = [msgspec.structs.replace(each, ready=False) for each in ready]
+        waiting = [msgspec.structs.replace(each, node_name="") for each in placed]
+        self.before = cluster([], pods)
+        self.after: list[ClusterSnapshot] = [
+            cluster([], each)
+            for each in (leaving + stay, waiting + stay, placed + stay, ready[::2] + placed[1::2] + stay)
+        ]
+
+    def send(self) -> InFlight:
+        """Return all of it, sent and answered."""
+        in_flight = InFlight()
+        for victim in self.victims:
+            each = move(victim)
+            in_flight = in_flight.sent(each, self.before, 0).answered(each, EVICTED, 0)
+            assert in_flight.sent_at(each) == 0
+            assert not in_flight.is_owed(each)
+        return in_flight
+
+    def follow(self) -> None:
+        """Send it and follow it until half of the replacements are Ready."""
+        in_flight = self.send()
+        for snapshot in self.after:
+            in_flight.for_planning(snapshot)
+            in_flight, over = in_flight.updated(snapshot, 1, lambda *_: Outcome.IMPROVED)
+        assert len(in_flight) == len(over) == len(self.victims) // 2
+
+    def give_up(self) -> None:
+        """Send it and give it up, one after another."""
+        in_flight = self.send()
+        for victim in self.victims:
+            in_flight = in_flight.owed(move(victim)).not_wanted(move(victim)).answered(move(victim), None, 1)
+        assert len(in_flight) == 0
+
+
+@pytest.mark.parametrize("each_its_own", [False, True], ids=["one workload", "a workload each"])
+@pytest.mark.parametrize("step", [Wave.send, Wave.follow, Wave.give_up])
+def test_twice_the_moves_cost_about_twice_as_much(step: Callable[[Wave], object], *, each_its_own: bool) -> None:
+    waves = [Wave(moves, workloads=moves if each_its_own else 1) for moves in SIZES]
+    small, medium, large = (calls(partial(step, wave)) for wave in waves)
+    assert medium <= LINEAR * small, (small, medium, large)
+    assert large <= LINEAR * medium, (small, medium, large)
