@@ -92,7 +92,7 @@ class Read(NamedTuple):
     content: Any
     """The object, or the DecodeError; None if it was deleted."""
     since: float
-    """When it came, on the clock."""
+    """When it came at the earliest, on the clock."""
 
 
 class Handover:
@@ -120,8 +120,12 @@ class Handover:
         self._waiting: OrderedDict[tuple[Identity, bool], Read] = OrderedDict()
         """By identity and whether it was deleted, the oldest first."""
 
-    def lighten(self, line: bytes) -> LightEvent | None:
+    def lighten(self, line: bytes, since: float | None = None) -> LightEvent | None:
         """Keep an event, and return it with nothing but the object's identity; None if it is about no object.
+
+        Args:
+            line: Of the watch.
+            since: When it came at the earliest, on the clock; None: just now.
 
         Raises:
             ErrorEventError: if the API server says that the watch has failed.
@@ -145,7 +149,7 @@ class Handover:
                 _, content = self._decode(bytes(event.object))
             except DecodeError as error:
                 content = error
-        self._waiting[identity, deleted] = Read(identity, deleted, content, self._clock())
+        self._waiting[identity, deleted] = Read(identity, deleted, content, self._clock() if since is None else since)
         # Objects of a watch say what they are; Kopf's log lines use it.
         head.api_version, head.kind = self._kind.api_version, self._kind.kind
         return LightEvent(event.type, head)
@@ -167,7 +171,7 @@ class Handover:
         return next(iter(self._waiting.values())) if len(self._waiting) == 1 else None
 
     def lag_seconds(self) -> float:
-        """Return for how long the oldest one waits; readable from any thread."""
+        """Return for how long the oldest one waits, at most; readable from any thread."""
         try:
             oldest = next(iter(self._waiting.values()), None)
         except RuntimeError:  # one has come or gone this very moment, so they do come and go

@@ -15,6 +15,7 @@ from immutables import Map
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
+from respread.handlers.backlog import Backlog
 from respread.handlers.event_buffer import Handover, LightEvent, identity_of
 from respread.handlers.health import WatchHealth
 from respread.handlers.versions import Versions
@@ -54,6 +55,7 @@ class Feed:
         "_sink",
         "_undecodable",
         "_versions",
+        "backlog",
         "health",
         "kind",
     )
@@ -72,6 +74,7 @@ class Feed:
         """
         self.kind = kind
         self.health = health
+        self.backlog = Backlog()
         self._sink = sink
         self._metrics = metrics
         self._notify = notify
@@ -92,8 +95,8 @@ class Feed:
         return len(self._sink.held())
 
     def lag_seconds(self) -> float:
-        """Return for how long the oldest event that was received waits to be taken over; readable from any thread."""
-        return self._handover.lag_seconds()
+        """Return for how long the oldest event waits to be taken over, at most; readable from any thread."""
+        return max(self._handover.lag_seconds(), self.backlog.lag_seconds())
 
     def begin_list(self) -> None:
         """Start collecting anew; pages of a list that was not finished are dropped."""
@@ -135,7 +138,7 @@ class Feed:
             ErrorEventError: if the API server says that the watch has failed.
             NotAnEventError: if the line is no event.
         """
-        event = self._handover.lighten(line)
+        event = self._handover.lighten(line, self.backlog.since)
         if event is None:
             return None
         read = self._handover.only_one()

@@ -55,7 +55,7 @@ class Intake:
         return {feed.kind.resource: feed.count for feed in self.feeds}
 
     def lags_seconds(self) -> dict[str, float]:
-        """Return, for each watched kind, for how long the oldest event that was received waits to be taken over."""
+        """Return, for each watched kind, for how long the oldest event waits to be taken over, at most."""
         return {feed.kind.resource: feed.lag_seconds() for feed in self.feeds}
 
     def _sink(self, kind: Kind) -> Sink:

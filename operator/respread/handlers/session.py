@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -32,6 +33,7 @@ from kubernetes.config import ConfigException
 from yarl import URL
 
 from respread.cluster.errors import DecodeError
+from respread.handlers.backlog import unread_bytes
 from respread.handlers.discovery import Discovery, is_server_error
 from respread.handlers.informer import Feed
 from respread.handlers.watch_stream import ExpiredStream, WatchStream
@@ -104,7 +106,8 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             wire = wires.get(self.url.path)
             if wire is not None and self.status == HTTPStatus.OK and "watch" in self.url.query:
                 # Kopf reads it by iter_chunked, and aiohttp itself only sets exceptions on it.
-                stream = WatchStream(self.content, wire.feed, wire.obstacle.backoff)
+                unread = partial(unread_bytes, connection.transport)
+                stream = WatchStream(self.content, wire.feed, wire.obstacle.backoff, unread)
                 self.content = cast("aiohttp.StreamReader", stream)
                 self._is_watch = True
             return self

@@ -9,7 +9,7 @@ whatever comes is noted: bookmarks too, which Kopf keeps to itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Self
 
 import aiohttp
@@ -31,14 +31,33 @@ class WatchStream:
     Everything but `iter_chunked` is the content's own, so that closing the response still ends who waits for it.
     """
 
-    def __init__(self, content: aiohttp.StreamReader, feed: Feed, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        content: aiohttp.StreamReader,
+        feed: Feed,
+        backoff: Backoff,
+        unread: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Read a response's content.
+
+        Args:
+            content: What aiohttp has read, and reads on.
+            feed: Where events go.
+            backoff: Told of errors.
+            unread: How many bytes have come that aiohttp did not read yet.
+        """
         self._content = content
         self._feed = feed
         self._backoff = backoff
+        self._unread = unread
 
     def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Return whole lines, as many at a time as have come, in chunks of about `size` bytes."""
-        return _WholeLines(self._content.iter_chunked(size), self._feed, self._backoff)
+        return _WholeLines(self._content.iter_chunked(size), self._feed, self._backoff, self._waiting)
+
+    def _waiting(self, taken: int) -> int:
+        """Return how many bytes have come, beside those that were taken."""
+        return self._content.total_bytes - taken + self._unread()
 
     def __getattr__(self, name: str) -> Any:
         """Return whatever else the content has."""
@@ -64,10 +83,16 @@ class ExpiredStream:
 class _WholeLines:
     """What comes, cut after line ends."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], feed: Feed, backoff: Backoff) -> None:
+    def __init__(
+        self, chunks: AsyncIterator[bytes], feed: Feed, backoff: Backoff, waiting: Callable[[int], int]
+    ) -> None:
         self._chunks = chunks
         self._feed = feed
         self._backoff = backoff
+        self._waiting = waiting
+        self._taken = 0
+        """How many bytes were read."""
+        feed.backlog.emptied()  # of the watch before
         self._begun: list[bytes] = []
         """The pieces of a line whose end has not come yet."""
         self._has_passed = False
@@ -82,7 +107,11 @@ class _WholeLines:
         while True:
             if self._broken is not None:
                 raise aiohttp.ClientPayloadError(str(self._broken)) from self._broken
+            if not self._waiting(self._taken):
+                self._feed.backlog.emptied()
             chunk = await anext(self._chunks)  # at the end of the stream a line that has no end is dropped
+            self._feed.backlog.came()
+            self._taken += len(chunk)
             self._feed.health.heard(self._feed.kind.resource)
             whole, line_end, rest = chunk.rpartition(b"\n")
             if not line_end:

@@ -104,7 +104,7 @@ class Metrics:
                 event or bookmark.
             read_object_counts: Asked at each scrape, in its thread: for each kind, the objects held.
             read_watch_lags_seconds: Asked at each scrape, in its thread: for each kind, for how long the oldest event
-                that was received waits to be taken over.
+                waits to be taken over, at most.
             read_decision_lag_seconds: Asked at each scrape, in its thread: for how long the oldest change waits that
                 the control loop has not looked at.
         """
@@ -145,7 +145,7 @@ class Metrics:
             ComputedGauge(
                 GaugeDefinition(
                     "respread_watch_lag_seconds",
-                    "How long the oldest event of the kind's watch that was received has waited to be taken over.",
+                    "How long the oldest event of the kind's watch has waited to be taken over, at most.",
                     ("kind",),
                 ),
                 lambda: _by_one_label(read_watch_lags_seconds()),

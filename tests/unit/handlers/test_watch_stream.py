@@ -14,6 +14,7 @@ from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respread.handlers.backlog import Backlog
 from respread.handlers.watch_stream import WatchStream
 from respread.kube.retry import Backoff, Backoffs
 from tests.intake import Parts, pod
@@ -291,5 +292,35 @@ def test_every_event_is_applied_in_order_however_lines_are_cut(whats: list[bytes
         pods = watch.parts.intake.state.snapshot.pods
         assert {key.name: each.node_name for key, each in pods.items()} == expected
         assert feed.lag_seconds() == 0
+
+    run(scenario)
+
+
+def test_the_watch_is_behind_as_long_as_more_has_come_than_was_read() -> None:
+    async def scenario() -> None:
+        seconds, beyond = [100.0], [0]
+        watch = Watch()
+        feed = watch.parts.feed("pods")
+        feed.backlog = Backlog(clock=lambda: seconds[0])
+        watch.stream = WatchStream(watch.content, feed, watch.backoff, lambda: beyond[0])
+        watch.send(BOOKMARK, BOOKMARK)
+        chunks = watch.stream.iter_chunked(len(BOOKMARK))
+        await anext(chunks)
+        seconds[0] += 5
+        await anext(chunks)
+        seconds[0] += 2
+        beyond[0] = len(BOOKMARK)  # the next has come, but no further than to the system
+        third = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)
+        assert feed.lag_seconds() == 7
+        beyond[0] = 0
+        watch.send(BOOKMARK)
+        await third
+        assert feed.lag_seconds() == 7
+        fourth = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)
+        assert feed.lag_seconds() == 0
+        watch.send(BOOKMARK)
+        await fourth
 
     run(scenario)

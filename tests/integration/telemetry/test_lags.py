@@ -1,0 +1,82 @@
+"""The gauges of how far a real operator is behind, against an API server that sends more at once than it can take."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+
+from bench.latency import Operator
+from bench.latency_world import World
+
+EVENTS = 20_000
+POLL_SECONDS = 0.05
+LONGEST_SECONDS = 120
+
+
+class Seen(NamedTuple):
+    """What /metrics said at some moment."""
+
+    at: float
+    watch_lag_seconds: float
+    decision_lag_seconds: float
+    events: float
+
+
+async def look(session: aiohttp.ClientSession, address: str) -> Seen:
+    async with session.get(f"{address}/metrics") as response:
+        text = await response.text()
+
+    def value(series: str) -> float:
+        found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
+        assert found is not None, series
+        return float(found[1])
+
+    return Seen(
+        time.monotonic(),
+        value('respread_watch_lag_seconds{kind="pods"}'),
+        value("respread_decision_lag_seconds"),
+        value("respread_event_apply_seconds_count"),
+    )
+
+
+async def until_nothing_is_left(session: aiohttp.ClientSession, address: str, events: float) -> list[Seen]:
+    """Return what was seen until so many events were applied and nothing waited."""
+    seen: list[Seen] = []
+    async with asyncio.timeout(LONGEST_SECONDS):
+        while True:
+            seen.append(await look(session, address))
+            last = seen[-1]
+            if last.events >= events and not last.watch_lag_seconds and not last.decision_lag_seconds:
+                return seen
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def test_an_operator_that_is_behind_says_by_how_much_and_one_that_is_not_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(pods=900, namespaces=1, seed=1)
+        world.fill()
+        async with world.server.running() as server, aiohttp.ClientSession() as session:
+            operator = Operator(server, tmp_path)
+            try:
+                address = await operator.ready(session)
+                fresh = await until_nothing_is_left(session, address, 0)
+                changes = world.changes(range(world.apps))
+                for _ in range(EVENTS):
+                    next(changes)
+                seen = await until_nothing_is_left(session, address, fresh[-1].events + EVENTS)
+            finally:
+                operator.process.terminate()
+                await asyncio.to_thread(operator.process.wait, 30)
+        behind = [each for each in seen if fresh[-1].events < each.events < fresh[-1].events + EVENTS]
+        # All of it was sent before the first of these, so what was last seen to wait has waited since then at least.
+        waited = behind[-1].at - behind[0].at
+        assert waited > 10 * POLL_SECONDS, "too few events for such a machine"
+        assert behind[-1].watch_lag_seconds > waited * 0.8
+        assert max(each.decision_lag_seconds for each in behind) > 0
+
+    asyncio.run(scenario())

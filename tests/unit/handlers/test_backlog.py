@@ -1,0 +1,44 @@
+"""How far a watch is behind, by what was not read of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from respread.handlers.backlog import Backlog, unread_bytes
+
+
+def test_it_is_as_old_as_the_last_moment_at_which_nothing_was_left_to_read() -> None:
+    seconds = [100.0]
+    backlog = Backlog(clock=lambda: seconds[0])
+    assert backlog.lag_seconds() == 0
+    backlog.came()
+    seconds[0] += 2
+    backlog.came()
+    seconds[0] += 1
+    assert backlog.lag_seconds() == 3
+    backlog.emptied()
+    assert backlog.lag_seconds() == 0
+    seconds[0] += 60
+    backlog.came()
+    assert backlog.lag_seconds() == 0
+
+
+def test_what_the_system_holds_for_a_connection_is_counted() -> None:
+    async def scenario() -> None:
+        here, there = socket.socketpair()
+        with here, there:
+            here.setblocking(False)
+            there.setblocking(False)
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.create_connection(asyncio.Protocol, sock=here)
+            transport.pause_reading()
+            assert unread_bytes(transport) == 0
+            await loop.sock_sendall(there, b"0123456789")
+            assert unread_bytes(transport) == 10
+            transport.close()
+            await asyncio.sleep(0)
+            assert unread_bytes(transport) == 0
+        assert unread_bytes(None) == 0
+
+    asyncio.run(scenario())
