@@ -278,6 +278,7 @@ class Sandbox:
         if self.options.controller_manager:
             self._wait(lambda: self._has_default_service_account("default"), "the default ServiceAccount")
             self._wait(self._all_nodes_ready, "all nodes to be Ready")
+        self._processes.keep_running(self.components)  # before, one that ends has the wrong options
 
     def _pid(self, component: str) -> int | None:
         status = self._processes.status().get(component)

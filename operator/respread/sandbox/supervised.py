@@ -79,6 +79,10 @@ class SupervisedProcesses:
         """Send a signal to a component that may have ended; after SIGKILL it has when this returns."""
         self._ask("send_signal", name=name, number=int(number))
 
+    def keep_running(self, names: Sequence[str]) -> None:
+        """From now on have these components started anew when they end by themselves, with whatever exit code."""
+        self._ask("keep_running", names=list(names))
+
     def status(self) -> dict[str, ProcessStatus]:
         """All components ever started, by name."""
         return msgspec.convert(self._ask("status")["components"], dict[str, ProcessStatus])

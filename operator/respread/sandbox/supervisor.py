@@ -6,10 +6,14 @@ It reads one JSON command a line from its standard input and writes one JSON ans
     {"do": "spawn", "name": …, "argv": […], "env": {…}, "log": PATH} → {"pid": …}
     {"do": "send_signal", "name": …, "number": …}                    → {}
     {"do": "status"}                                                 → {"components": {NAME: {"pid": …, "exit": …}}}
+    {"do": "keep_running", "names": […]}                             → {}
     {"do": "reserve_port"}                                           → {"port": …}
     {"do": "detach"}                                                 → {}
 
 Each command carries an ``id``, which its answer repeats; what the operating system refused is answered by ``error``.
+
+Components that are kept running are started anew when they end by themselves, as a kubelet does with those of a real
+control plane: kube-scheduler exits when its cache turns out to be wrong. One that was killed with SIGKILL stays down.
 
 Three things end it, and with it every component and the sandbox's directory: its input closes or its parent changes
 (the owner has gone, however it went), or it gets SIGTERM. After ``detach`` only SIGTERM does. Should the supervisor
@@ -27,12 +31,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 TICK_MILLISECONDS = 250
+RESTART_SECONDS = 1.0
+"""How long a component has run at least before it is started anew, so that one that can't start uses little CPU."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -59,6 +66,9 @@ class Supervisor:
         self._detached = False
         self._prepare_child = _dying_with(os.getpid())
         self._components: dict[str, subprocess.Popen[bytes]] = {}
+        self._start: dict[str, Callable[[], subprocess.Popen[bytes]]] = {}
+        self._started_at: dict[str, float] = {}
+        self._kept: frozenset[str] = frozenset()
         self._reserved: list[socket.socket] = []
 
     def spawn(self, name: str, argv: list[str], env: dict[str, str], log: str) -> dict[str, Any]:
@@ -66,17 +76,28 @@ class Supervisor:
         previous = self._components.get(name)
         if previous is not None and previous.poll() is None:
             return {"error": f"{name} is running already, with process id {previous.pid}"}
-        with Path(log).open("ab") as output:
-            self._components[name] = subprocess.Popen(  # noqa: S603  # the owner's commands, over a private pipe
-                argv,
-                env=env,
-                cwd=self._directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                preexec_fn=self._prepare_child,  # noqa: PLW1509  # one thread only: nothing can hold a lock at the fork
-            )
+
+        def start() -> subprocess.Popen[bytes]:
+            with Path(log).open("ab") as output:
+                return subprocess.Popen(  # noqa: S603  # the owner's commands, over a private pipe
+                    argv,
+                    env=env,
+                    cwd=self._directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    preexec_fn=self._prepare_child,  # noqa: PLW1509  # one thread only: no lock is held at the fork
+                )
+
+        self._components[name] = start()
+        self._start[name] = start
+        self._started_at[name] = time.monotonic()
         return {"pid": self._components[name].pid}
+
+    def keep_running(self, names: list[str]) -> dict[str, Any]:
+        """From now on start these components anew when they end by themselves; no others."""
+        self._kept = frozenset(names)
+        return {}
 
     def send_signal(self, name: str, number: int) -> dict[str, Any]:
         """Send a signal; that a component has ended already is no error. SIGKILL is answered when it has ended."""
@@ -89,6 +110,7 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         """Process id and exit code (None while it runs, negative a signal) of every component ever started."""
+        self._restart_ended()
         return {"components": {name: {"pid": each.pid, "exit": each.poll()} for name, each in self._components.items()}}
 
     def reserve_port(self) -> dict[str, Any]:
@@ -124,8 +146,7 @@ class Supervisor:
         pending = b""
         while True:
             ready = commands.poll(TICK_MILLISECONDS)
-            for component in self._components.values():
-                component.poll()  # reap
+            self._restart_ended()
             if ready:
                 chunk = os.read(0, 1 << 20)
                 if not chunk:
@@ -138,6 +159,16 @@ class Supervisor:
             if not self._detached and os.getppid() != self._owner_pid:
                 return  # something else still holds our input open, but the owner has gone
 
+    def _restart_ended(self) -> None:
+        """Reap whatever has ended, and start anew what is kept running and ended by itself."""
+        now = time.monotonic()
+        for name, component in self._components.items():
+            ended_by_itself = component.poll() not in {None, -signal.SIGKILL}
+            if ended_by_itself and name in self._kept and now - self._started_at[name] >= RESTART_SECONDS:
+                with contextlib.suppress(OSError):  # whatever it lacks may be there the next time
+                    self._components[name] = self._start[name]()
+                self._started_at[name] = now
+
     def _answer(self, line: bytes) -> None:
         command = json.loads(line)
         number = command.pop("id")
@@ -145,6 +176,7 @@ class Supervisor:
             "spawn": self.spawn,
             "send_signal": self.send_signal,
             "status": self.status,
+            "keep_running": self.keep_running,
             "reserve_port": self.reserve_port,
             "detach": self.detach,
         }

@@ -114,6 +114,17 @@ def test_pods_that_were_to_start_when_etcd_died_start_after_all(start_sandbox: S
     wait_for_ready_pods(sandbox, "default", "web", 120)
 
 
+def test_a_scheduler_that_ends_by_itself_is_started_anew(start_sandbox: StartSandbox) -> None:
+    """It exits when it finds its cache corrupted, which an outage of etcd can do; here it is asked to."""
+    sandbox = start_sandbox(SandboxOptions(nodes=1, zones=1))
+    before = sandbox.process_id("kube-scheduler")
+    os.kill(before, signal.SIGTERM)
+    wait_until_dead([before])
+    create_deployment(sandbox, "default", deployment("web", replicas=3))
+    wait_for_ready_pods(sandbox, "default", "web", 3)
+    assert sandbox.process_id("kube-scheduler") != before
+
+
 def test_a_frozen_api_server_answers_nobody_until_it_thaws(start_sandbox: StartSandbox) -> None:
     sandbox = start_sandbox(API_ONLY)
     sandbox.freeze_component("kube-apiserver")

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -186,3 +187,33 @@ def test_a_closed_sandbox_is_an_error_that_says_so(processes: SupervisedProcesse
     processes.close()
     with pytest.raises(SandboxError, match="has been stopped"):
         processes.status()
+
+
+def test_a_component_that_is_kept_running_comes_back_unless_it_was_killed(processes: SupervisedProcesses) -> None:
+    log = claim(None).path / "log"
+    pids = {name: processes.spawn(name, SLEEP, {}, log) for name in ("kept", "killed", "other")}
+    processes.keep_running(["kept", "killed"])
+    processes.send_signal("killed", signal.SIGKILL)
+    for name in ("kept", "other"):
+        processes.send_signal(name, signal.SIGTERM)
+
+    def is_back() -> bool:
+        kept = processes.status()["kept"]
+        return kept.exit is None and kept.pid != pids["kept"]
+
+    wait_until(is_back, "the one that is kept running to come back")
+    wait_until(lambda: processes.status()["other"].exit is not None, "the other to end")
+    found = processes.status()
+    assert found["killed"].exit == -signal.SIGKILL
+    assert found["other"].exit == -signal.SIGTERM
+
+
+def test_a_component_that_can_not_run_is_not_started_all_the_time(processes: SupervisedProcesses) -> None:
+    log = claim(None).path / "log"
+    processes.spawn("broken", ["/bin/sh", "-c", "echo started; exit 3"], {}, log)
+    processes.keep_running(["broken"])
+    started = time.monotonic()
+    while time.monotonic() < started + 3:
+        processes.status()
+    assert 2 <= log.read_text().count("started") <= 2 + time.monotonic() - started
+    assert processes.status()["broken"].exit in {None, 3}
