@@ -193,7 +193,7 @@ class PreventionLoop:
                 pod,
                 patch.cost,
                 known=patch.before,
-                careful=self._clock() < term.careful_until or pod.uid in term.uncertain,
+                careful=self._clock() < term.careful_until or patch.unseen or pod.uid in term.uncertain,
                 may_send=lambda: self._term is term and self._leads() and not self._stopping,
                 time_left=self._exclusive_seconds,
             )

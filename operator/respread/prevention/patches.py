@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum
 from math import inf
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the policy that wants it; empty if the pod has lost its policy."""
     replica_set: str
     """The UID of the pod's controller; empty if it has none that looks at costs."""
+    unseen: bool = False
+    """Whether an earlier patch of the pod was made that the watch has never shown: `before` may be out of date."""
 
 
 class PatchQueue:
@@ -92,9 +95,15 @@ class PatchQueue:
         return self._reranks if patch.purpose is Purpose.RERANK else self._urgent
 
 
+LAPSED_SECONDS: Final = 3600.0
+"""How long it is remembered that a patch has not come true."""
+
+
 class _Assumed(msgspec.Struct, frozen=True):
     cost: HeldCost | None
     until: float
+    lapsed: bool = False
+    """Whether that time is over: then the watch is believed again, but not blindly."""
 
 
 class Assumptions:
@@ -108,7 +117,12 @@ class Assumptions:
     def cost_of(self, pod: Pod) -> HeldCost | None:
         """Return the cost that a pod is taken to have."""
         assumed = self._costs.get(pod.uid)
-        return cost_of(pod) if assumed is None else assumed.cost
+        return cost_of(pod) if assumed is None or assumed.lapsed else assumed.cost
+
+    def unseen(self, pod: Pod) -> bool:
+        """Tell whether the watch has not shown for too long what a pod was taken to have."""
+        assumed = self._costs.get(pod.uid)
+        return assumed is not None and assumed.lapsed
 
     def assume(self, pod: Pod, cost: HeldCost | None, until: float = inf) -> None:
         """Take a pod to have a cost, until some time on the clock."""
@@ -119,19 +133,24 @@ class Assumptions:
         self._costs.pop(pod.uid, None)
 
     def settle(self, pods: Iterable[Pod], now: float) -> None:
-        """Forget what the watch shows by now, and what has not come true for too long."""
+        """Forget what the watch shows by now, and believe it again where something has not come true for too long."""
         if not self._costs:
             return
         for pod in pods:
             assumed = self._costs.get(pod.uid)
-            if assumed is not None and (assumed.until <= now or (assumed.until < inf and assumed.cost == cost_of(pod))):
+            if assumed is None or assumed.until == inf:
+                continue
+            if assumed.cost == cost_of(pod):
                 del self._costs[pod.uid]
+            elif assumed.until <= now and not assumed.lapsed:
+                self._costs[pod.uid] = msgspec.structs.replace(assumed, lapsed=True)
 
     def next_end(self, pods: Iterable[Pod]) -> float:
         """Return when the first assumption about any of these pods ends; infinity if none does."""
         if not self._costs:
             return inf
-        return min((assumed.until for pod in pods if (assumed := self._costs.get(pod.uid)) is not None), default=inf)
+        found = (assumed for pod in pods if (assumed := self._costs.get(pod.uid)) is not None)
+        return min((assumed.until for assumed in found if not assumed.lapsed), default=inf)
 
     def under_way(self, pods: Iterable[Pod]) -> bool:
         """Tell whether the patch of any of these pods is not answered."""
@@ -140,5 +159,5 @@ class Assumptions:
         )
 
     def expire(self, now: float) -> None:
-        """Forget what has not come true for too long, of pods that may be gone."""
-        self._costs = {uid: assumed for uid, assumed in self._costs.items() if assumed.until > now}
+        """Forget what has not come true for very long, of pods that may be gone."""
+        self._costs = {uid: assumed for uid, assumed in self._costs.items() if assumed.until + LAPSED_SECONDS > now}

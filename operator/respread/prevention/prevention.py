@@ -36,7 +36,8 @@ from respread.prevention.selection import Selection, Wish, select
 from respread.spread.index import Spread
 
 SEEN_WITHIN_SECONDS: Final = 60.0
-"""A patch that was made and that the watch does not show within this is taken not to have been."""
+"""A patch that was made and that the watch does not show within this may not have been: the pod is read before another
+one."""
 _EXPIRY_SECONDS: Final = 10.0
 
 
@@ -354,6 +355,7 @@ class Prevention:
             pod=pod,
             cost=cost,
             before=self._assumptions.cost_of(pod),
+            unseen=self._assumptions.unseen(pod),
             purpose=purpose,
             policy=policy,
             replica_set=replica_set,

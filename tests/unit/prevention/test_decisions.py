@@ -129,13 +129,22 @@ def test_a_patch_that_is_under_way_is_not_made_again_however_long_it_takes() -> 
     assert cluster.taken(after=1000) == []
 
 
-def test_a_patch_that_is_never_seen_is_made_again_after_a_while() -> None:
+def test_a_patch_that_is_never_seen_is_decided_anew_after_a_while_and_not_blindly() -> None:
     cluster = Cluster(*BARE)
     for patch in cluster.taken():
         assert patch.cost is not None
         cluster.prevention.answered(patch, Answered(HeldCost(patch.cost, ours=True), SEEN_WITHIN_SECONDS), cluster.now)
     assert cluster.taken(after=SEEN_WITHIN_SECONDS - 1) == []
-    assert len(cluster.taken(after=2)) == 3
+    again = cluster.taken(after=2)
+    assert len(again) == 3
+    assert all(patch.unseen for patch in again)
+    for patch in again:
+        cluster.prevention.answered(
+            patch, Answered(HeldCost(patch.cost or 0, ours=True), SEEN_WITHIN_SECONDS), cluster.now
+        )
+    cluster.put(*(web(patch.pod.name, patch.pod.node_name, patch.cost) for patch in again))
+    cluster.put(web("web-4", "b2"))
+    assert [patch.unseen for patch in cluster.taken(after=1)] == [False]
 
 
 def test_a_patch_that_was_not_made_is_decided_anew() -> None:
