@@ -20,9 +20,9 @@ from respread.kube.requests import Requests, Response
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS
 from respread.spread.index import spread_of
-from tests.unit.handlers_parts import Parts
-from tests.unit.test_prevention_decisions import policy, web
-from tests.unit.worlds import node
+from tests.intake import Parts
+from tests.unit.prevention.test_decisions import policy, web
+from tests.worlds import node
 
 PODS = 3
 
