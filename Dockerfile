@@ -15,7 +15,7 @@ RUN pip --python /opt/respread install --only-binary :all: --no-compile --requir
 COPY pyproject.toml README.md LICENSE ./
 COPY crds crds
 COPY manifests manifests
-COPY operator operator
+COPY operator/respread operator/respread
 RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels . && \
     pip --python /opt/respread install --no-compile --no-deps --no-index /wheels/*.whl
 

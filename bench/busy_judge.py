@@ -13,7 +13,7 @@ import msgspec
 import requests
 
 from bench.busy_fewest import fewest_evictions, skew
-from respread.sandbox import SandboxApi
+from respread_sandbox import SandboxApi
 
 Key = tuple[str, str]
 """A Deployment: its namespace and name."""

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import yaml
 
 from bench.peer import find_or_build
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess, policy
 
 Side = Literal["respread", "descheduler"]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from bench.busy_judge import Judge
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import install
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, scale
 

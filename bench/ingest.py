@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bench.ingest_world import cluster, fill, pod, wait_until_served
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 
 PODS: Final = 30_000
 MANY_PODS: Final = 150_000

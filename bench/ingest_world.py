@@ -21,7 +21,7 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
-from respread.sandbox import ApiError, Sandbox
+from respread_sandbox import ApiError, Sandbox
 
 PODS_PER_WORKLOAD: Final = 30
 PODS_PER_NODE: Final = 30

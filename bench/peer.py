@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from respread.sandbox.binaries import cache_directory
+from respread_sandbox.binaries import cache_directory
 
 MODULE: Final = "sigs.k8s.io/descheduler"
 VERSION: Final = "v0.36.0"

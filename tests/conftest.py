@@ -27,7 +27,7 @@ from contextlib import ExitStack
 import pytest
 from hypothesis import settings
 
-from respread.sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 
 # Without a limit of time for each example of a property: a busy machine is no fault of the code.
 settings.register_profile("respread", deadline=None)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from respread.sandbox import NodeShape, Sandbox
+from respread_sandbox import NodeShape, Sandbox
 from tests.faults.rounds import PLAIN_NODES, Workload, patiently, wait_for
 from tests.integration.workloads import ZONE, constraint, deployment, is_ready, pods
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.faults.proxy import FaultProxy
 
 NAMESPACE = "respread-system"

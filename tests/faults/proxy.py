@@ -23,7 +23,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 
 STATUS_FAULTS: Final = {
     "409": "Conflict",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import requests
 
-from respread.sandbox import ApiError, Sandbox
+from respread_sandbox import ApiError, Sandbox
 from tests.faults.watcher import PodWatcher
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, is_ready, pods
 

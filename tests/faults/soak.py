@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from respread.sandbox import NodeShape, Sandbox, SandboxOptions
+from respread_sandbox import NodeShape, Sandbox, SandboxOptions
 from tests.faults.hardships import Hardship, hardships, prepare, random_status, write_status
 from tests.faults.operators import Replica
 from tests.faults.proxy import Dice, FaultProxy, no_fault

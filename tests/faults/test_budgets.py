@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import ApiError, Sandbox, SandboxOptions
+from respread_sandbox import ApiError, Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import enforce, wait_for

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import ApiError, Sandbox, SandboxOptions
+from respread_sandbox import ApiError, Sandbox, SandboxOptions
 from tests.faults.rounds import close_zones, enforce, wait_for
 from tests.integration.operator_process import OperatorProcess, evictions, install
 from tests.integration.workloads import (

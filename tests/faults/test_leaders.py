@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from respread.controller.checkpoint import group_name, situation_of
-from respread.sandbox import Binaries, Sandbox, SandboxOptions
 from respread.spread.index import spread_of
 from respread.stores.watched_kinds import POLICY_KINDS
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from tests.faults.operators import LEASE, Replica, holder
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, remove, wait_for

@@ -14,9 +14,9 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Intake
 from respread.handlers.operator import run_operator
 from respread.kube.access import load_access
-from respread.sandbox import Sandbox
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
+from respread_sandbox import Sandbox
 from tests.faults.proxy import FaultProxy
 from tests.integration.operator_process import install
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.faults.proxy import FAULTS, STATUS_FAULTS, Asked, Dice, Fault, FaultProxy
 
 

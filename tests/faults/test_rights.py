@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from respread.controller.prevention_loop import AT_ONCE
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, close_zones, create, enforce, wait_for

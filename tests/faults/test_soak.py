@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from respread.sandbox import Binaries, Sandbox
+from respread_sandbox import Binaries, Sandbox
 from tests.faults.hardships import prepare
 from tests.faults.rounds import Workload, enforce
 from tests.faults.soak import OPTIONS, QUIET_PERIOD, Soak

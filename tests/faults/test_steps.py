@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
 from tests.faults.rounds import CLOSED, enforce, wait_for

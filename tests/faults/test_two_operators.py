@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, install
 from tests.processes import wait_until
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import requests
 
-from respread.sandbox import ApiError, Sandbox
+from respread_sandbox import ApiError, Sandbox
 
 App = tuple[str, str]
 """A namespace, and the value of the label `app`."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 
 
 class Etcd:

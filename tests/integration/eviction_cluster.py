@@ -13,7 +13,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from respread.cluster.pod import Pod, PodSpec
 from respread.kube.requests import Requests
-from respread.sandbox import ApiError, Sandbox, SandboxError
+from respread_sandbox import ApiError, Sandbox, SandboxError
 
 SPEC = PodSpec()
 

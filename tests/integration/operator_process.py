@@ -13,8 +13,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
-from respread.sandbox import Sandbox
-from respread.sandbox.api import ApiError
+from respread_sandbox import Sandbox
+from respread_sandbox.api import ApiError
 from tests.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.operator_process import REPOSITORY, requests
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, is_ready, pods
 

@@ -6,7 +6,7 @@ import json
 
 from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 
 
 def take_snapshot(sandbox: Sandbox) -> ClusterSnapshot:

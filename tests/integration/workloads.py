@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.processes import wait_until as wait_until  # noqa: PLC0414  # how a re-export is marked for mypy
 
 ZONE = "topology.kubernetes.io/zone"

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import click
 
 from respread import __version__
+from respread.cli.errors import CommandError
 
 INTERRUPTED: Final = 130
 """128 + SIGINT, as shells have it."""
@@ -22,15 +23,20 @@ KUBECTL_PLUGIN: Final = "kubectl-respread"
 """The program's name where kubectl looks for it."""
 
 
+ENTRY_POINTS: Final = "respread.commands"
+"""The group of entry points by which respread-sandbox adds its commands."""
+
+
 class Entry(NamedTuple):
-    """Where a command is, and what it is in one line.
+    """A command: its module, and what it is in one line.
 
     The line is that of the command's own help. It is here as well because importing all commands to ask them takes
     longer than most of them run; a test holds the two together.
     """
 
     name: str
-    module: str
+    module: str | None
+    """None if it comes with respread-sandbox."""
     summary: str
 
 
@@ -43,10 +49,31 @@ COMMANDS: Final = (
     ),
     Entry("snapshot", "respread.cli.commands.snapshot", "Write all that a plan depends on to a file."),
     Entry("run", "respread.cli.commands.run", "Run the operator."),
-    Entry("demo", "respread.cli.demo.command", "Watch the spread being restored on a real control plane."),
-    Entry("sandbox", "respread.cli.sandbox", "A real Kubernetes control plane with simulated nodes, on this machine."),
+    Entry("demo", None, "Watch the spread being restored on a real control plane."),
+    Entry("sandbox", None, "A real Kubernetes control plane with simulated nodes, on this machine."),
 )
 """In the order of `respread --help`."""
+
+
+def load(entry: Entry) -> click.Command:
+    """Import a command.
+
+    Raises:
+        CommandError: it comes with a package that is not installed.
+    """
+    command: click.Command
+    if entry.module is not None:
+        command = getattr(import_module(entry.module), entry.name)
+        return command
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and only two commands need it
+
+    for found in entry_points(group=ENTRY_POINTS, name=entry.name):
+        command = found.load()
+        return command
+    raise CommandError(
+        f"respread {entry.name} comes with the package respread-sandbox, which is not installed here. Install it with: "
+        "pip install 'respread[sandbox]'"
+    )
 
 
 class LazyGroup(click.Group):
@@ -60,8 +87,7 @@ class LazyGroup(click.Group):
         """Import a command."""
         for entry in COMMANDS:
             if entry.name == cmd_name:
-                command: click.Command = getattr(import_module(entry.module), entry.name)
-                return command
+                return load(entry)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above

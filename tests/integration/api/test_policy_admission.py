@@ -23,9 +23,9 @@ from respread.api.status import (
     Violation,
     encode_status,
 )
-from respread.sandbox import Sandbox
-from respread.sandbox.api import ApiError
-from respread.sandbox.errors import SandboxError
+from respread_sandbox import Sandbox
+from respread_sandbox.api import ApiError
+from respread_sandbox.errors import SandboxError
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec
 from tests.processes import wait_until
 

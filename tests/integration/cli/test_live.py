@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from respread.cli.main import respread
 from respread.cli.read import live
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.operator_process import install
 from tests.integration.operator_process import policy as hurried
 from tests.integration.workloads import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.etcd import Etcd
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy
 from tests.integration.workloads import (

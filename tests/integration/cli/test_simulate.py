@@ -11,7 +11,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from respread.cli.main import respread
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, install, policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, settled
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_until

@@ -16,8 +16,8 @@ from respread.cluster.decode.decoder import KINDS, Decoder
 from respread.cluster.node import Node
 from respread.cluster.quantity import QuantityError, parse_quantity
 from respread.cluster.selectors import SelectorError, compile_selector
-from respread.sandbox import Sandbox
-from respread.sandbox.api import ApiError
+from respread_sandbox import Sandbox
+from respread_sandbox.api import ApiError
 
 KEYS = ["app", "tier", "example.com/zone"]
 VALUES = ["", "a", "b.c", "D_9"]

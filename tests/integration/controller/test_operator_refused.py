@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from respread.sandbox import ApiError, Sandbox, SandboxOptions
+from respread_sandbox import ApiError, Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy, requests
 from tests.integration.workloads import (
     ZONE,

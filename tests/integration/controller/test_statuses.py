@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from respread.api.status import MAX_MOVES_IN_FLIGHT
-from respread.sandbox import Sandbox, SandboxOptions
-from respread.sandbox.api import ApiError
+from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox.api import ApiError
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install, policy
 from tests.integration.workloads import (
     ZONE,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import Binaries, Sandbox, SandboxOptions
-from respread.sandbox.stages import NEVER, READY_AFTER_ANNOTATION
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox.stages import NEVER, READY_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, install, policy
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, wait_until

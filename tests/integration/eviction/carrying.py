@@ -16,7 +16,7 @@ from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
 from respread.kube.requests import Requests, Response
 from respread.planning.plan import Move
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until

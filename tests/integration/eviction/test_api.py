@@ -14,7 +14,7 @@ from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi, Gate
 from respread.planning.held import Held
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.processes import wait_until
 

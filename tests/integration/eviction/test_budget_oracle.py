@@ -11,7 +11,7 @@ from respread.eviction.eviction_api import EvictionApi
 from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetLedger
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.integration.snapshots import take_snapshot
 

@@ -16,8 +16,8 @@ from respread.eviction.in_flight import Stage
 from respread.eviction.outcomes import Outcome
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
-from respread.sandbox import Sandbox
-from respread.sandbox.components import CONTROLLER_MANAGER
+from respread_sandbox import Sandbox
+from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import SPEC, move
 from tests.integration.eviction.carrying import Counted, Look, carrier, own_grace_period, play, results, two_deployments
 from tests.integration.eviction_cluster import with_requests

@@ -20,8 +20,8 @@ from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests, Response
 from respread.planning.held import Held
-from respread.sandbox import ApiError, Sandbox
-from respread.sandbox.components import CONTROLLER_MANAGER
+from respread_sandbox import ApiError, Sandbox
+from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import group, move
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot

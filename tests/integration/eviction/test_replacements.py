@@ -16,7 +16,7 @@ from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.last_look import Owners
 from respread.kube.requests import Requests
 from respread.planning.held import Held
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.eviction_moves import move
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot

@@ -18,8 +18,8 @@ from respread.eviction.outcomes import Outcome
 from respread.kube.requests import Requests, Response
 from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.sandbox import Sandbox
-from respread.sandbox.components import CONTROLLER_MANAGER
+from respread_sandbox import Sandbox
+from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import move
 from tests.integration.eviction.carrying import Counted, Look, carrier, own_grace_period, play, results, two_deployments
 from tests.integration.workloads import wait_until

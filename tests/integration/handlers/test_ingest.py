@@ -18,7 +18,7 @@ import pytest
 
 from respread.cluster.meta import ObjectKey
 from respread.handlers.session import open_session
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.edge import Edge, pod, request, running_edge
 from tests.integration.etcd import Etcd
 

@@ -13,7 +13,7 @@ import pytest
 from respread.cluster.meta import ObjectKey
 from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import Requests
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.processes import wait_until
 

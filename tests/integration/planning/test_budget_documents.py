@@ -7,7 +7,7 @@ import pytest
 from respread.cluster.meta import ObjectKey
 from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetLedger, Needs
-from respread.sandbox import Sandbox
+from respread_sandbox import Sandbox
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
 from tests.integration.workloads import deployment, pods_per_domain, wait_for_ready_pods, wait_until
 

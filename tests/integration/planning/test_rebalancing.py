@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from respread.sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, install, refused
 from tests.integration.pools import Pool, fewest_moves, holds
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale, wait_until

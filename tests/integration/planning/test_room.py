@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import Binaries, Sandbox, SandboxOptions
-from respread.sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
 from tests.integration.operator_process import OperatorProcess, install
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import (

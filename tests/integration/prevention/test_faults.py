@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from respread.controller.prevention_loop import UNKNOWN_SECONDS
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.integration.operator_process import install, policy

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
 from tests.integration.planning.test_default_constraints import HARD_DEFAULTS, PATHS, balanced, without_constraints
 from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, settled

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from respread import __version__
-from respread.sandbox import ApiError, Sandbox, SandboxApi, SandboxError
+from respread_sandbox import ApiError, Sandbox, SandboxApi, SandboxError
 
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"

@@ -1,4 +1,4 @@
-"""The wheel holds all that Respread needs to run, and the Dockerfile's steps make it run with nothing writable."""
+"""Each wheel holds what it is for, both run from where they are installed, and the image with nothing writable."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sysconfig
 import venv
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
@@ -23,36 +24,57 @@ ROOT = Path(__file__).parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
+class Wheels(NamedTuple):
+    respread: Path
+    sandbox: Path
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     """Built as the Dockerfile does it: by the installed hatchling, without the network."""
     directory = tmp_path_factory.mktemp("wheels")
     build = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-build-isolation", "--no-deps"]
-    subprocess.run([*build, "--quiet", "--no-index", "--wheel-dir", directory, ROOT], check=True)
-    (built,) = directory.glob("*.whl")
-    return built
+    projects = [ROOT, ROOT / "operator" / "respread_sandbox"]
+    subprocess.run([*build, "--quiet", "--no-index", "--wheel-dir", directory, *projects], check=True)
+    return Wheels(*sorted(directory.glob("*.whl")))
+
+
+def install(environment: Path, *what: str | Path) -> None:
+    """Install into a new environment that has the dependencies, but not this checkout, and without the network."""
+    venv.create(environment, with_pip=False, symlinks=True)
+    library = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    borrowed = environment / "borrowed"
+    borrowed.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if "respread" not in path.name:
+            (borrowed / path.name).symlink_to(path)
+    (library / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", f"--python={environment}/bin/python", "install"]
+    subprocess.run([*pip, "--quiet", "--no-compile", "--no-index", *map(str, what)], check=True)
+    compile_all = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+    subprocess.run([*compile_all, str(library)], check=True)
 
 
 @pytest.fixture(scope="module")
-def image(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the Dockerfile leaves in /opt/respread: compiled, without pip; here with borrowed dependencies."""
     environment = tmp_path_factory.mktemp("image") / "respread"
-    venv.create(environment, with_pip=False, symlinks=True)
-    library = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        f"--python={environment}/bin/python",
-        "install",
-    ]
-    subprocess.run([*install, "--quiet", "--no-compile", "--no-deps", "--no-index", wheel], check=True)
-    # Only the dependencies: the path file that makes this checkout importable is not read from there.
-    (library / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    compile_all = ["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
-    subprocess.run([sys.executable, *compile_all, library / "respread"], check=True)
+    install(environment, wheels.respread)
     return environment
+
+
+@pytest.fixture(scope="module")
+def with_sandbox(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `pip install respread[sandbox]` leaves where these two wheels are all that it finds."""
+    environment = tmp_path_factory.mktemp("with-sandbox") / "respread"
+    install(environment, f"--find-links={wheels.respread.parent}", "respread[sandbox]")
+    return environment
+
+
+def run(environment: Path, *arguments: str, cwd: Path, program: str = "respread") -> subprocess.CompletedProcess[str]:
+    variables = {"PATH": os.defpath, "HOME": "/nonexistent", "TMPDIR": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [environment / "bin" / program, *arguments]
+    return subprocess.run(command, cwd=cwd, env=variables, check=False, capture_output=True, text=True)
 
 
 def contents(wheel: Path) -> set[str]:
@@ -66,27 +88,29 @@ def files(*folders: str) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts}
 
 
-def test_the_wheel_is_of_this_version_and_any_platform(wheel: Path) -> None:
-    assert wheel.name == f"respread-{__version__}-py3-none-any.whl"
+def test_the_wheels_are_of_this_version_and_any_platform(wheels: Wheels) -> None:
+    assert wheels.respread.name == f"respread-{__version__}-py3-none-any.whl"
+    assert wheels.sandbox.name == f"respread_sandbox-{__version__}-py3-none-any.whl"
 
 
-def test_the_wheel_holds_the_package_its_crds_and_its_manifests_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_package_its_crds_and_its_manifests_and_nothing_else(wheels: Wheels) -> None:
     expected = {path.removeprefix("operator/") for path in files("operator/respread")}
     expected |= {f"respread/{path}" for path in files("crds", "manifests")}
-    assert {"respread/sandbox/go.mod", "respread/sandbox/go.sum", "respread/manifests/base/deployment.yaml"} <= expected
-    inside = {name for name in contents(wheel) if not name.startswith(f"respread-{__version__}.dist-info/")}
+    assert "respread/manifests/base/deployment.yaml" in expected
+    inside = {name for name in contents(wheels.respread) if not name.startswith(f"respread-{__version__}.dist-info/")}
     assert inside == expected
 
 
 def metadata_of(wheel: Path) -> email.message.Message:
     with zipfile.ZipFile(wheel) as archive:
-        return email.message_from_bytes(archive.read(f"respread-{__version__}.dist-info/METADATA"))
+        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(archive.read(name))
 
 
-def test_the_wheel_says_its_licence_and_where_the_project_lives(wheel: Path) -> None:
-    metadata = metadata_of(wheel)
-    assert metadata["License-Expression"] == "Apache-2.0"
-    with zipfile.ZipFile(wheel) as archive:
+def test_the_wheel_says_its_licence_and_where_the_project_lives(wheels: Wheels) -> None:
+    metadata = metadata_of(wheels.respread)
+    assert metadata_of(wheels.sandbox)["License-Expression"] == metadata["License-Expression"] == "Apache-2.0"
+    with zipfile.ZipFile(wheels.respread) as archive:
         licence = archive.read(f"respread-{__version__}.dist-info/licenses/{metadata['License-File']}")
     assert licence == (ROOT / "LICENSE").read_bytes()
     urls = dict(entry.split(", ") for entry in metadata.get_all("Project-URL", []))
@@ -96,13 +120,35 @@ def test_the_wheel_says_its_licence_and_where_the_project_lives(wheel: Path) -> 
         assert not path or (ROOT / path).is_file()
 
 
-def test_type_checkers_believe_the_annotations_of_the_wheel(wheel: Path) -> None:
-    assert "respread/py.typed" in contents(wheel)
+def test_type_checkers_believe_the_annotations_of_the_wheels(wheels: Wheels) -> None:
+    assert "respread/py.typed" in contents(wheels.respread)
+    assert "respread_sandbox/py.typed" in contents(wheels.sandbox)
 
 
-def test_every_dependency_is_pinned_with_a_hash(wheel: Path) -> None:
-    metadata = metadata_of(wheel)
-    needed = {canonicalize_name(Requirement(text).name) for text in metadata.get_all("Requires-Dist", [])}
+def requirements_of(wheel: Path) -> list[str]:
+    return metadata_of(wheel).get_all("Requires-Dist", [])
+
+
+def test_what_builds_and_starts_a_control_plane_is_in_the_wheel_of_the_sandbox_alone(wheels: Wheels) -> None:
+    expected = {path.removeprefix("operator/") for path in files("operator/respread_sandbox")}
+    expected.remove("respread_sandbox/pyproject.toml")
+    assert {"go.mod", "go.sum", "supervisor.py", "demo/story.py"} <= {
+        path.removeprefix("respread_sandbox/") for path in expected
+    }
+    metadata_folder = f"respread_sandbox-{__version__}.dist-info/"
+    assert {name for name in contents(wheels.sandbox) if not name.startswith(metadata_folder)} == expected
+    for name in contents(wheels.respread):
+        assert not re.search(r"go\.(mod|sum)$|supervis|sandbox|demo", name)
+
+
+def test_the_two_wheels_ask_for_one_another_in_the_same_version(wheels: Wheels) -> None:
+    assert f"respread-sandbox=={__version__}; extra == 'sandbox'" in requirements_of(wheels.respread)
+    assert f"respread=={__version__}" in requirements_of(wheels.sandbox)
+
+
+def test_every_dependency_is_pinned_with_a_hash(wheels: Wheels) -> None:
+    requirements = map(Requirement, requirements_of(wheels.respread) + requirements_of(wheels.sandbox))
+    needed = {canonicalize_name(each.name) for each in requirements} - {"respread", "respread-sandbox"}
     pinned = set()
     for entry in re.split(r"\n(?=\S)", (ROOT / "requirements.txt").read_text(encoding="utf-8")):
         if match := re.match(r"([\w.-]+)==", entry):
@@ -114,19 +160,41 @@ def test_every_dependency_is_pinned_with_a_hash(wheel: Path) -> None:
 
 def test_the_programs_run_from_the_image_with_nothing_writable(image: Path, tmp_path: Path) -> None:
     before = sorted(image.rglob("*"))
-    environment = {"PATH": os.defpath, "HOME": "/nonexistent", "TMPDIR": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
     for program in ("respread", "kubectl-respread"):
-        shown = subprocess.run(
-            [image / "bin" / program, "--help"],
-            cwd=tmp_path, env=environment, check=True, capture_output=True, text=True,
-        )  # fmt: skip
+        shown = run(image, "--help", cwd=tmp_path, program=program)
         assert "Usage:" in shown.stdout
-        assert shown.stderr == ""
-    version = subprocess.run(
-        [image / "bin" / "respread", "--version"], env=environment, check=True, capture_output=True, text=True
-    )
-    assert __version__ in version.stdout
+        assert (shown.returncode, shown.stderr) == (0, "")
+    assert __version__ in run(image, "--version", cwd=tmp_path).stdout
     assert sorted(image.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", [["demo"], ["demo", "--seed", "2"], ["sandbox", "up", "--nodes", "3"]])
+def test_without_the_sandbox_its_commands_say_what_to_install(image: Path, tmp_path: Path, command: list[str]) -> None:
+    refused = run(image, *command, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "pip install 'respread[sandbox]'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_with_the_sandbox_its_commands_are_there(with_sandbox: Path, tmp_path: Path) -> None:
+    assert "--patience" in run(with_sandbox, "demo", "--help", cwd=tmp_path).stdout
+    assert "--zones" in run(with_sandbox, "sandbox", "up", "--help", cwd=tmp_path).stdout
+    ask = "import respread, respread_sandbox as s; print(respread.__file__, s.__file__)"
+    answer = run(with_sandbox, "-c", ask, cwd=tmp_path, program="python")
+    assert answer.stdout.count("/site-packages/") == 2
+    assert all(Path(path).is_relative_to(with_sandbox) for path in answer.stdout.split())
+
+
+@pytest.mark.usefixtures("binaries")
+def test_an_installed_sandbox_starts_a_control_plane(with_sandbox: Path, tmp_path: Path) -> None:
+    start = (
+        "from respread_sandbox import Sandbox, SandboxOptions\n"
+        "with Sandbox.start(SandboxOptions(nodes=1, scheduler=False, controller_manager=False)) as sandbox:\n"
+        "    print(sandbox.api.get('/version')['gitVersion'])\n"
+    )
+    command = [str(with_sandbox / "bin" / "python"), "-I", "-c", start]
+    started = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert started.stdout.startswith("v1.")
 
 
 def test_the_image_runs_its_own_package_not_this_checkout(image: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import ApiError, Sandbox
+from respread_sandbox import ApiError, Sandbox
 from tests.integration.workloads import (
     HOSTNAME,
     ZONE,

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from respread.sandbox import Binaries
-from respread.sandbox.named import running
+from respread_sandbox import Binaries
+from respread_sandbox.named import running
 from tests.processes import is_alive, wait_until_dead
 
 COMMAND = [sys.executable, "-m", "respread.cli.main", "sandbox"]

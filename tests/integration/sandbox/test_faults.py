@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from respread.sandbox import ApiError, Binaries, ComponentError, NodeShape, Sandbox, SandboxError, SandboxOptions
+from respread_sandbox import ApiError, Binaries, ComponentError, NodeShape, Sandbox, SandboxError, SandboxOptions
 from tests.integration.workloads import (
     create_deployment,
     deployment,
@@ -34,7 +34,7 @@ API_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kw
 
 OWNER = """
 import json, signal, sys, time
-from respread.sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox, SandboxOptions
 signal.signal(signal.SIGINT, signal.default_int_handler)  # even where the tests run in the background of a shell
 with Sandbox.start(SandboxOptions(nodes=1, zones=1)) as sandbox:
     pids = [sandbox.supervisor_pid, *(sandbox.process_id(each) for each in sandbox.components)]

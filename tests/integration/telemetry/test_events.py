@@ -19,9 +19,9 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from respread.kube.events import EventRecorder, record_events
-from respread.sandbox import Sandbox
 from respread.telemetry.event_series import Event, EventObject, EventPace, EventType
 from respread.telemetry.logs import configure_logging
+from respread_sandbox import Sandbox
 
 
 @pytest.fixture

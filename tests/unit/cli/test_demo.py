@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from respread.api.decoding import decode_manifest
-from respread.cli.demo.audit import OperatorRequests, requests_of
-from respread.cli.demo.ending import Ending
-from respread.cli.demo.picture import Pair, Picture, fewest_evictions
-from respread.cli.demo.screen import Screen
-from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy
 from respread.cli.read.shipped_files import crds, manifests
+from respread_sandbox.demo.audit import OperatorRequests, requests_of
+from respread_sandbox.demo.ending import Ending
+from respread_sandbox.demo.picture import Pair, Picture, fewest_evictions
+from respread_sandbox.demo.screen import Screen
+from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy
 
 
 def fewest_by_trying(counts: list[int], max_skew: int) -> int:

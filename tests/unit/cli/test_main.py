@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -37,8 +36,7 @@ OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]
 
 def command(name: str) -> click.Command:
     (entry,) = [each for each in cli.COMMANDS if each.name == name]
-    loaded: click.Command = getattr(import_module(entry.module), name)
-    return loaded
+    return cli.load(entry)
 
 
 @pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: entry.name)

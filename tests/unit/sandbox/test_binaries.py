@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from respread.sandbox import Binaries, BuildError, SandboxError, ToolchainError
-from respread.sandbox.binaries import cache_directory
-from respread.sandbox.build import GO_SUM, PACKAGES, build_flags
-from respread.sandbox.components import BINARIES
-from respread.sandbox.progress import PlainProgress, TerminalProgress
+from respread_sandbox import Binaries, BuildError, SandboxError, ToolchainError
+from respread_sandbox.binaries import cache_directory
+from respread_sandbox.build import GO_SUM, PACKAGES, build_flags
+from respread_sandbox.components import BINARIES
+from respread_sandbox.progress import PlainProgress, TerminalProgress
 from tests.processes import is_alive, wait_until
 
 GO = """#!/bin/sh
@@ -38,7 +38,7 @@ chmod +x "$output"
 
 SLOW_GO = GO.replace("sleep ", "echo $$ > $GO_CALLS.pid; exec sleep ")
 
-BUILD = "from respread.sandbox import Binaries; Binaries.find_or_build()"
+BUILD = "from respread_sandbox import Binaries; Binaries.find_or_build()"
 
 
 class Machine:
@@ -152,7 +152,7 @@ def test_the_cache_is_where_the_person_says_and_depends_on_what_is_built(
     assert elsewhere == Path("/elsewhere/respread/controlplane") / directory.name
     changed = tmp_path / "go.sum"
     changed.write_bytes(GO_SUM.read_bytes() + b"\n")
-    monkeypatch.setattr("respread.sandbox.binaries.GO_SUM", changed)
+    monkeypatch.setattr("respread_sandbox.binaries.GO_SUM", changed)
     assert cache_directory(machine.environment).name != directory.name
 
 
@@ -256,7 +256,7 @@ def test_plain_progress_says_which_of_how_many(machine: Machine) -> None:
 
 
 def test_plain_progress_says_now_and_then_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("respread.sandbox.progress.LINE_EVERY_SECONDS", 0)
+    monkeypatch.setattr("respread_sandbox.progress.LINE_EVERY_SECONDS", 0)
     said = io.StringIO()
     with PlainProgress(said) as progress:
         progress.waiting()

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from respread.sandbox.directory import claim, root_directory
-from respread.sandbox.errors import SandboxError
-from respread.sandbox.supervised import SupervisedProcesses
+from respread_sandbox.directory import claim, root_directory
+from respread_sandbox.errors import SandboxError
+from respread_sandbox.supervised import SupervisedProcesses
 from tests.processes import is_alive, wait_until, wait_until_dead
 
 SLEEP = ["/bin/sleep", "600"]
 
 OWNER = """
 import json, os, signal, subprocess, sys, time
-from respread.sandbox.directory import claim
-from respread.sandbox.supervised import SupervisedProcesses
+from respread_sandbox.directory import claim
+from respread_sandbox.supervised import SupervisedProcesses
 
 # Even where the tests run in the background of a shell, or under nohup:
 signal.signal(signal.SIGINT, signal.default_int_handler)

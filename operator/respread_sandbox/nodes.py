@@ -7,9 +7,9 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from respread.sandbox.api import NotFoundError, SandboxApi
-from respread.sandbox.options import NodeShape
-from respread.sandbox.stages import MANAGED_NODE_LABEL
+from respread_sandbox.api import NotFoundError, SandboxApi
+from respread_sandbox.options import NodeShape
+from respread_sandbox.stages import MANAGED_NODE_LABEL
 
 NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
 REGION: Final = "region-1"

@@ -11,9 +11,9 @@ from typing import Final, Self
 
 import msgspec
 
-from respread.sandbox.directory import LOCK_FILE, living
-from respread.sandbox.errors import SandboxError
-from respread.sandbox.sandbox import Sandbox
+from respread_sandbox.directory import LOCK_FILE, living
+from respread_sandbox.errors import SandboxError
+from respread_sandbox.sandbox import Sandbox
 
 DESCRIPTION_FILE: Final = "sandbox.json"
 STOP_SECONDS: Final = 30

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from respread.sandbox.errors import BuildError, SandboxError, ToolchainError
-from respread.sandbox.progress import BuildProgress
+from respread_sandbox.errors import BuildError, SandboxError, ToolchainError
+from respread_sandbox.progress import BuildProgress
 
 MODULE_DIRECTORY: Final = Path(__file__).parent
 GO_MOD: Final = MODULE_DIRECTORY / "go.mod"

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from respread.sandbox.errors import SandboxError
-from respread.sandbox.options import SandboxOptions
-from respread.sandbox.stages import MANAGED_NODE_LABEL, stage_documents
+from respread_sandbox.errors import SandboxError
+from respread_sandbox.options import SandboxOptions
+from respread_sandbox.stages import MANAGED_NODE_LABEL, stage_documents
 
 ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KWOK, KUBECTL = BINARIES = (
     "etcd",

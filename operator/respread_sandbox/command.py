@@ -17,8 +17,8 @@ from rich.table import Table
 
 from respread.cli.errors import CommandError
 from respread.cli.options import option
-from respread.sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
-from respread.sandbox.named import NamedSandbox, leave_running, running, stop
+from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
+from respread_sandbox.named import NamedSandbox, leave_running, running, stop
 
 DEFAULT_NAME: Final = "default"
 ENVIRONMENT: Final[dict[str, Any]] = {"auto_envvar_prefix": "RESPREAD_SANDBOX", "max_content_width": 100}

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from respread.sandbox.errors import SandboxError
+from respread_sandbox.errors import SandboxError
 
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 

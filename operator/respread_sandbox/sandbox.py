@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from respread.sandbox import components
-from respread.sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
-from respread.sandbox.binaries import Binaries
-from respread.sandbox.components import API_SERVER, ETCD, KUBECTL, KWOK, Files
-from respread.sandbox.credentials import kubeconfig, signing_key_pem, token, write_private
-from respread.sandbox.directory import claim
-from respread.sandbox.errors import ComponentError, SandboxError, last_lines
-from respread.sandbox.nodes import SimulatedNodes
-from respread.sandbox.options import SandboxOptions
-from respread.sandbox.supervised import SupervisedProcesses
+from respread_sandbox import components
+from respread_sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
+from respread_sandbox.binaries import Binaries
+from respread_sandbox.components import API_SERVER, ETCD, KUBECTL, KWOK, Files
+from respread_sandbox.credentials import kubeconfig, signing_key_pem, token, write_private
+from respread_sandbox.directory import claim
+from respread_sandbox.errors import ComponentError, SandboxError, last_lines
+from respread_sandbox.nodes import SimulatedNodes
+from respread_sandbox.options import SandboxOptions
+from respread_sandbox.supervised import SupervisedProcesses
 
 ADMINISTRATOR: Final = "admin"
 POLL_SECONDS: Final = 0.03

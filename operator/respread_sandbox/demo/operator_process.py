@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from respread.sandbox import Sandbox, SandboxError
+from respread_sandbox import Sandbox, SandboxError
 
 NAME: Final = "respread"
 OPERATOR_NAMESPACE: Final = "respread-system"

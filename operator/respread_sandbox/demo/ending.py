@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from respread.cli.demo.audit import OperatorRequests
-from respread.cli.demo.picture import Pair, Picture
-from respread.cli.demo.world import SIDES, Side
+from respread_sandbox.demo.audit import OperatorRequests
+from respread_sandbox.demo.picture import Pair, Picture
+from respread_sandbox.demo.world import SIDES, Side
 
 _MOST_NAMED: Final = 5
 

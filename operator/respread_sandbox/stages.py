@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from respread.sandbox.options import SandboxOptions
+from respread_sandbox.options import SandboxOptions
 
 MANAGED_NODE_LABEL: Final = "sandbox.respread.dev/kubelet=simulated"
 """Nodes without it are as nodes whose kubelet is dead: no heartbeats, and their pods neither start nor stop."""

@@ -14,16 +14,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from respread.cli.demo.ending import Ending, counted
-from respread.cli.demo.picture import Pair, Picture
-from respread.cli.demo.screen import Screen
-from respread.cli.demo.story import Story
-from respread.cli.demo.world import World
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, option
 from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
 from respread.cli.render.output import make_console
-from respread.sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+from respread_sandbox.demo.ending import Ending, counted
+from respread_sandbox.demo.picture import Pair, Picture
+from respread_sandbox.demo.screen import Screen
+from respread_sandbox.demo.story import Story
+from respread_sandbox.demo.world import World
 
 NODES, ZONES = 12, 3
 _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)

@@ -8,21 +8,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from respread.api.policy import GROUP, PLURALS, Mode
-from respread.cli.demo.audit import requests_of
-from respread.cli.demo.ending import Ending, counted
-from respread.cli.demo.observer import PodObserver
-from respread.cli.demo.operator_process import (
+from respread.cli.read.shipped_files import crds, manifests
+from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
+from respread_sandbox import Sandbox, SandboxError
+from respread_sandbox.demo.audit import requests_of
+from respread_sandbox.demo.ending import Ending, counted
+from respread_sandbox.demo.observer import PodObserver
+from respread_sandbox.demo.operator_process import (
     OPERATOR_NAMESPACE,
     SERVICE_ACCOUNT,
     OperatorProcess,
     operator_process,
 )
-from respread.cli.demo.picture import Pair
-from respread.cli.demo.screen import Screen
-from respread.cli.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
-from respread.cli.read.shipped_files import crds, manifests
-from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
-from respread.sandbox import Sandbox, SandboxError
+from respread_sandbox.demo.picture import Pair
+from respread_sandbox.demo.screen import Screen
+from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
 
 LOOK_EVERY_SECONDS: Final = 0.1
 DEPLOY_SECONDS: Final = 120

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from respread.sandbox.errors import SandboxError
+from respread_sandbox.errors import SandboxError
 
 NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 LOCK_FILE: Final = "lock"

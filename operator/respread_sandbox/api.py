@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pykube
 
-from respread.sandbox.errors import SandboxError
+from respread_sandbox.errors import SandboxError
 
 REQUEST_SECONDS: Final = 30
 CONNECTION_ERRORS: Final = (OSError,)

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from respread.sandbox import supervisor
-from respread.sandbox.errors import SandboxError, last_lines
+from respread_sandbox import supervisor
+from respread_sandbox.errors import SandboxError, last_lines
 
 END_SECONDS: Final = 30
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from respread.api.policy import API_VERSION, NAMESPACE_NAME_LABEL, Mode
-from respread.sandbox import SandboxApi
+from respread_sandbox import SandboxApi
 
 ZONE: Final = "topology.kubernetes.io/zone"
 HOSTNAME: Final = "kubernetes.io/hostname"

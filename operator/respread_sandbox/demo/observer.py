@@ -10,10 +10,10 @@ from typing import Any, Final, Literal
 import msgspec
 import requests
 
-from respread.cli.demo.picture import Picture
-from respread.cli.demo.world import HOSTNAME, ZONE
 from respread.cluster.annotations import POD_DELETION_COST
-from respread.sandbox import SandboxApi, SandboxError
+from respread_sandbox import SandboxApi, SandboxError
+from respread_sandbox.demo.picture import Picture
+from respread_sandbox.demo.world import HOSTNAME, ZONE
 
 _READ_SECONDS: Final = 60
 """A watch that is silent for longer is begun anew; the API server sends bookmarks about once a minute."""

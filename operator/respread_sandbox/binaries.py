@@ -12,10 +12,10 @@ from typing import Final, Self
 
 import msgspec
 
-from respread.sandbox.build import GO_MOD, GO_SUM, build_flags, build_missing, is_whole
-from respread.sandbox.components import BINARIES
-from respread.sandbox.errors import SandboxError
-from respread.sandbox.progress import BuildProgress, choose_progress
+from respread_sandbox.build import GO_MOD, GO_SUM, build_flags, build_missing, is_whole
+from respread_sandbox.components import BINARIES
+from respread_sandbox.errors import SandboxError
+from respread_sandbox.progress import BuildProgress, choose_progress
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 """envtest's convention: a folder with etcd, kube-apiserver and kubectl, or more of them."""

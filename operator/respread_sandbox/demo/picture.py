@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from respread.cli.demo.world import MAX_SKEW
+from respread_sandbox.demo.world import MAX_SKEW
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
