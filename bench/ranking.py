@@ -12,11 +12,11 @@ from collections import Counter
 
 import msgspec
 from immutables import Map
-from tests.properties.churn import Churn
 
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.pod import Pod, PodSpec
 from respread.planning.victims.protection import deletion_cost
+from tests.properties.prevention.churn import Churn
 from tests.worlds import HOSTNAME, ZONE, constraint, spec
 
 EVENTS = 600
