@@ -7,7 +7,8 @@ STAMP  := $(VENV)/.installed
 # The folders of tests that T names: a room of operator/respread, faults, conformance, …
 SELECTED = $(if $(T),$(or $(wildcard tests/$(T) tests/*/$(T)),$(error no folder under tests/ is called "$(T)")))
 
-.PHONY: help setup lock demo test check check-static crds format conformance properties peer bench bench-busy bench-evictions bench-feasibility bench-ingest bench-latency bench-plan bench-prevention bench-ranking soak clean
+# Every target with a description makes no file.
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Show the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 20
@@ -31,16 +32,21 @@ demo: setup ## Scale-downs on a real control plane, without prevention and with 
 	@$(BIN)/respread demo
 
 test: setup ## Every test, those against the real control plane included (T=planning: those in folders of that name).
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(SELECTED)
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(SELECTED)
 
-check: check-static ## Lint, types, layers and the fast tests.
-	@$(BIN)/python -m pytest -q -m "not controlplane"
+test-all: setup ## As test, with ten times as many random clusters: half an hour on two cores.
+	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n auto --dist worksteal $(SELECTED)
+
+check: check-static ## Lint, types, layers and the fast tests: a minute and a half.
+	@$(BIN)/python -m pytest -q -n logical -m "not controlplane" tests/unit tests/conformance
+
+mutants: setup ## Put plausible faults into a copy of the code and show which test catches each (ARGS=--help for more).
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 check-static: setup ## Lint, types and layers.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/mypy tests bench
+	@$(BIN)/mypy operator/respread tests bench
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/lint-imports --no-logo
 
@@ -51,11 +57,11 @@ conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or 
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 	@$(if $(DATA),,$(BIN)/python -m tests.conformance tests/conformance/data/1.33 --kubernetes-version v1.33.13)
 
-properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 2,000 of `make test`: an hour on two cores.
-	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n 2 tests/properties/planning/test_fewest_evictions.py
+properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 200 of `make test`: an hour on two cores.
+	@RESPREAD_INSTANCES_FACTOR=100 $(BIN)/python -m pytest -n logical tests/properties/planning/test_fewest_evictions.py
 
-tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 100 of `make test`: half an hour on two cores.
-	@RESPREAD_INSTANCES_FACTOR=20 $(BIN)/python -m pytest -n 2 tests/properties/planning/test_tight_loop.py
+tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 20 of `make test`: half an hour on two cores.
+	@RESPREAD_INSTANCES_FACTOR=100 $(BIN)/python -m pytest -n logical tests/properties/planning/test_tight_loop.py
 
 bench: setup ## All benchmarks, but busy, one after another; they want a machine that does nothing else.
 	@for each in evictions feasibility ingest plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done

@@ -18,6 +18,7 @@ when one of the selected tests needs them, so that no test's time limit can inte
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import sys
@@ -36,6 +37,18 @@ settings.load_profile("respread")
 SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "api_sandbox", "binaries"}
 NO_BINARIES = pytest.StashKey[str]()
 """Why they could not be found or built, for each test that needs them to say."""
+
+
+MOST_WORKERS = 8
+"""Of `-n auto`: each may have a control plane, which takes most of a gigabyte."""
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist's
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Return two workers for each processor for `-n auto`, since tests on a control plane wait most of the time."""
+    if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return min(MOST_WORKERS, 2 * len(os.sched_getaffinity(0)))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by the mark

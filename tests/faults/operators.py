@@ -74,7 +74,7 @@ class Replica:
             self.process.kill()
             self.process.wait()
 
-    def stop(self, seconds: float = 20) -> int:
+    def stop(self, seconds: float = 60) -> int:
         """End it as Kubernetes would, and return its exit code."""
         assert self.process is not None
         self.process.terminate()
@@ -100,7 +100,7 @@ class Replica:
         """Whether the Lease says that it leads."""
         return bool(self.identity()) and holder(self._sandbox) == self.identity()
 
-    def wait_until_ready(self, seconds: float = 60) -> None:
+    def wait_until_ready(self, seconds: float = 90) -> None:
         """Wait until it knows every kind."""
         deadline = time.monotonic() + seconds
         kinds = 12

@@ -32,7 +32,7 @@ RESULTS: Final = {
 def counted(replica: Replica, namespace: str) -> dict[str, float]:
     """Return how many evictions of a namespace had which result."""
     (address,) = [line["address"] for line in replica.lines() if line["event"].startswith("Serving")]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
         found = re.findall(
             rf'^respread_evictions_total{{namespace="{namespace}",policy="faults",result="(\w+)"}} (\S+)$',
             response.read().decode(),
@@ -77,7 +77,7 @@ def test_answers_in_distress(start_sandbox: Callable[[SandboxOptions], Sandbox],
             assert spoil.left == {}
             for namespace, kind in namespaces.items():
                 assert counted(replica, namespace).get(RESULTS[kind]) == 1, kind
-                wait_for(lambda n=namespace, k=kind: RESULTS[k] in told(sandbox, n), f"the Event of {kind}", 20)  # type: ignore[misc]  # no types for defaults
+                wait_for(lambda n=namespace, k=kind: RESULTS[k] in told(sandbox, n), f"the Event of {kind}")  # type: ignore[misc]  # no types for defaults
         evicted = watcher.evicted()
         # However the first was answered: no pod went for nothing, and those that may have been going were not replaced.
         assert {each.namespace: evicted[each.namespace, "web"] for each in workloads} == {

@@ -58,6 +58,6 @@ def test_the_watcher_sees_a_budget_that_is_broken(cluster: Sandbox) -> None:
         names = [pod["metadata"]["name"] for pod in pods(cluster, NAMESPACE, "web")]
         for name in names[:2]:
             cluster.api.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
-        wait_for(lambda: bool(watcher.breaches), "the watcher to see it", 10)
+        wait_for(lambda: bool(watcher.breaches), "the watcher to see it")
         assert watcher.breaches == [Breach((NAMESPACE, "web"), 2, 3)]
         assert watcher.evicted().total() == 0

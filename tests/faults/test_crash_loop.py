@@ -105,7 +105,7 @@ def test_a_crash_after_every_eviction_makes_no_loop_of_evictions(cluster: Sandbo
         assert [each["failures"] for each in status(cluster)["backOffs"]] == [1]
         assert status(cluster)["movesInFlight"] == []
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
-            wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the reason to be told", 20)
+            wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the reason to be told")
         assert watcher.evicted().total() == 1
 
 
@@ -121,12 +121,12 @@ def test_a_crash_after_every_eviction_holds_nothing_up_that_helps(cluster: Sandb
             # once, whose replacement then came into the same zone.
             scheduler.zone = None
             with Replica(cluster, proxy, tmp_path, f"process-{number}", "--no-leader-election"):
-                wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction", 30)  # type: ignore[misc]  # no types for defaults
+                wait_for(lambda made=number: watcher.evicted().total() > made, "an eviction")  # type: ignore[misc]  # no types for defaults
             assert watcher.evicted().total() == number + 1
             scheduler.zone = zone
             wait_for(lambda: all_ready(cluster), "its replacement")
         with Replica(cluster, proxy, tmp_path, "last", "--no-leader-election"):
-            wait_for(lambda: status(cluster).get("summary", {}).get("violated") == 0, "the spread to be restored", 30)
-            wait_for(lambda: not status(cluster)["movesInFlight"], "the last move to end", 10)
+            wait_for(lambda: status(cluster).get("summary", {}).get("violated") == 0, "the spread to be restored")
+            wait_for(lambda: not status(cluster)["movesInFlight"], "the last move to end")
         assert watcher.evicted().total() == 4
         assert status(cluster)["backOffs"] == []

@@ -233,7 +233,7 @@ def test_ten_policies_for_the_same_pods_and_some_that_are_wrong(cluster: Sandbox
                     ]
                 )
 
-            wait_for(all_say_so, "every policy to say how it stands", 20)
+            wait_for(all_say_so, "every policy to say how it stands")
             Bounded(replica.pid).check()
             errors = [line for line in replica.lines() if line["level"] in {"error", "critical"}]
             assert errors == []

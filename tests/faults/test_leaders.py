@@ -25,6 +25,8 @@ from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
 
 LEASE_SECONDS = 3
+LONG_LEASE_SECONDS = 15
+"""So long that a Lease that runs out is told from one that is given up, which is asked for every 2 s."""
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
 
 
@@ -119,16 +121,15 @@ def test_a_leader_killed_again_and_again(world: World) -> None:
 
 def test_a_clean_stop_hands_over_at_once(world: World) -> None:
     enforce(world.sandbox)
-    one, two = world.replica("one"), world.replica("two")
+    long = ("--leader-election", "--lease-seconds", str(LONG_LEASE_SECONDS))
+    one, two = world.replica("one", *long), world.replica("two", *long)
     one.start()
     wait_for(one.leads, "the first to lead")
     two.start()
     two.wait_until_ready()
     assert one.stop() == 0
-    stopped = time.monotonic()
     assert holder(world.sandbox) == "" or two.leads()
-    wait_for(two.leads, "the other to lead", LEASE_SECONDS)
-    assert time.monotonic() - stopped < LEASE_SECONDS  # it did not wait for the Lease to run out
+    wait_for(two.leads, "the other to lead, and not to wait for the Lease to run out", LONG_LEASE_SECONDS / 2)
     workloads = world.skewed("handed-over", 5)
     world.wait_until_balanced(workloads)
     assert world.evicted(workloads) == fewest(workloads)
@@ -175,8 +176,9 @@ def test_a_policy_that_goes_in_mid_wave_stops_it(world: World, how: str, watch: 
         world.sandbox.api.request("DELETE", POLICY)
     else:
         world.sandbox.api.request("PATCH", POLICY, {"spec": {"mode": "DryRun"}})
-    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent.
-    time.sleep(1 if watch == "that works" else 1.3)
+    # Within a second, plus a request, all ends; what was sent before is answered a second after it was sent. A machine
+    # that is slow is given three times that.
+    time.sleep(3 if watch == "that works" else 4)
     sent = [each for each in world.proxies[0].asked if each.is_eviction]
     time.sleep(4)
     assert [each for each in world.proxies[0].asked if each.is_eviction] == sent

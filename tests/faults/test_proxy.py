@@ -26,7 +26,7 @@ def ask(sandbox: Sandbox, proxy: FaultProxy, path: str, method: str = "GET", bod
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(proxy.address + path, data=data, headers=headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=3) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -38,6 +38,8 @@ def config_map(name: str) -> dict[str, Any]:
 
 
 MAPS = "/api/v1/namespaces/default/configmaps"
+PATIENCE_SECONDS = 6
+"""After which an answer that hangs is given up on: many times what the API server takes."""
 
 
 def test_what_has_no_fault_passes(api_sandbox: Sandbox) -> None:
@@ -78,7 +80,7 @@ def watched(sandbox: Sandbox, fault: Fault) -> list[str]:
         path = f"{MAPS}?watch=true&resourceVersion={version}&timeoutSeconds=1"
         request = urllib.request.Request(proxy.address + path, headers={"Authorization": f"Bearer {token(sandbox)}"})
         try:
-            with urllib.request.urlopen(request, timeout=3) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
                 for line in answer:
                     event = json.loads(line)
                     seen.append(f"{event['type']} {event['object'].get('metadata', {}).get('name', '')}")

@@ -76,7 +76,7 @@ def test_neither_goes_while_a_limit_has_room_for_one_and_both_once_it_has_for_tw
             assert watcher.evicted().total() == 0
             cluster.api.request("PATCH", POLICY, {"spec": {"limits": {"inFlightPerWorkload": 2}}})
             wait_for(lambda: by_node(cluster) == {IN_A: 2, FULL: 1, EMPTY: 1}, "both to be moved")
-            wait_for(lambda: violations(cluster) == [], "the status to say so", 20)
+            wait_for(lambda: violations(cluster) == [], "the status to say so")
         assert watcher.evicted().total() == 2
 
 

@@ -76,7 +76,7 @@ class OperatorProcess:
         """Return its log."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
-    def wait_until_ready(self, seconds: float = 20) -> None:
+    def wait_until_ready(self, seconds: float = 90) -> None:
         """Wait until `/readyz` says so."""
         deadline = time.monotonic() + seconds
         while not self._is_ready():
@@ -86,7 +86,7 @@ class OperatorProcess:
 
     def get(self, path: str) -> str:
         """Ask its telemetry server."""
-        with urllib.request.urlopen(f"http://{self._address()}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://{self._address()}{path}", timeout=30) as response:
             body: bytes = response.read()
         return body.decode()
 
@@ -95,7 +95,7 @@ class OperatorProcess:
         found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics"), re.MULTILINE)
         return float(found[1]) if found else 0.0
 
-    def stop(self, seconds: float = 10) -> int:
+    def stop(self, seconds: float = 60) -> int:
         """Ask it to stop, and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)

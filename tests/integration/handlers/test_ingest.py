@@ -446,6 +446,9 @@ def test_policies_go_with_their_definition_and_come_back_with_it(own_cluster: Sa
 
 # -- how it stops --------------------------------------------------------------------------------------------------
 
+AT_ONCE_SECONDS = 10
+"""On a machine that is busy with other things; a watch that is waited for lasts minutes."""
+
 
 def test_it_stops_at_once(cluster: Sandbox) -> None:
     async def scenario() -> None:
@@ -455,7 +458,7 @@ def test_it_stops_at_once(cluster: Sandbox) -> None:
         start = time.monotonic()
         edge.stop.set()
         await running
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < AT_ONCE_SECONDS
 
     run(scenario)
 
@@ -468,7 +471,7 @@ def test_it_stops_at_once_while_it_waits_for_our_kinds(own_cluster: Sandbox) -> 
         start = time.monotonic()
         edge.stop.set()
         await running
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < AT_ONCE_SECONDS
 
     run(scenario)
 

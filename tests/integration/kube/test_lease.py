@@ -69,7 +69,7 @@ def test_one_leads_renews_and_hands_over(candidates: Candidates) -> None:
     async def scenario(requests: Requests) -> None:
         one, two = candidates.elector(requests, "one"), candidates.elector(requests, "two")
         first = asyncio.create_task(one.run())
-        await until(one.holds, seconds=5)
+        await until(one.holds, seconds=60)
         second = asyncio.create_task(two.run())
         lease = candidates.cluster.request("GET", candidates.path)
         assert lease["spec"]["holderIdentity"] == one.identity
@@ -84,7 +84,7 @@ def test_one_leads_renews_and_hands_over(candidates: Candidates) -> None:
         assert not two.holds()
         first.cancel()
         await asyncio.wait([first])
-        await until(two.holds, seconds=2)
+        await until(two.holds, seconds=60)
         spec = candidates.cluster.request("GET", candidates.path)["spec"]
         assert (spec["holderIdentity"], spec["leaseTransitions"]) == (two.identity, 1)
         second.cancel()
@@ -98,7 +98,7 @@ def test_the_lease_survives_being_edited_and_being_deleted(candidates: Candidate
     async def scenario(requests: Requests) -> None:
         one = candidates.elector(requests, "one")
         task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=5)
+        await until(one.holds, seconds=60)
         candidates.cluster.request("PATCH", candidates.path, {"metadata": {"labels": {"team": "a"}}})
         await asyncio.sleep(2.5)
         assert one.holds()

@@ -245,7 +245,7 @@ def test_a_component_that_does_not_come_up_shows_its_log_at_once(start_sandbox: 
         ComponentError, match=r"kube-apiserver ended with exit code 1:\n(.*\n)*.*unknown flag: --nonsense"
     ):
         start_sandbox(SandboxOptions(apiserver_flags=("--nonsense",)))
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 30  # a component that is only slow is given a minute
     with pytest.raises(ComponentError, match="kube-controller-manager ended with exit code"):
         start_sandbox(SandboxOptions(controller_manager_flags=("--nonsense",)))
 

@@ -77,7 +77,7 @@ def read(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110 - the API server sets no asyncio.Event
             await asyncio.sleep(0.05)
 

@@ -27,7 +27,7 @@ def test_who_waits_is_woken() -> None:
         waiting = asyncio.create_task(changes.wait())
         await asyncio.sleep(0)
         changes.notify("namespaces")
-        assert await asyncio.wait_for(waiting, 1) == {"namespaces"}
+        assert await asyncio.wait_for(waiting, 30) == {"namespaces"}
 
     asyncio.run(scenario())
 

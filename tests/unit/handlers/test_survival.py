@@ -176,7 +176,7 @@ def run(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for may be anything
             await asyncio.sleep(0.01)
 

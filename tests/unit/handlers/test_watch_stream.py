@@ -80,7 +80,7 @@ def test_a_line_comes_when_its_end_has_come() -> None:
         watch.send(BOOKMARK[9:20])
         await asyncio.sleep(0)
         watch.send(BOOKMARK[20:])
-        assert await asyncio.wait_for(rest, 1) == BOOKMARK
+        assert await asyncio.wait_for(rest, 30) == BOOKMARK
 
     run(scenario)
 

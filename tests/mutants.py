@@ -1,0 +1,298 @@
+"""Whether `make test` would notice: plausible faults are put into a copy of the code, one after another.
+
+    python -m tests.mutants [--only WORD] [--with-control-plane]
+
+For each fault the tests run until the first one fails, those of the rooms that it is about first. By default the tests
+on the control plane are left out, which makes it harder: what is caught is caught by the tests that run within seconds.
+Prints which test caught which fault, and ends with 1 if one was caught by none, or can't be put in any more because
+the code has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[1]
+CODE: Final = "operator/respread"
+
+
+class Fault(NamedTuple):
+    """Something that somebody might get wrong."""
+
+    name: str
+    file: str
+    """Below `CODE`."""
+    right: str
+    """What stands there, exactly once."""
+    wrong: str
+    rooms: tuple[str, ...]
+    """Folders of tests to try first."""
+
+
+FAULTS: Final = (
+    Fault(
+        "maxSkew is compared with >=: what just holds is violated",
+        "spread/group.py",
+        "return self.skew > self.key.max_skew",
+        "return self.skew >= self.key.max_skew",
+        ("spread", "planning"),
+    ),
+    Fault(
+        "one pod more than maxSkew allows counts as allowed while a plan is searched",
+        "planning/search/tally.py",
+        "self.max_skew = group.key.max_skew",
+        "self.max_skew = group.key.max_skew + 1",
+        ("planning",),
+    ),
+    Fault(
+        "minDomains is ignored: the minimum is never 0 for want of domains",
+        "spread/group.py",
+        "if domains < self.key.min_domains or len(self.counts) < domains or not domains:",
+        "if len(self.counts) < domains or not domains:",
+        ("spread", "planning"),
+    ),
+    Fault(
+        "terminating pods count for a constraint",
+        "scheduling/filters/topology_spread.py",
+        "return bool(pod.node_name) and pod.deletion_timestamp is None and not pod.finished",
+        "return bool(pod.node_name) and not pod.finished",
+        ("spread", "scheduling"),
+    ),
+    Fault(
+        "disruptionsAllowed is ignored for the second pod of a budget",
+        "planning/victims/budgets.py",
+        "if allowed > taken:",
+        "if allowed > 0:",
+        ("planning",),
+    ),
+    Fault(
+        "unhealthyPodEvictionPolicy is read the wrong way round",
+        "planning/victims/budgets.py",
+        'if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":\n            return Free',
+        'if budget.unhealthy_pod_eviction_policy != "AlwaysAllow":\n            return Free',
+        ("planning",),
+    ),
+    Fault(
+        "evictions that a budget's status does not show yet are not taken off it",
+        "planning/victims/budgets.py",
+        "by_status = budget.disruptions_allowed - self.unseen(budget)",
+        "by_status = budget.disruptions_allowed",
+        ("planning", "eviction"),
+    ),
+    Fault(
+        "a pod with two budgets is evicted by the first",
+        "planning/victims/budgets.py",
+        "if len(budgets) > 1:\n            return Held(",
+        "if len(budgets) > 2:\n            return Held(",
+        ("planning",),
+    ),
+    Fault(
+        "a pod exactly of the threshold's priority is not protected",
+        "planning/victims/protection.py",
+        "if pod.spec.priority < self.priority_threshold:",
+        "if pod.spec.priority <= self.priority_threshold:",
+        ("planning",),
+    ),
+    Fault(
+        "a step is safe though another DoNotSchedule constraint gets worse",
+        "planning/search/safety.py",
+        "if verdict.hard_worse or (landing.likely and (verdict.worse or not verdict.better)):",
+        "if landing.likely and not verdict.better:",
+        ("planning",),
+    ),
+    Fault(
+        "an evicted pod's room counts as free before the pod is gone",
+        "planning/search/board.py",
+        "self._leaving = (*self._leaving, pod)\n",
+        "self.placement.view.remove(pod)\n",
+        ("planning",),
+    ),
+    Fault(
+        "preemption is ignored: nobody makes room for a pod of higher priority",
+        "planning/preemption.py",
+        "return Preemptor(seeker, reach) if reach else None",
+        "return None",
+        ("planning",),
+    ),
+    Fault(
+        "a replacement that has a node counts as Ready: places in flight come free too early",
+        "eviction/in_flight.py",
+        "if replacement is not None and flight.stage is Stage.PLACED and replacement.ready:",
+        "if replacement is not None and flight.stage is Stage.PLACED:",
+        ("eviction",),
+    ),
+    Fault(
+        "limits.inFlight lets one more through",
+        "eviction/pacing.py",
+        'in_all, most = "inFlight", self.limiter.limits.in_flight\n',
+        'in_all, most = "inFlight", self.limiter.limits.in_flight + 1\n',
+        ("eviction",),
+    ),
+    Fault(
+        "limits.perHour forgets what the same wave has evicted",
+        "eviction/pacing.py",
+        "            self._in_last_hour += 1\n",
+        "",
+        ("eviction",),
+    ),
+    Fault(
+        "the back-off never grows",
+        "eviction/backoff.py",
+        "self.factor ** max(0, min(failures - 1, 64))",
+        "1",
+        ("eviction",),
+    ),
+    Fault(
+        "the quiet period is over at once",
+        "controller/quiet_period.py",
+        "        if left <= 0:\n",
+        "        if left:\n",
+        ("controller",),
+    ),
+    Fault(
+        "the last look at what may stop an eviction is skipped",
+        "eviction/eviction_api.py",
+        "if (held := gate()) is not None:",
+        "if (held := None) is not None:",
+        ("eviction",),
+    ),
+    Fault(
+        "the last look at the pod's controller is skipped",
+        "eviction/owners/last_look.py",
+        "return await self._of_own(move, snapshot, in_flight, together) or await self._others",
+        "return await self._others",
+        ("eviction",),
+    ),
+    Fault(
+        "an eviction carries no UID: a namesake that came after the pod is evicted",
+        "eviction/eviction_api.py",
+        '{"preconditions": {"uid": pod.uid}}',
+        "{}",
+        ("eviction",),
+    ),
+    Fault(
+        "an eviction without an answer is taken not to have been made",
+        "eviction/eviction_api.py",
+        "EvictionResult.UNKNOWN if error.sent else EvictionResult.UNREACHABLE",
+        "EvictionResult.UNREACHABLE",
+        ("eviction",),
+    ),
+    Fault(
+        "who could not renew the Lease in time goes on as the leader",
+        "kube/leadership.py",
+        "return max(0.0, self._renewed_at + self.times.renew_deadline_seconds - self._clock())",
+        "return max(0.0, self._renewed_at + 2 * self.times.lease_seconds - self._clock())",
+        ("kube",),
+    ),
+)
+
+
+class Verdict(NamedTuple):
+    """What came of a fault."""
+
+    by: str
+    """The first test that failed; empty: none did."""
+    seconds: float
+
+
+@contextmanager
+def tree() -> Iterator[Path]:
+    """Copy what is under version control, as it stands in the work tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="respread-mutants-") as directory:
+        copy = Path(directory)
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, copy / name)
+        subprocess.run(["git", "init", "--quiet", "."], cwd=copy, check=True)
+        yield copy
+
+
+def caught(copy: Path, fault: Fault | None, selections: Sequence[Sequence[str]]) -> Verdict:
+    """Run tests in a copy with a fault, one selection after another until one fails.
+
+    Raises:
+        LookupError: what the fault replaces is not there, or more than once.
+    """
+    begun = time.monotonic()
+    if fault is not None:
+        file = copy / CODE / fault.file
+        before = file.read_text(encoding="utf-8")
+        if before.count(fault.right) != 1:
+            found = before.count(fault.right)
+            raise LookupError(f"{fault.file} has this {found} times instead of once: {fault.right!r}")
+        file.write_text(before.replace(fault.right, fault.wrong), encoding="utf-8")
+    try:
+        for selected in selections:
+            by = first_failure(copy, selected)
+            if by:
+                return Verdict(by, time.monotonic() - begun)
+        return Verdict("", time.monotonic() - begun)
+    finally:
+        if fault is not None:
+            file.write_text(before, encoding="utf-8")
+
+
+def first_failure(copy: Path, selected: Sequence[str]) -> str:
+    """Run tests until one fails, and return its name."""
+    environment = {**os.environ, "PYTHONPATH": str(copy / "operator"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--tb=no", *selected], cwd=copy, env=environment, check=False, capture_output=True, text=True
+    )
+    if done.returncode in {0, 5}:  # all passed, or there are none
+        return ""
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return found[1] if found else f"pytest ended with {done.returncode}: {done.stderr[-300:]}"
+
+
+def selections_for(copy: Path, rooms: Sequence[str], *, marked: Sequence[str]) -> list[list[str]]:
+    """Return what is run: first the fast tests of some rooms, then their properties, then everything."""
+    by_kind = [
+        [str(path) for room in rooms for path in copy.glob(f"tests/{kind}/{room}")] for kind in ("unit", "properties")
+    ]
+    return [[*folders, *marked] for folders in by_kind if folders] + [["tests", *marked]]
+
+
+def main() -> int:
+    """Try all faults, print a table, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--only", default="", metavar="WORD", help="only faults that have it in their name")
+    parser.add_argument("--with-control-plane", action="store_true", help="run tests on the control plane, too")
+    options = parser.parse_args()
+    marked = [] if options.with_control_plane else ["-m", "not controlplane"]
+    faults = [fault for fault in FAULTS if options.only in fault.name]
+    missed = 0
+    with tree() as copy:
+        if not options.only and (by := caught(copy, None, [["tests", *marked]]).by):
+            print(f"Without any fault {by} fails.")
+            return 1
+        for fault in faults:
+            try:
+                by, seconds = caught(copy, fault, selections_for(copy, fault.rooms, marked=marked))
+            except LookupError as error:
+                by, seconds = "", 0.0
+                print(f"tests/mutants.py has to follow the code: {error}")
+            missed += not by
+            print(f"{'caught' if by else 'MISSED'}  {seconds:4.0f} s  {fault.name}\n                {by}", flush=True)
+    print(f"{len(faults) - missed} of {len(faults)} faults are caught.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
