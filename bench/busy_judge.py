@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Any, Final, Literal, NamedTuple
 
@@ -72,6 +72,27 @@ class _Seen(NamedTuple):
     node: str
     ready: bool
     terminating: bool
+
+
+def waits(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float]]) -> list[float]:
+    """Return how long each eviction took until a replacement was Ready; none for those that have none.
+
+    Evictions of a Deployment, in their order, are paired with the pods that became Ready after them.
+
+    Args:
+        evicted: the Deployment of each evicted pod, and when it was evicted.
+        ready: the Deployment of each pod, and when it became Ready.
+    """
+    ends: dict[Key, deque[float]] = defaultdict(deque)
+    for key, at in sorted(ready, key=lambda each: each[1]):
+        ends[key].append(at)
+    taken = []
+    for key, at in sorted(evicted, key=lambda each: each[1]):
+        while ends[key] and ends[key][0] <= at:
+            ends[key].popleft()
+        if ends[key]:
+            taken.append(ends[key].popleft() - at)
+    return taken
 
 
 class Judge:
@@ -144,21 +165,10 @@ class Judge:
         }
 
     def replacement_seconds(self) -> float:
-        """Return how long it took from an eviction until a replacement was Ready: the median, as it was seen.
-
-        Evictions of a Deployment are paired with the pods that became Ready after the first of them, in their order.
-        """
+        """Return how long it took from an eviction until a replacement was Ready: the median, as it was seen."""
         with self._lock:
             evicted, ready = list(self._evicted_at.values()), list(self._ready_at.values())
-        ends: dict[Key, list[float]] = defaultdict(list)
-        for key, at in sorted(ready, key=lambda each: each[1]):
-            ends[key].append(at)
-        taken = []
-        for key, at in sorted(evicted, key=lambda each: each[1]):
-            while ends[key] and (end := ends[key].pop(0)) < at:
-                pass
-            if end > at:
-                taken.append(end - at)
+        taken = waits(evicted, ready)
         return median(taken) if taken else 0.0
 
     def describe(self) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.busy_fewest import NEVER, fewest_evictions, skew
+from bench.busy_judge import waits
 
 
 def by_trying(zones: dict[str, list[int]], zone_skew: int, host_skew: int | None) -> int:
@@ -47,3 +48,10 @@ def test_it_is_the_fewest_of_all_placements(sizes: list[list[int]], zone_skew: i
 def test_known_ones(counts: tuple[int, ...], max_skew: int, fewest: int) -> None:
     zones = {f"zone-{number}": [count] for number, count in enumerate(counts)}
     assert fewest_evictions(zones, zone_skew=max_skew) == fewest
+
+
+def test_each_eviction_is_paired_with_a_pod_of_its_deployment_that_became_ready_after_it() -> None:
+    web, shop, gone = ("busy", "web"), ("busy", "shop"), ("busy", "gone")
+    evicted = [(web, 10.0), (web, 10.5), (shop, 11.0), (gone, 9.0), (web, 30.0)]
+    ready = [(web, 1.0), (web, 12.0), (web, 12.1), (shop, 10.9), (shop, 11.25), (gone, 8.0)]
+    assert waits(evicted, ready) == pytest.approx([2.0, 1.6, 0.25])
