@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -112,7 +112,7 @@ def figures_of(policies: Iterable[Policy], turn: Turn, outcomes: Mapping[str, Po
     shares = _shares(turn)
     nothing = _Share()
     return PlanFigures(
-        skews=tuple(figure for group in turn.spread.groups.values() for figure in _skews(group)),
+        skews=_Skews(turn.spread.groups.values()),
         policies=tuple(
             _policy_figures(policy.name, shares.get(policy.name, nothing), outcomes.get(policy.name))
             for policy in policies
@@ -153,6 +153,18 @@ def _blocked_counts(blocked: Iterable[BlockedGroup], held: Iterable[HeldMove]) -
     return tuple(
         BlockedCount(reason=reason, groups=groups[reason], pods=pods[reason]) for reason in sorted({*groups, *pods})
     )
+
+
+class _Skews:
+    """The skews of spread groups, which nobody works out unless they are asked for: there may be tens of thousands."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self, groups: Collection[SpreadGroup]) -> None:
+        self._groups = groups
+
+    def __iter__(self) -> Iterator[SkewFigure]:
+        return (figure for group in self._groups for figure in _skews(group))
 
 
 def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:

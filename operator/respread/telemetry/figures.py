@@ -47,7 +47,8 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
 class PlanFigures(msgspec.Struct, frozen=True, kw_only=True):
     """All that the metrics say of one plan."""
 
-    skews: tuple[SkewFigure, ...] = ()
+    skews: Iterable[SkewFigure] = ()
+    """Gone through at a scrape, in its thread."""
     policies: tuple[PolicyFigures, ...] = ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TypeAlias
 
 import msgspec
@@ -24,18 +25,22 @@ class ReplacedGauges:
     """A prometheus_client collector of gauge families whose samples are exchanged all at once.
 
     What the new samples lack is gone at the next scrape: no series of a deleted workload or policy stays behind. May be
-    replaced in one thread and scraped in another.
+    replaced in one thread and scraped in another; samples that are replaced before a scrape are never made.
     """
 
-    __slots__ = ("_definitions", "_samples")
+    __slots__ = ("_definitions", "_read")
 
     def __init__(self, definitions: Sequence[GaugeDefinition]) -> None:
         self._definitions = tuple(definitions)
-        self._samples: Mapping[str, Samples] = {}
+        self._read: Callable[[], Mapping[str, Samples]] = dict
 
-    def replace(self, samples: Mapping[str, Samples]) -> None:
-        """Show these samples, by family name, from now on; they must not change afterwards."""
-        self._samples = samples
+    def replace(self, read: Callable[[], Mapping[str, Samples]]) -> None:
+        """Show other samples from now on.
+
+        Args:
+            read: Makes the samples, by family name, always the same; called once, at the first scrape, in its thread.
+        """
+        self._read = cache(read)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families without samples, for the registry to know their names."""
@@ -43,7 +48,7 @@ class ReplacedGauges:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families with the samples of one moment."""
-        samples = self._samples
+        samples = self._read()
         return (_make_family(definition, samples.get(definition.name, {})) for definition in self._definitions)
 
 

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Final, Literal, Self, get_args
 
@@ -244,29 +245,13 @@ class Metrics:
         return metrics
 
     def show_plan(self, figures: PlanFigures) -> None:
-        """Replace everything that describes the current plan."""
-        skews = worst_skews(figures.skews)
-        policies = figures.policies
-        self._plan.replace(
-            {
-                "respread_spread_skew": {labels: figure.skew for labels, figure in skews.items()},
-                "respread_spread_max_skew": {labels: figure.max_skew for labels, figure in skews.items()},
-                "respread_spread_groups": {(p.policy, when): n for p in policies for when, n in p.groups.items()},
-                "respread_spread_groups_violated": {
-                    (p.policy, when): n for p in policies for when, n in p.violated.items()
-                },
-                "respread_spread_groups_blocked": {
-                    (p.policy, reason): n for p in policies for reason, n in p.blocked.items()
-                },
-                "respread_spread_groups_oscillating": {(p.policy,): p.oscillating for p in policies},
-                "respread_planned_evictions": {(p.policy,): p.planned_evictions for p in policies},
-                "respread_policy_paused": {(p.policy,): float(p.paused) for p in policies},
-            }
-        )
+        """Replace everything that describes the current plan; what that is in samples is worked out at a scrape."""
+        self._plan.replace(partial(_plan_samples, figures))
 
     def show_evictions_in_flight(self, by_policy: Mapping[str, int]) -> None:
         """Replace the numbers of evictions in flight; a policy that is left out is no longer shown."""
-        self._in_flight.replace({"respread_evictions_in_flight": _by_one_label(by_policy)})
+        samples = {"respread_evictions_in_flight": _by_one_label(by_policy)}
+        self._in_flight.replace(lambda: samples)
 
     def show_leadership(self, identity: str, *, leading: bool) -> None:
         """Say whether this replica leads."""
@@ -332,6 +317,20 @@ class Metrics:
     def forget_namespace(self, namespace: str) -> None:
         """Drop the counters of a namespace that was deleted."""
         self._evictions.remove_by_labels({"namespace": namespace})
+
+
+def _plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
+    skews, policies = worst_skews(figures.skews), figures.policies
+    return {
+        "respread_spread_skew": {labels: figure.skew for labels, figure in skews.items()},
+        "respread_spread_max_skew": {labels: figure.max_skew for labels, figure in skews.items()},
+        "respread_spread_groups": {(p.policy, when): n for p in policies for when, n in p.groups.items()},
+        "respread_spread_groups_violated": {(p.policy, when): n for p in policies for when, n in p.violated.items()},
+        "respread_spread_groups_blocked": {(p.policy, reason): n for p in policies for reason, n in p.blocked.items()},
+        "respread_spread_groups_oscillating": {(p.policy,): p.oscillating for p in policies},
+        "respread_planned_evictions": {(p.policy,): p.planned_evictions for p in policies},
+        "respread_policy_paused": {(p.policy,): float(p.paused) for p in policies},
+    }
 
 
 def _by_one_label(values: Mapping[str, float]) -> Samples:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -172,6 +173,28 @@ def test_constraints_with_the_same_labels_show_the_one_furthest_beyond_its_max_s
 def test_pods_without_a_controller_are_not_named(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.show_plan(PlanFigures(skews=(skew("Pod/a", 1), skew("Pod/b", 4))))
     assert samples(registry, "respread_spread_skew") == {("shop", "Pod", "zone", "DoNotSchedule"): 4}
+
+
+def test_samples_of_a_plan_are_made_once_and_only_if_it_is_scraped(
+    registry: CollectorRegistry, metrics: Metrics
+) -> None:
+    asked: list[int] = []
+
+    class Skews:
+        def __init__(self, number: int) -> None:
+            self._number = number
+
+        def __iter__(self) -> Iterator[SkewFigure]:
+            asked.append(self._number)
+            return iter((skew("Deployment/web", self._number),))
+
+    for number in range(100):
+        metrics.show_plan(PlanFigures(skews=Skews(number)))
+    assert asked == []
+    web = ("shop", "Deployment/web", "zone", "DoNotSchedule")
+    for _ in range(3):
+        assert samples(registry, "respread_spread_skew") == {web: 99}
+    assert asked == [99]
 
 
 def test_a_scrape_never_sees_half_a_plan(registry: CollectorRegistry, metrics: Metrics) -> None:
