@@ -73,7 +73,7 @@ def with_sandbox(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def run(environment: Path, *arguments: str, cwd: Path, program: str = "respread") -> subprocess.CompletedProcess[str]:
     variables = {"PATH": os.defpath, "HOME": "/nonexistent", "TMPDIR": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [environment / "bin" / program, *arguments]
+    command: list[str | Path] = [environment / "bin" / program, *arguments]
     return subprocess.run(command, cwd=cwd, env=variables, check=False, capture_output=True, text=True)
 
 
