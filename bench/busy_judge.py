@@ -8,7 +8,7 @@ from statistics import median
 
 from bench.busy_fewest import fewest_evictions, skew
 from respread_sandbox import SandboxApi, SandboxError
-from respread_sandbox.pod_watch import Pod, PodLife, PodWatch
+from respread_sandbox.pod_watch import PodLife, PodWatch, WatchedPod
 
 Key = tuple[str, str]
 """A Deployment: its namespace and name."""
@@ -125,7 +125,7 @@ class Judge:
             for key in set(map(_key, staying))
         }
 
-    def _now(self) -> list[Pod]:
+    def _now(self) -> list[WatchedPod]:
         return [life.pod for life in self._lives() if not life.gone]
 
     def _lives(self) -> list[PodLife]:
@@ -135,5 +135,5 @@ class Judge:
             raise SystemExit(str(error)) from error
 
 
-def _key(pod: Pod) -> Key:
+def _key(pod: WatchedPod) -> Key:
     return (pod.metadata.namespace, pod.metadata.labels["app"])

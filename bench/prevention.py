@@ -28,7 +28,7 @@ from respread.cluster.state import ClusterState
 from respread.handlers.gc_tuning import relax_garbage_collection
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.prevention import Moment, Prevention, View
+from respread.prevention.prevention import CostClock, CostPlanner, View
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.spread.index import SpreadIndex
@@ -125,11 +125,11 @@ def main() -> None:
     spread_index, policies = SpreadIndex(), PolicyIndex([ENABLED])
     spread = spread_index.update(state.snapshot)
 
-    prevention = Prevention(0.0)
+    prevention = CostPlanner(0.0)
     started = time.process_time()
     prevention.observe(View(state.snapshot, spread, policies))
     indexed = time.process_time()
-    prevention.examine(Moment(0.0, NOW))
+    prevention.examine(CostClock(0.0, NOW))
     ranked = time.process_time()
     print(f"{options.pods} pods of {options.workloads} workloads on {options.nodes} nodes")
     print(f"whole cluster: {ranked - started:.2f} s, of which {indexed - started:.2f} s find the ReplicaSets")

@@ -28,7 +28,7 @@ class Metadata(msgspec.Struct, rename="camel", frozen=True):
     annotations: dict[str, str] = {}
 
 
-class PodSpec(msgspec.Struct, rename="camel", frozen=True):
+class WatchedSpec(msgspec.Struct, rename="camel", frozen=True):
     """What counts of a pod's spec."""
 
     node_name: str = ""
@@ -48,11 +48,11 @@ class PodStatus(msgspec.Struct, frozen=True):
     conditions: list[PodCondition] = []
 
 
-class Pod(msgspec.Struct, frozen=True):
+class WatchedPod(msgspec.Struct, frozen=True):
     """A pod as the API server shows it."""
 
     metadata: Metadata
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    spec: WatchedSpec = msgspec.field(default_factory=WatchedSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
     @property
@@ -80,7 +80,7 @@ class Pod(msgspec.Struct, frozen=True):
 class PodLife(NamedTuple):
     """A pod as it was last seen, and when it was first seen to come and to go, by `time.monotonic`."""
 
-    pod: Pod
+    pod: WatchedPod
     gone: bool = False
     ready_at: float | None = None
     deleted_at: float | None = None
@@ -91,7 +91,7 @@ class PodLife(NamedTuple):
 
 class _PodList(msgspec.Struct):
     metadata: Metadata
-    items: list[Pod]
+    items: list[WatchedPod]
 
 
 class _Event(msgspec.Struct):
@@ -174,13 +174,13 @@ class PodWatch:
         """Take over an event, and return the version to go on from."""
         if event.type == "ERROR":
             raise SandboxError(f"the API server ended it: {bytes(event.object).decode()}")
-        pod = msgspec.json.decode(event.object, type=Pod)
+        pod = msgspec.json.decode(event.object, type=WatchedPod)
         if event.type != "BOOKMARK":
             with self._lock:
                 self._see(pod, gone=event.type == "DELETED")
         return pod.metadata.resource_version
 
-    def _see(self, pod: Pod, *, gone: bool = False) -> None:
+    def _see(self, pod: WatchedPod, *, gone: bool = False) -> None:
         now, was = time.monotonic(), self._lives.get(pod.metadata.uid, PodLife(pod))
         leaving = gone or pod.terminating
         self._lives[pod.metadata.uid] = PodLife(

@@ -1,4 +1,4 @@
-"""Writing pod deletion costs while this replica leads: what `Prevention` decides is sent, and it is told the answers.
+"""Writing pod deletion costs while this replica leads: what `CostPlanner` decides is sent, and it is told the answers.
 
 The control loop hands over how the cluster stands at each of its turns. Everything else happens here, beside it, so
 that new pods need not wait for evictions to be answered.
@@ -23,7 +23,7 @@ from respread.kube.retry import Backoff
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, Avoided, Moment, Prevention, View
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, Avoided, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
@@ -117,7 +117,7 @@ class PreventionLoop:
             self._policy_index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
         if self._term is None or self._term.number != term:
             now = self._clock()
-            self._term = _Term(term, Prevention(now), careful_until=now + CAREFUL_SECONDS)
+            self._term = _Term(term, CostPlanner(now), careful_until=now + CAREFUL_SECONDS)
             # What a term before left unanswered is not known in this one: reading tells it only once it is over.
             self._paused_until = max(self._paused_until, self._unknown_until)
         self._term.leaving = leaving
@@ -161,7 +161,7 @@ class PreventionLoop:
         if any(each is not term for each in under_way.values()):
             return inf  # a read would not show what a term before has still under way; its answer wakes us
         for avoided in prevention.examine(
-            Moment(now, datetime.now(UTC)), has_time=lambda: self._clock() - now < SLICE_SECONDS
+            CostClock(now, datetime.now(UTC)), has_time=lambda: self._clock() - now < SLICE_SECONDS
         ):
             self._tell_avoided(avoided)
         if not under_way and not prevention.waiting:
@@ -286,7 +286,7 @@ class PreventionLoop:
 class _Term:
     """What is known while this replica leads without a break."""
 
-    def __init__(self, number: int, prevention: Prevention, careful_until: float) -> None:
+    def __init__(self, number: int, prevention: CostPlanner, careful_until: float) -> None:
         self.number = number
         self.prevention = prevention
         self.careful_until = careful_until

@@ -27,7 +27,7 @@ from respread.controller.checkpoint import group_name
 from respread.eviction.carry_out import Flights
 from respread.eviction.in_flight import Flight, InFlight
 from respread.eviction.pacing import Limiter, Pace
-from respread.eviction.remembered import Moment, remembered_flights
+from respread.eviction.remembered import ClockReading, remembered_flights
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.controllers import siblings_of
@@ -110,7 +110,7 @@ def resume(
             names[namespace] = {group_name(key): key for key in spread.by_namespace.get(namespace, ())}
         return names[namespace]
 
-    moment = Moment(flights.clock(), flights.wall_clock())
+    moment = ClockReading(flights.clock(), flights.wall_clock())
     resumed = list(remembered_flights(statuses, snapshot, groups_named, moment, flights.now.patience))
     allowed = rules.allow(resumed, snapshot)
     flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)

@@ -29,7 +29,7 @@ _API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "Repl
 """Of the controllers that replace evicted pods."""
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """One moment on two clocks."""
 
     now: float
@@ -42,7 +42,7 @@ def remembered_flights(
     statuses: Mapping[str, PolicyStatus],
     snapshot: ClusterSnapshot,
     groups_named: GroupsNamed,
-    moment: Moment,
+    moment: ClockReading,
     patience: Patience,
 ) -> Iterator[Flight]:
     """Yield the moves that statuses tell of, as they were when they were written down.
@@ -77,7 +77,7 @@ def moves_under_way(statuses: Mapping[str, PolicyStatus], snapshot: ClusterSnaps
         time: when it was like this, with a time zone.
     """
     now, in_flight = time.timestamp(), InFlight()
-    flights = remembered_flights(statuses, snapshot, lambda _: {}, Moment(now, now), in_flight.patience)
+    flights = remembered_flights(statuses, snapshot, lambda _: {}, ClockReading(now, now), in_flight.patience)
     return in_flight.resumed(flights).updated(snapshot, now, lambda *_: Outcome.UNKNOWN)[0]
 
 
@@ -101,7 +101,7 @@ def _move(
 
 
 def _flight(
-    move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, moment: Moment, patience: Patience
+    move: Move, remembered: MoveInFlight, snapshot: ClusterSnapshot, moment: ClockReading, patience: Patience
 ) -> Flight:
     sent_time = remembered.sent.timestamp()
     sent_at = moment.now - max(0.0, moment.time - sent_time)

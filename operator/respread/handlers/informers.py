@@ -10,7 +10,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState
 from respread.handlers.health import WatchHealth
 from respread.handlers.informer import Feed
-from respread.stores.changes import Changes
+from respread.stores.changes import ChangeSignal
 from respread.stores.policy_store import PolicyStore
 from respread.stores.priority_classes import PriorityClassStore
 from respread.stores.stores import PolicySink, PrioritySink, Sink, StateSink
@@ -35,7 +35,7 @@ class Intake:
             namespaced_policies: Whether RebalancePolicies count.
         """
         self.health = health
-        self.changes = Changes()
+        self.changes = ChangeSignal()
         self.decoder = Decoder()
         """Decode whatever else is to be kept in `state` with this, so that it shares what pods share."""
         self.state = ClusterState()

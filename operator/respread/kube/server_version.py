@@ -9,7 +9,7 @@ import msgspec
 
 from respread.kube.requests import NoResponseError, Requests
 from respread.kube.retry import Backoff, Backoffs
-from respread.stores.changes import Changes
+from respread.stores.changes import ChangeSignal
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
@@ -28,7 +28,7 @@ class ServerVersion:
 
     __slots__ = ("_backoff", "_changes", "_requests", "asked", "version")
 
-    def __init__(self, requests: Requests, changes: Changes) -> None:
+    def __init__(self, requests: Requests, changes: ChangeSignal) -> None:
         """Know of no version yet.
 
         Args:

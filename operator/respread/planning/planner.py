@@ -21,13 +21,13 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.contention import Contention
-from respread.planning.explain.expected_domains import ExpectedDomains, Stuck
+from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.preemption import Priorities, preemptors_among
 from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.search.solution import Finder, Solution
-from respread.planning.search.solving import ORDINARY_LIMITS, Changes, Limits, Memory, Solver
+from respread.planning.search.solving import ORDINARY_LIMITS, Changes, Memory, SearchLimits, Solver
 from respread.planning.seekers import Leaving, largest_of, seekers_in
 from respread.planning.tasks import Rules, Task, Tasks, earliest
 from respread.planning.turns import in_turns
@@ -114,7 +114,7 @@ class Planner:
         "_tasks",
     )
 
-    def __init__(self, predictor: Predictor | None = None, limits: Limits = ORDINARY_LIMITS) -> None:
+    def __init__(self, predictor: Predictor | None = None, limits: SearchLimits = ORDINARY_LIMITS) -> None:
         """Prepare.
 
         Args:
@@ -184,7 +184,7 @@ class Planner:
         finder = Finder(placement, self._selection, budgets.may_all_go, self._numbers)
         solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes)
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
-        expected = ExpectedDomains(setting.policies, placement.table)
+        expected = MissingDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
         wave = self._wave(placement, budgets, solutions, coming, now)
         planned = _plan(solutions, complete, wave, self._selection.selected)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
-from respread.prevention.layout import OUTSIDE, Layout, Place, Tally
+from respread.prevention.layout import OUTSIDE, DomainTally, Layout, Place
 
 _LEVEL: Final = 1 << 20
 """More than any domain's pods, so that counts of hard and of soft constraints fit into one number side by side."""
 
 Score: TypeAlias = tuple[int, int]
 """What a step adds to the violation, then how it levels: the least is best."""
-Effect: TypeAlias = Callable[[Tally, int], int]
+Effect: TypeAlias = Callable[[DomainTally, int], int]
 """What a step adds to the excess of a constraint, in a domain that has so many pods."""
 
 
@@ -29,7 +29,7 @@ class Found(NamedTuple):
 class _Weighted(NamedTuple):
     """A constraint as it stands, and what it weighs."""
 
-    tally: Tally
+    tally: DomainTally
     weight: int
     """Of a pod too many."""
     level: int
@@ -69,7 +69,7 @@ class Candidates:
 
     __slots__ = ("_classes", "_classes_in", "_coarse", "_finest_at", "_regions", "_serial", "_weighted")
 
-    def __init__(self, layout: Layout, tallies: Sequence[Tally], preferred: Iterable[int]) -> None:
+    def __init__(self, layout: Layout, tallies: Sequence[DomainTally], preferred: Iterable[int]) -> None:
         """Begin with some pods.
 
         Args:
@@ -168,7 +168,7 @@ class Candidates:
         heappush(each.region.by_count.setdefault(count, []), (each.pods[-1][0], self._serial, each))
 
 
-def _top(heap: list[tuple[int, int, _Class]], count: int, finest: Tally) -> tuple[int, int, _Class] | None:
+def _top(heap: list[tuple[int, int, _Class]], count: int, finest: DomainTally) -> tuple[int, int, _Class] | None:
     """Return the most preferred class of a heap that still belongs there."""
     while heap:
         preference, _, each = heap[0]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from respread.prevention.candidates import Candidates
-from respread.prevention.layout import OUTSIDE, Layout, Tally, tallies_of
+from respread.prevention.layout import OUTSIDE, DomainTally, Layout, tallies_of
 
 
 class Order(NamedTuple):
@@ -34,7 +34,7 @@ def greedy_order(layout: Layout, preferred: Sequence[int] | None = None) -> Orde
     candidates = Candidates(layout, tallies, range(len(layout.places)) if preferred is None else preferred)
     order: list[int] = []
     total = 0
-    while (found := candidates.best(Tally.deletion_effect, fullness=-1)) is not None:
+    while (found := candidates.best(DomainTally.deletion_effect, fullness=-1)) is not None:
         place = layout.places[found.pod]
         order.append(found.pod)
         candidates.take(place)

@@ -21,7 +21,7 @@ TemplateIdentity: TypeAlias = tuple[Labels, int, OwnerReference | None]
 """See `Template.identity`."""
 
 
-class Changes(NamedTuple):
+class RankingChanges(NamedTuple):
     """What the last update brought."""
 
     changed: Sequence[ReplicaSetPods]
@@ -50,7 +50,7 @@ class ReplicaSetIndex:
         """Pods that have a cost of ours, though no controller of theirs looks at it."""
         return tuple(pod for pods in self._strays.values() for pod in pods)
 
-    def update(self, snapshot: ClusterSnapshot, spread: Spread) -> Changes:
+    def update(self, snapshot: ClusterSnapshot, spread: Spread) -> RankingChanges:
         """Take over a snapshot and its spread groups, cheaply if they come from the ones before."""
         changed: list[ReplicaSetPods] = []
         gone: list[str] = []
@@ -70,7 +70,7 @@ class ReplicaSetIndex:
         for uid in gone:
             self._by_uid.pop(uid, None)
         self._by_uid.update((each.controller.uid, each) for each in changed)
-        return Changes(changed, gone)
+        return RankingChanges(changed, gone)
 
     def _keep_strays(self, name: str, namespace: _Namespace) -> None:
         strays = tuple(pod for bucket in namespace.buckets.values() for pod in bucket.strays)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from respread.prevention.candidates import Candidates, Score
 from respread.prevention.greedy import Order
-from respread.prevention.layout import OUTSIDE, Layout, Tally
+from respread.prevention.layout import OUTSIDE, DomainTally, Layout
 from respread.prevention.search import LARGEST, broad_order, least_violation
 
 
@@ -39,7 +39,7 @@ def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
 
 def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
     """Build an order from its end, each time with the best of the next ranked pod and all new ones."""
-    tallies = [Tally(constraint) for constraint in layout.constraints]
+    tallies = [DomainTally(constraint) for constraint in layout.constraints]
     weighted = [(tally, constraint.weight) for tally, constraint in zip(tallies, layout.constraints, strict=True)]
     coming = Candidates(layout, tallies, reversed(new))
     staying = list(ranked)
@@ -48,7 +48,7 @@ def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
     for _ in layout.places:
         for tally, weight in weighted:
             total += tally.excess * weight
-        found = coming.best(Tally.addition_effect, fullness=1)
+        found = coming.best(DomainTally.addition_effect, fullness=1)
         if found is None or (staying and _score(coming, layout, staying[-1]) <= found.score):
             pod = staying.pop()
         else:
@@ -63,4 +63,4 @@ def _merge(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
 
 
 def _score(coming: Candidates, layout: Layout, pod: int) -> Score:
-    return coming.score(layout.places[pod], Tally.addition_effect, fullness=1)
+    return coming.score(layout.places[pod], DomainTally.addition_effect, fullness=1)

@@ -47,7 +47,7 @@ class Layout(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
 
 
-class Tally:
+class DomainTally:
     """The pods per domain of one constraint while pods are deleted or brought back, and what they violate.
 
     Keeps how many domains hold each number of pods, so that a change costs the same however many domains there are.
@@ -77,9 +77,9 @@ class Tally:
         self._at_minimum: int | None = None
         """The effect of a deletion that lowers the minimum, once it was asked for."""
 
-    def __copy__(self) -> Tally:
+    def __copy__(self) -> DomainTally:
         """Return a tally that can be changed on its own."""
-        other = object.__new__(Tally)
+        other = object.__new__(DomainTally)
         other.counts = self.counts.copy()
         other.minimum = self.minimum
         other.excess = self.excess
@@ -156,8 +156,9 @@ def violation(layout: Layout, deletion_order: Iterable[int]) -> int:
     return total
 
 
-def tallies_of(layout: Layout) -> list[Tally]:
+def tallies_of(layout: Layout) -> list[DomainTally]:
     """Return a tally of each constraint, with all pods of the layout in it."""
     return [
-        Tally(constraint, (place[at] for place in layout.places)) for at, constraint in enumerate(layout.constraints)
+        DomainTally(constraint, (place[at] for place in layout.places))
+        for at, constraint in enumerate(layout.constraints)
     ]

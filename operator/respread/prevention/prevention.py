@@ -32,7 +32,7 @@ from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
 from respread.prevention.ranks import Costs, HeldCost, Roles, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
 from respread.prevention.scale_down import deletion_order, evictions_needed, groups_without, without_ours
-from respread.prevention.selection import Selection, Wish, select
+from respread.prevention.selection import CostSelection, Wish, select
 from respread.spread.index import Spread
 
 SEEN_WITHIN_SECONDS: Final = 60.0
@@ -52,7 +52,7 @@ class View(NamedTuple):
     """UIDs of pods that are being evicted."""
 
 
-class Moment(NamedTuple):
+class CostClock(NamedTuple):
     """A time on two clocks."""
 
     now: float
@@ -90,7 +90,7 @@ class _Course(msgspec.Struct):
     signature: _Signature
     since: float
     """When it last changed in a way that matters."""
-    selection: Selection
+    selection: CostSelection
     new_since: float | None = None
     """Since when it has pods without a cost."""
     may_rerank: float = -inf
@@ -99,7 +99,7 @@ class _Course(msgspec.Struct):
     """As it stood when it was last at rest."""
 
 
-class Prevention:
+class CostPlanner:
     """Decides which costs are written."""
 
     def __init__(self, now: float) -> None:
@@ -137,7 +137,7 @@ class Prevention:
             self._unexamined.update(dict.fromkeys(self._index.by_uid))
         self._unexamined.update((each.controller.uid, None) for each in changes.changed)
 
-    def examine(self, moment: Moment, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
+    def examine(self, moment: CostClock, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
         """Decide what is to be patched, for what has changed and what has become due.
 
         Args:
@@ -209,7 +209,7 @@ class Prevention:
 
     # One ReplicaSet
 
-    def _examine(self, replica_set: ReplicaSetPods, view: View, moment: Moment) -> Avoided | None:
+    def _examine(self, replica_set: ReplicaSetPods, view: View, moment: CostClock) -> Avoided | None:
         uid, now = replica_set.controller.uid, moment.now
         self._due.pop(uid, None)
         self._assumptions.settle(replica_set.pods, now)
@@ -250,7 +250,7 @@ class Prevention:
                 self._queue.replace(replica_set.controller.uid, ())  # it was for how the ReplicaSet stood
         return course
 
-    def _protect(self, replica_set: ReplicaSetPods, course: _Course, moment: Moment) -> Avoided | None:
+    def _protect(self, replica_set: ReplicaSetPods, course: _Course, moment: CostClock) -> Avoided | None:
         uid = replica_set.controller.uid
         if len(replica_set.pods) == 1:
             # Whatever is deleted of it, nothing is left to be spread.
@@ -284,7 +284,7 @@ class Prevention:
         costs = rank_new(replica_set, roles)
         self._queue.replace(uid, self._patches(replica_set, costs, Purpose.RANK, course.selection.policy))
 
-    def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, moment: Moment) -> Avoided | None:
+    def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, moment: CostClock) -> Avoided | None:
         """Look whether the ranks are still as good as any, once all has been quiet for long enough."""
         uid, now = replica_set.controller.uid, moment.now
         if self._queue.of(uid) or self._assumptions.under_way(replica_set.pods):

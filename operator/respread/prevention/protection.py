@@ -12,7 +12,7 @@ from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.costs import NoRoomError
 from respread.prevention.ranks import rank_new, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
-from respread.prevention.selection import Selection, Wish, select
+from respread.prevention.selection import CostSelection, Wish, select
 from respread.prevention.workload_pods import WorkloadPods
 
 
@@ -38,7 +38,7 @@ class ScaleDownReason(StrEnum):
     UNKNOWN_CONTROLLER = "UnknownController"
 
 
-class Protection(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleDownProtection(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a workload is protected."""
 
     reason: ScaleDownReason
@@ -57,7 +57,7 @@ _NEVER_SCALED: Final = frozenset({"DaemonSet", "Job", "Node", "Pod"})
 """A DaemonSet has a pod a node, a Job ends; static pods and pods of no controller are not scaled at all."""
 
 
-def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> Protection:
+def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> ScaleDownProtection:
     """Return whether a workload is protected, and why not.
 
     Args:
@@ -67,36 +67,36 @@ def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: Clust
     """
     kind = workload.name.kind
     if workload.is_stateful_set:
-        return Protection(
+        return ScaleDownProtection(
             reason=ScaleDownReason.HIGHEST_ORDINAL,
             message="A StatefulSet deletes its pods of the highest ordinals first, whatever their pod deletion costs.",
         )
     if kind in _NEVER_SCALED:
-        return Protection(
+        return ScaleDownProtection(
             reason=ScaleDownReason.NOT_SCALED_DOWN, message=f"A {kind} is not scaled down by a number of replicas."
         )
     if not workload.replica_sets:
-        return Protection(
+        return ScaleDownProtection(
             reason=ScaleDownReason.UNKNOWN_CONTROLLER,
             message=f"How a {kind} chooses the pods it deletes is not known; pod deletion costs are for ReplicaSets.",
         )
     if not workload.groups:
-        return Protection(
+        return ScaleDownProtection(
             reason=ScaleDownReason.NO_CONSTRAINT,
             message="No topology spread constraint of the pods counts them, so that there is nothing to be kept.",
         )
     return _of_replica_sets(workload, policies, snapshot)
 
 
-def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> Protection:
+def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> ScaleDownProtection:
     selection = select(workload.replica_sets[0], policies, snapshot)
     policy, number = selection.policy, len(workload.replica_sets)
     if not policy:
-        return Protection(reason=ScaleDownReason.NO_POLICY, message="No policy selects the pods.")
+        return ScaleDownProtection(reason=ScaleDownReason.NO_POLICY, message="No policy selects the pods.")
     if selection.wish is not Wish.PROTECT:
         return _of_policy(selection)
     if number > 1:
-        return Protection(
+        return ScaleDownProtection(
             reason=ScaleDownReason.ROLLING_OUT,
             policy=policy,
             message=f"{number} ReplicaSets have pods: while a rollout goes on, the Deployment decides which of them "
@@ -104,11 +104,11 @@ def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: Cl
         )
     if len(workload.pods) == 1:
         message = "One pod alone has nothing to be ranked."
-        return Protection(reason=ScaleDownReason.SINGLE_POD, policy=policy, message=message)
+        return ScaleDownProtection(reason=ScaleDownReason.SINGLE_POD, policy=policy, message=message)
     return _of_costs(workload.replica_sets[0], policy)
 
 
-def _of_policy(selection: Selection) -> Protection:
+def _of_policy(selection: CostSelection) -> ScaleDownProtection:
     """Return why a policy does not protect the pods that it governs."""
     policy = selection.policy
     if selection.wish is Wish.LEAVE:
@@ -120,10 +120,10 @@ def _of_policy(selection: Selection) -> Protection:
     else:
         reason = ScaleDownReason.PREVENTION_DISABLED
         message = f"spec.prevention.podDeletionCost of policy {policy} is not Enabled."
-    return Protection(reason=reason, policy=policy, message=message)
+    return ScaleDownProtection(reason=reason, policy=policy, message=message)
 
 
-def _of_costs(replica_set: ReplicaSetPods, policy: str) -> Protection:
+def _of_costs(replica_set: ReplicaSetPods, policy: str) -> ScaleDownProtection:
     """Return what the costs that the pods have make of a scale-down."""
     roles, pods = roles_of(replica_set), len(replica_set.pods)
     others = len(roles.first) + len(roles.last)
@@ -149,7 +149,7 @@ def _of_costs(replica_set: ReplicaSetPods, policy: str) -> Protection:
             f"Pods are deleted by Respread's pod deletion costs, but for {others} of {pods} whose cost somebody else "
             "wrote."
         )
-    return Protection(reason=reason, policy=policy, message=message)
+    return ScaleDownProtection(reason=reason, policy=policy, message=message)
 
 
 def _has_room(replica_set: ReplicaSetPods) -> bool:

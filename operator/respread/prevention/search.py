@@ -9,7 +9,7 @@ from copy import copy
 from typing import Final, NamedTuple
 
 from respread.prevention.greedy import Order, greedy_order
-from respread.prevention.layout import OUTSIDE, Constraint, Layout, Place, Tally, tallies_of
+from respread.prevention.layout import OUTSIDE, Constraint, DomainTally, Layout, Place, tallies_of
 
 BREADTH: Final = 8
 """How many partial orders are followed at once. Of 4,500 small layouts with domains that cross, 4 reached the optimum
@@ -53,7 +53,7 @@ def _least_excesses(constraint: Constraint, domains: list[int]) -> list[int]:
     """
     inside = Counter(domain for domain in domains if domain != OUTSIDE)
     outside = len(domains) - inside.total()
-    tally = Tally(constraint, domains)
+    tally = DomainTally(constraint, domains)
     fullest = [(-tally.counts[domain], domain) for domain in inside]
     heapq.heapify(fullest)
     by_number_inside = [tally.excess]
@@ -104,7 +104,7 @@ class _Partial(NamedTuple):
     """Squares of all counts, summed: of two that violate the same the levelled one promises more."""
     left: tuple[int, ...]
     """Pods of each stack."""
-    tallies: tuple[Tally, ...]
+    tallies: tuple[DomainTally, ...]
     last: _Deleted | None
 
 
@@ -141,7 +141,7 @@ def _further(layout: Layout, stacks: Sequence[Sequence[int]], front: list[_Parti
     ]
 
 
-def _without(tally: Tally, domain: int) -> Tally:
+def _without(tally: DomainTally, domain: int) -> DomainTally:
     """Return the tally with a pod less in a domain."""
     if domain == OUTSIDE:
         return tally

@@ -22,7 +22,7 @@ class Wish(Enum):
     """The policy is invalid: nothing is done or undone until it is fixed."""
 
 
-class Selection(NamedTuple):
+class CostSelection(NamedTuple):
     """What is wanted of a ReplicaSet's costs, and by which policy."""
 
     wish: Wish
@@ -34,25 +34,25 @@ class Selection(NamedTuple):
     """Whether the policy asks for prevention, for whichever constraints."""
 
 
-def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> Selection:
+def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> CostSelection:
     """Return what is wanted of a ReplicaSet's costs.
 
     `spec.prevention.podDeletionCost` alone decides, in either mode: DryRun is about evictions, and whoever enables
     prevention has asked for it. As soon as a policy selects one of a workload's constraints all of them are served.
     """
     if not replica_set.pods:
-        return Selection(Wish.LEAVE, "")
+        return CostSelection(Wish.LEAVE, "")
     namespace = snapshot.namespaces.get(replica_set.namespace)
     governing = policies.in_namespace(replica_set.namespace, None if namespace is None else namespace.labels)
     policy = governing.governance(replica_set.pods[0].labels).policy
     if policy is None:
-        return Selection(Wish.REMOVE, "")
+        return CostSelection(Wish.REMOVE, "")
     if policy.problems:
-        return Selection(Wish.LEAVE, policy.name)
+        return CostSelection(Wish.LEAVE, policy.name)
     if policy.spec.prevention.pod_deletion_cost != "Enabled":
-        return Selection(Wish.REMOVE, policy.name)
+        return CostSelection(Wish.REMOVE, policy.name)
     restored = tuple(group.key for group in replica_set.groups if restores(policy, group.key))
-    return Selection(Wish.PROTECT if restored else Wish.REMOVE, policy.name, restored, enabled=True)
+    return CostSelection(Wish.PROTECT if restored else Wish.REMOVE, policy.name, restored, enabled=True)
 
 
 def restores(policy: Policy, key: GroupKey) -> bool:

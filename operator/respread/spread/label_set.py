@@ -21,7 +21,7 @@ from respread.spread.group import GroupKey, Template, template_of
 _NO_OWNERS: Final[frozenset[SelectingOwner]] = frozenset()
 
 
-class Carried(NamedTuple):
+class CarriedGroup(NamedTuple):
     """A group that pods of a label set carry."""
 
     key: GroupKey
@@ -29,7 +29,7 @@ class Carried(NamedTuple):
     workloads: tuple[WorkloadName, ...]
     """Whose pods they are, sorted."""
 
-    def is_like(self, other: Carried) -> bool:
+    def is_like(self, other: CarriedGroup) -> bool:
         """Whether there is no difference to another one."""
         return (
             self.key == other.key
@@ -78,7 +78,7 @@ class LabelSet:
         self._defaulted: tuple[tuple[Pod, tuple[object, ...]], ...] = ()
         """A pod of each template with default constraints, with what their selector is made from."""
         self.pods: PodsByName = Map()
-        self.carried: tuple[Carried, ...] = ()
+        self.carried: tuple[CarriedGroup, ...] = ()
         """The groups that pods carry; as long as nothing of it changes, the same object."""
         self.owners = _NO_OWNERS
         """Those whose selectors default constraints of the pods depend on."""
@@ -123,7 +123,7 @@ class LabelSet:
             template = template_of(member.sample)
             _, _, workloads = templates.setdefault(template.identity, (member.sample, template, set()))
             workloads.add(workload_of(member.sample))
-        carried: list[Carried] = []
+        carried: list[CarriedGroup] = []
         defaulted: list[tuple[Pod, tuple[object, ...]]] = []
         for pod, template, workloads in templates.values():
             keys = own_keys(self._namespace, template)
@@ -131,13 +131,13 @@ class LabelSet:
                 defaulted.append((pod, selector_basis(pod, snapshot)))
                 keys = self._defaults.keys_of(pod, snapshot)
             sorted_workloads = tuple(sorted(workloads))
-            carried.extend(Carried(key, template, sorted_workloads) for key in keys)
+            carried.extend(CarriedGroup(key, template, sorted_workloads) for key in keys)
         self._defaulted = tuple(defaulted)
         if owners := [owner for pod, _ in defaulted if (owner := selecting_owner(pod)) is not None]:
             self.owners = frozenset(owners)
         else:
             self.owners = _NO_OWNERS
-        if len(carried) != len(self.carried) or not all(map(Carried.is_like, carried, self.carried)):
+        if len(carried) != len(self.carried) or not all(map(CarriedGroup.is_like, carried, self.carried)):
             self.carried = tuple(carried)
 
 

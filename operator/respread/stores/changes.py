@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 
 
-class Changes:
+class ChangeSignal:
     """What has changed since it was last looked at: a level, not a queue.
 
     However often a resource changes before anyone waits, it is reported once; and what changes while the control loop

@@ -10,7 +10,7 @@ from respread.cluster.annotations import POD_DELETION_COST
 from respread_sandbox import SandboxApi
 from respread_sandbox.demo.picture import Picture
 from respread_sandbox.demo.world import HOSTNAME, ZONE
-from respread_sandbox.pod_watch import Pod, PodWatch
+from respread_sandbox.pod_watch import PodWatch, WatchedPod
 
 
 class PodObserver:
@@ -64,7 +64,7 @@ class PodObserver:
             otherwise_deleted=len(counted) - evicted,
         )
 
-    def _per_domain(self, pods: Sequence[Pod], domain_of: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    def _per_domain(self, pods: Sequence[WatchedPod], domain_of: Mapping[str, str]) -> dict[str, dict[str, int]]:
         counts = Counter(
             (pod.metadata.labels.get("app", ""), domain_of[pod.spec.node_name]) for pod in pods if pod.spec.node_name
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from respread.api.reasons import Reason
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.explain_target import find_target
 from respread.cli.read.planned import Planned
 from respread.cli.render.explain_report import ConstraintReport, ExplainReport, explain_report
@@ -22,7 +22,7 @@ def planned_for(world: World) -> Planned:
     snapshot, policy = snapshot_of(world), policy_of(world)
     spread, predictor, setting = spread_of(snapshot), Predictor(SchedulerView()), PolicySetting((policy,))
     return Planned(
-        view=ClusterView(snapshot=snapshot, policies=(policy,), time=NOW, source="a world"),
+        view=ReadCluster(snapshot=snapshot, policies=(policy,), time=NOW, source="a world"),
         setting=setting,
         reports=(policy_report(policy),),
         default_policy=False,

@@ -1,7 +1,7 @@
 """A ReplicaSet on a small simulated cluster, ranked by the product while it is scaled and nodes come and go.
 
 Scheduler and ReplicaSet controller are models; time goes only as told. What is simulated is everything around
-`Prevention`, which decides as it does in the operator.
+`CostPlanner`, which decides as it does in the operator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from respread.cluster.state import ClusterState
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import deletion_cost
 from respread.prevention.patches import Patch, Purpose
-from respread.prevention.prevention import Answered, Moment, Prevention, View
+from respread.prevention.prevention import Answered, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.spread.index import SpreadIndex
 from tests.properties.prevention.replica_set_model import Model, ModelNode, ModelPod, ModelRule, deletion_order
@@ -68,7 +68,7 @@ class Churn:
         self._state.replace("namespaces", [Namespace(name="default")])
         self._policies = PolicyIndex([ENABLED])
         self._spread = SpreadIndex()
-        self.prevention = Prevention(self._now)
+        self.prevention = CostPlanner(self._now)
 
     @property
     def pods(self) -> list[Pod]:
@@ -98,7 +98,7 @@ class Churn:
 
     def restart(self) -> None:
         """Go on with nothing remembered."""
-        self.prevention = Prevention(self._now)
+        self.prevention = CostPlanner(self._now)
 
     def wait(self, seconds: float) -> None:
         """Let time go by, and what becomes due in it be done."""
@@ -173,7 +173,7 @@ class Churn:
         """Let the operator look, and carry out what it wants patched."""
         snapshot = self._state.snapshot
         self.prevention.observe(View(snapshot, self._spread.update(snapshot), self._policies))
-        self.prevention.examine(Moment(self._now, NOW + timedelta(seconds=self._now)))
+        self.prevention.examine(CostClock(self._now, NOW + timedelta(seconds=self._now)))
         while (patch := self.prevention.take(self._now)) is not None:
             self._carry_out(patch)
 

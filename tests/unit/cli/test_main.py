@@ -28,7 +28,7 @@ from respread.cli.render.simulate_report import (
     SimulatedGroup,
     SimulationReport,
 )
-from respread.cli.render.skew_report import GroupReport, SkewReport, Workload
+from respread.cli.render.skew_report import GroupReport, SkewReport, WorkloadReference
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
 OWN_COMMANDS = [entry.name for entry in cli.COMMANDS if entry.name != "sandbox"]
@@ -80,7 +80,7 @@ def test_every_option_of_run_is_documented() -> None:
     [
         SkewReport,
         GroupReport,
-        Workload,
+        WorkloadReference,
         PlanReport,
         PolicyReport,
         MoveReport,

@@ -13,7 +13,7 @@ from immutables import Map
 from rich.console import Console
 
 from respread.cli.main import respread
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.protections import protection_reports
 from respread.cli.render.domain_bars import Domain, bar, domains_shown
 from respread.cli.render.output import print_parts
@@ -21,7 +21,7 @@ from respread.cli.render.skew_report import (
     GroupFilter,
     GroupReport,
     SkewReport,
-    Workload,
+    WorkloadReference,
     skew_report,
     unknown_workloads,
     workload_matches,
@@ -69,7 +69,7 @@ def test_a_group_is_reported_with_every_domain() -> None:
     (group,) = report_of(three_zones(), namespace="shop").groups
     assert group == GroupReport(
         namespace="shop",
-        workloads=(Workload("StatefulSet", "worst"),),
+        workloads=(WorkloadReference("StatefulSet", "worst"),),
         topology_key=ZONE,
         when_unsatisfiable="DoNotSchedule",
         max_skew=1,
@@ -304,7 +304,7 @@ def test_wide_and_json_say_whether_a_workload_is_protected(tmp_path: Path) -> No
 
 def test_where_policies_can_not_be_read_nothing_is_said_of_protection() -> None:
     spread = three_zones()
-    view = ClusterView(
+    view = ReadCluster(
         snapshot=ClusterSnapshot(), time=NOW, source="a test", left_out=frozenset({"clusterrebalancepolicies"})
     )
     assert protection_reports(view, spread, spread.groups.values()) is None

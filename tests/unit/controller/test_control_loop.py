@@ -30,7 +30,7 @@ from respread.eviction.refusals import Refusals
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
-from respread.stores.changes import Changes
+from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
@@ -180,7 +180,7 @@ def test_every_term_begins_by_reading_what_the_one_before_left() -> None:
 
 
 def test_a_term_begins_only_when_what_the_spread_depends_on_has_been_asked_for() -> None:
-    version = ServerVersion(Scripted(), Changes())
+    version = ServerVersion(Scripted(), ChangeSignal())
     loop = Loop(SchedulerModel(version=version))
     loop.have(policy("one"), version=200)
     asyncio.run(loop.loop.turn())

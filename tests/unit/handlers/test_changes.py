@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from respread.stores.changes import Changes
+from respread.stores.changes import ChangeSignal
 
 
 def test_all_that_changed_is_reported_once() -> None:
     async def scenario() -> None:
-        changes = Changes()
+        changes = ChangeSignal()
         for resource in ("pods", "pods", "nodes"):
             changes.notify(resource)
         assert await changes.wait() == {"pods", "nodes"}
@@ -23,7 +23,7 @@ def test_all_that_changed_is_reported_once() -> None:
 
 def test_who_waits_is_woken() -> None:
     async def scenario() -> None:
-        changes = Changes()
+        changes = ChangeSignal()
         waiting = asyncio.create_task(changes.wait())
         await asyncio.sleep(0)
         changes.notify("namespaces")
@@ -34,7 +34,7 @@ def test_who_waits_is_woken() -> None:
 
 def test_what_changes_while_nobody_waits_is_kept() -> None:
     async def scenario() -> None:
-        changes = Changes()
+        changes = ChangeSignal()
         changes.notify("pods")
         assert await changes.wait() == {"pods"}
         changes.notify("nodes")
@@ -46,7 +46,7 @@ def test_what_changes_while_nobody_waits_is_kept() -> None:
 
 def test_the_oldest_change_waits_until_it_is_decided_on() -> None:
     seconds = [100.0]
-    changes = Changes(lambda: seconds[0])
+    changes = ChangeSignal(lambda: seconds[0])
     assert changes.lag_seconds() == 0
     changes.notify("pods")
     seconds[0] += 2

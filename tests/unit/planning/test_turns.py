@@ -74,7 +74,7 @@ def test_namespaces_take_turns_in_searching_and_the_one_that_waited_longest_begi
         return found
 
     monkeypatch.setattr(Finder, "find", watched)
-    planner = Planner(limits=solving.Limits(of_one=100, of_small=100, of_all=200, reserve=0))
+    planner = Planner(limits=solving.SearchLimits(of_one=100, of_small=100, of_all=200, reserve=0))
     snapshot = world(a_greedy=10, b=1, c=1, d=1)
     searched: list[set[str]] = []
     for _ in range(3):

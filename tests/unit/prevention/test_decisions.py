@@ -27,7 +27,7 @@ from respread.prevention.pace import (
     UNREADY_REST_SECONDS,
 )
 from respread.prevention.patches import Patch, Purpose
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, Avoided, Moment, Prevention, View
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, Avoided, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.spread.index import SpreadIndex
 from tests.worlds import NOW, constraint, node, pod, spec
@@ -53,7 +53,7 @@ class Cluster:
 
     def __init__(self, *pods: Pod, policies: Iterable[Policy] = (policy(),)) -> None:
         self.now = 0.0
-        self.prevention = Prevention(self.now)
+        self.prevention = CostPlanner(self.now)
         self._state = ClusterState()
         self._state.replace("nodes", [node(f"{zone}{number}", zone) for zone in "abc" for number in (1, 2)])
         self._state.replace("namespaces", [Namespace(name="default")])
@@ -76,7 +76,7 @@ class Cluster:
         self.now += after
         snapshot = self._state.snapshot
         self.prevention.observe(View(snapshot, self._spread.update(snapshot), self.policies, self.leaving))
-        return self.prevention.examine(Moment(self.now, NOW + timedelta(seconds=self.now)))
+        return self.prevention.examine(CostClock(self.now, NOW + timedelta(seconds=self.now)))
 
     def taken(self, after: float = 0.0) -> list[Patch]:
         """Look, and return what may be sent now; nobody has answered it."""

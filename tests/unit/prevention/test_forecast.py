@@ -18,7 +18,7 @@ from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.forecast import Forecast, NotForetoldError, Ranking, foretell
 from respread.prevention.index import ReplicaSetIndex
-from respread.prevention.protection import Protection, ScaleDownReason, protection_of
+from respread.prevention.protection import ScaleDownProtection, ScaleDownReason, protection_of
 from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import spread_of
@@ -60,7 +60,7 @@ def only(snapshot: ClusterSnapshot) -> WorkloadPods:
     return found
 
 
-def protection(*pods: Pod, policy: Policy | None = PREVENTS) -> Protection:
+def protection(*pods: Pod, policy: Policy | None = PREVENTS) -> ScaleDownProtection:
     snapshot = snapshot_of(*pods)
     return protection_of(only(snapshot), PolicyIndex([] if policy is None else [policy]), snapshot)
 

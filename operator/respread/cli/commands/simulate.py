@@ -19,19 +19,19 @@ from respread.cli.options import (
     output_options,
 )
 from respread.cli.read.planned import Planned, PlanningOptions, plan_cluster_of, planning_options
-from respread.cli.read.simulate_changes import Changes, Typed, find_changes
+from respread.cli.read.simulate_changes import HypotheticalChanges, Typed, find_changes
 from respread.cli.read.what_if import WhatIf
 from respread.cli.render.output import show
 from respread.cli.render.simulate_report import Run, Runs, groups_shown, simulation_report
 from respread.cli.render.simulate_table import SimulationView
-from respread.cli.render.skew_report import Workload
+from respread.cli.render.skew_report import WorkloadReference
 from respread.cluster.workload import WorkloadName
 from respread.eviction.remembered import moves_under_way
 from respread.planning.planner import Planner
 from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.forecast import NotForetoldError, Ranking
-from respread.prevention.protection import Protection, protection_of
+from respread.prevention.protection import ScaleDownProtection, protection_of
 from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import SpreadIndex
@@ -101,7 +101,7 @@ def simulate(
     ctx.exit(1 if report.as_it_is.violated else 0)
 
 
-def _runs(planned: Planned, changes: Changes, workloads: Mapping[WorkloadName, WorkloadPods]) -> Runs:
+def _runs(planned: Planned, changes: HypotheticalChanges, workloads: Mapping[WorkloadName, WorkloadPods]) -> Runs:
     """Make the changes; twice more, with and without costs, where a scale-down goes by them."""
     as_it_is = _run(planned, changes, "as it is")
     by_costs = any(
@@ -112,7 +112,7 @@ def _runs(planned: Planned, changes: Changes, workloads: Mapping[WorkloadName, W
     return Runs(as_it_is, _run(planned, changes, "with costs"), _run(planned, changes, "without costs"))
 
 
-def _run(planned: Planned, changes: Changes, ranking: Ranking) -> Run:
+def _run(planned: Planned, changes: HypotheticalChanges, ranking: Ranking) -> Run:
     defaults = DefaultConstraints(planned.predictor.configuration, kinds_restored(planned.setting.policies))
     now = planned.view.time
     what_if = WhatIf(planned.view.snapshot, SpreadIndex(defaults), planned.predictor, now=now, ranking=ranking)
@@ -126,7 +126,7 @@ def _run(planned: Planned, changes: Changes, ranking: Ranking) -> Run:
             if workload is not None:
                 what_if.scale(workload, replicas)
         except NotForetoldError as error:
-            raise CommandError(f"--scale {Workload(name.kind, name.name)}={replicas}: {error}.") from error
+            raise CommandError(f"--scale {WorkloadReference(name.kind, name.name)}={replicas}: {error}.") from error
     outcome = what_if.outcome()
     under_way = moves_under_way(planned.view.statuses, outcome.snapshot, now).for_planning(outcome.snapshot)
     plan = Planner(planned.predictor).plan(
@@ -141,8 +141,8 @@ def _run(planned: Planned, changes: Changes, ranking: Ranking) -> Run:
 
 
 def _protections(
-    planned: Planned, changes: Changes, workloads: Mapping[WorkloadName, WorkloadPods]
-) -> dict[WorkloadName, tuple[int, Protection]]:
+    planned: Planned, changes: HypotheticalChanges, workloads: Mapping[WorkloadName, WorkloadPods]
+) -> dict[WorkloadName, tuple[int, ScaleDownProtection]]:
     """Return of each workload that is scaled how many pods it has, and whether they are protected."""
     policies = () if planned.default_policy else planned.setting.policies
     index = PolicyIndex(policies, namespaced_policies=planned.setting.namespaced_policies)

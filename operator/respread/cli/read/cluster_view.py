@@ -12,7 +12,7 @@ from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 
 
-class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+class ReadCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster, and what a plan for it depends on besides."""
 
     snapshot: ClusterSnapshot

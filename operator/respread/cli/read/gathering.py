@@ -1,4 +1,4 @@
-"""Objects on their way into a ClusterView: the same decoders and stores that the operator has."""
+"""Objects on their way into a ReadCluster: the same decoders and stores that the operator has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cluster.decode.decoder import KINDS, Decoder, Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
@@ -84,10 +84,10 @@ class Gathering:
         notes: Iterable[str],
         server_version: str = "",
         left_out: Iterable[str] = (),
-    ) -> ClusterView:
+    ) -> ReadCluster:
         """Return the cluster as it was taken in."""
         policies = self._policies.policies
-        return ClusterView(
+        return ReadCluster(
             snapshot=self._state.snapshot,
             policies=tuple(policies[name] for name in sorted(policies)),
             statuses=self._policies.statuses,

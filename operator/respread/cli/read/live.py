@@ -13,7 +13,7 @@ import msgspec
 import requests
 
 from respread.cli.errors import CommandError
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.connection import Connection
 from respread.cli.read.gathering import Gathering
 from respread.cluster.decode.decoder import KINDS, Kind
@@ -143,7 +143,7 @@ class ApiReader:
         return response
 
 
-def read_live(connection: Connection, wanted: Collection[Wanted]) -> ClusterView:
+def read_live(connection: Connection, wanted: Collection[Wanted]) -> ReadCluster:
     """Read a cluster.
 
     Args:

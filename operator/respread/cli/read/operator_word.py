@@ -8,7 +8,7 @@ import msgspec
 
 from respread.api.policy import Policy
 from respread.api.status import ConditionStatus, ConditionType, Violation
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.spread.group import SpreadGroup
 
 
@@ -30,7 +30,7 @@ class OperatorWord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str
 
 
-def conditions_of(policy: Policy, view: ClusterView) -> tuple[ConditionReport, ...]:
+def conditions_of(policy: Policy, view: ReadCluster) -> tuple[ConditionReport, ...]:
     """Return the conditions that the operator gave a policy as it is now; none if it has not seen it so yet."""
     status = view.statuses.get(policy.name)
     if status is None or policy not in view.policies or status.observed_generation != policy.generation:
@@ -41,7 +41,7 @@ def conditions_of(policy: Policy, view: ClusterView) -> tuple[ConditionReport, .
     )
 
 
-def word_on(group: SpreadGroup, policy: str | None, view: ClusterView) -> OperatorWord | None:
+def word_on(group: SpreadGroup, policy: str | None, view: ReadCluster) -> OperatorWord | None:
     """Return what the operator says of a group, if it has a reason; a status holds only the worst 20."""
     status = None if policy is None else view.statuses.get(policy)
     if status is None:

@@ -11,7 +11,7 @@ import click
 from respread.api.policy import Policy
 from respread.cli.errors import CommandError
 from respread.cli.options import ClusterOptions, option
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.read.reading import read_for_plan, spread_with_owners
 from respread.cli.read.scheduler_option import scheduler_option
@@ -44,7 +44,7 @@ class PlanningOptions(NamedTuple):
 class Planned(NamedTuple):
     """A plan, and what it was made from."""
 
-    view: ClusterView
+    view: ReadCluster
     setting: PolicySetting
     reports: tuple[PolicyReport, ...]
     """Of the policies, in their order."""
@@ -133,7 +133,7 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
     )
 
 
-def _wrong(policy: Policy, view: ClusterView) -> list[str]:
+def _wrong(policy: Policy, view: ReadCluster) -> list[str]:
     """Return what is wrong with a policy in this very cluster."""
     if policy.problems:
         return []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from respread.cli.read.cluster_view import ClusterView
-from respread.cli.render.skew_report import ProtectionReport, Workload
+from respread.cli.read.cluster_view import ReadCluster
+from respread.cli.render.skew_report import ProtectionReport, WorkloadReference
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.protection import protection_of
@@ -20,7 +20,7 @@ _DEPENDS_ON: Final = frozenset({"namespaces", *(kind.resource for kind in POLICY
 
 
 def protection_reports(
-    view: ClusterView, spread: Spread, groups: Iterable[SpreadGroup]
+    view: ReadCluster, spread: Spread, groups: Iterable[SpreadGroup]
 ) -> tuple[ProtectionReport, ...] | None:
     """Return for the workloads of some groups whether they are protected; None if policies could not be read."""
     if not _DEPENDS_ON.isdisjoint(view.left_out):
@@ -36,7 +36,7 @@ def protection_reports(
         found.append(
             ProtectionReport(
                 namespace=name.namespace,
-                workload=Workload(name.kind, name.name),
+                workload=WorkloadReference(name.kind, name.name),
                 protected=protection.protected,
                 reason=protection.reason,
                 message=protection.message,

@@ -8,7 +8,7 @@ from contextlib import closing
 import msgspec
 
 from respread.cli.options import ClusterOptions
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.connection import connect
 from respread.cli.read.gathering import OWNERS
 from respread.cli.read.live import Wanted, read_live
@@ -21,7 +21,7 @@ from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES,
 
 def read_for_skew(
     options: ClusterOptions, namespace: str | None, *, with_policies: bool, with_services: bool
-) -> ClusterView:
+) -> ReadCluster:
     """Read what the spread of a namespace's pods depends on, or of all pods.
 
     Policies are read too if they are wanted and may be, and Services, on which default constraints depend.
@@ -43,7 +43,7 @@ def read_for_skew(
     return _read(options, wanted)
 
 
-def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterView:
+def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ReadCluster:
     """Read what the operator reads, since what a replacement finds on a node depends on all pods there."""
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
@@ -52,8 +52,8 @@ def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ClusterVie
 
 
 def spread_with_owners(
-    options: ClusterOptions, view: ClusterView, defaults: DefaultConstraints, namespace: str | None = None
-) -> tuple[ClusterView, Spread]:
+    options: ClusterOptions, view: ReadCluster, defaults: DefaultConstraints, namespace: str | None = None
+) -> tuple[ReadCluster, Spread]:
     """Return a view, with the pods' owners if default constraints depend on them, and the spread of its pods."""
     index = SpreadIndex(defaults)
     spread = index.update(view.snapshot)
@@ -63,7 +63,7 @@ def spread_with_owners(
     return view, spread
 
 
-def _with_owners(options: ClusterOptions, view: ClusterView, namespace: str | None) -> ClusterView:
+def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | None) -> ReadCluster:
     """Return a view with the ReplicaSets and other owners of pods.
 
     The operator reads single ones; for who looks once, a list is less to ask for.
@@ -78,6 +78,6 @@ def _with_owners(options: ClusterOptions, view: ClusterView, namespace: str | No
     return msgspec.structs.replace(view, snapshot=snapshot, notes=(*view.notes, *read.notes))
 
 
-def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ClusterView:
+def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ReadCluster:
     with closing(connect(options.kubeconfig, options.context)) as connection:
         return read_live(connection, wanted)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from respread.cli.errors import CommandError
-from respread.cli.render.skew_report import Workload, short_topology_key, workload_matches
+from respread.cli.render.skew_report import WorkloadReference, short_topology_key, workload_matches
 from respread.cluster.node import Node
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
@@ -38,7 +38,7 @@ class Typed(NamedTuple):
         return not any(self)
 
 
-class Changes(NamedTuple):
+class HypotheticalChanges(NamedTuple):
     """The changes, in the order in which they are made."""
 
     add: tuple[Node, ...] = ()
@@ -49,7 +49,7 @@ class Changes(NamedTuple):
     scale: tuple[tuple[WorkloadName, int], ...] = ()
 
 
-def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None) -> Changes:
+def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None) -> HypotheticalChanges:
     """Return the changes that a person means.
 
     Args:
@@ -62,7 +62,7 @@ def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None)
     """
     removed = tuple(name for each in typed.remove_domain for name in _nodes_in(each, snapshot))
     drained = tuple(_node(name, snapshot, f"--drain {name}").name for name in typed.drain)
-    return Changes(
+    return HypotheticalChanges(
         add=tuple(node for each in typed.add_nodes for node in _models(each, snapshot)),
         remove=tuple(dict.fromkeys(removed)),
         drain=tuple(name for name in dict.fromkeys(drained) if name not in removed),
@@ -117,7 +117,7 @@ def _ambiguous(found: Sequence[WorkloadName]) -> str:
 
 
 def _short(workload: WorkloadName) -> str:
-    return str(Workload(workload.kind, workload.name))
+    return str(WorkloadReference(workload.kind, workload.name))
 
 
 # Nodes

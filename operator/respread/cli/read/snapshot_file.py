@@ -14,7 +14,7 @@ import msgspec
 
 from respread.api.policy import NAMESPACE_NAME_LABEL
 from respread.cli.errors import CommandError
-from respread.cli.read.cluster_view import ClusterView
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.gathering import READ_KINDS, Gathering
 from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
@@ -57,7 +57,7 @@ class _ItemKind(msgspec.Struct):
     kind: str = ""
 
 
-def read_snapshot(file: str) -> ClusterView:
+def read_snapshot(file: str) -> ReadCluster:
     """Read a snapshot file, gzipped or not.
 
     Args:

@@ -47,7 +47,7 @@ class Unplaced(NamedTuple):
     why: str
 
 
-class Outcome(NamedTuple):
+class HypotheticalOutcome(NamedTuple):
     """What came of the changes."""
 
     snapshot: ClusterSnapshot
@@ -151,12 +151,12 @@ class WhatIf:
             raise NotForetoldError("a rollout is going on, and which of its ReplicaSets grows is not known")
         self._add(self._new_pods(workload, replicas - len(workload.pods)))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> HypotheticalOutcome:
         """Return what came of it, once pods that had no node have got one where there is one by now."""
         waiting = [pod for pod in self._state.snapshot.pods.values() if not pod.node_name and not _is_over(pod)]
         unplaced = self._place(_in_turn(waiting))
         snapshot = self._state.snapshot
-        return Outcome(
+        return HypotheticalOutcome(
             snapshot=snapshot,
             spread=self._index.update(snapshot),
             added=tuple(self._added),

@@ -21,7 +21,7 @@ from respread.cli.render.skew_report import (
     API_VERSION,
     MOST_EMPTY_DOMAINS,
     GroupReport,
-    Workload,
+    WorkloadReference,
     group_report,
 )
 from respread.cluster.meta import Labels
@@ -94,7 +94,7 @@ class CandidateReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     namespace: str
     pod: str
-    workload: Workload
+    workload: WorkloadReference
     node: str | None
     policy: str | None
     """Which governs it."""
@@ -166,7 +166,7 @@ def _subjects(target: Target) -> Iterable[str]:
     if target.policies:
         return (f"policy {policy.name}" for policy in target.policies)
     if target.whole_workloads:
-        return (f"{Workload(name.kind, name.name)} in {name.namespace}" for name in target.workloads)
+        return (f"{WorkloadReference(name.kind, name.name)} in {name.namespace}" for name in target.workloads)
     return (f"pod/{pod.name} in {pod.namespace}" for pod in target.pods)
 
 
@@ -284,7 +284,7 @@ def _candidate(planned: Planned, explainer: Explainer, pod: Pod, counting: Seque
     return CandidateReport(
         namespace=pod.namespace,
         pod=pod.name,
-        workload=Workload(workload.kind, workload.name),
+        workload=WorkloadReference(workload.kind, workload.name),
         node=pod.node_name or None,
         policy=None if policy is None else policy.name,
         too_full_domains=tuple(domain for group in counting if (domain := group.too_full(pod.node_name)) is not None),

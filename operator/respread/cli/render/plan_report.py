@@ -13,7 +13,7 @@ import msgspec
 
 from respread.api.policy import Mode, Policy
 from respread.api.reasons import Reason
-from respread.cli.render.skew_report import API_VERSION, GroupReport, Workload, group_report
+from respread.cli.render.skew_report import API_VERSION, GroupReport, WorkloadReference, group_report
 from respread.cluster.pod import WhenUnsatisfiable
 from respread.planning.plan import Move, Plan
 from respread.spread.group import GroupKey, SpreadGroup
@@ -51,7 +51,7 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The moves of wave 1 can be made now and together; later ones wait until the replacements before are placed."""
     namespace: str
     pod: str
-    workload: Workload
+    workload: WorkloadReference
     node: str
     policy: str
     constraints: tuple[HelpedConstraint, ...]
@@ -178,7 +178,7 @@ def move_report(move: Move, spread: Spread) -> MoveReport:
         wave=move.turn + 1,
         namespace=move.pod.namespace,
         pod=move.pod.name,
-        workload=Workload(move.workload.kind, move.workload.name),
+        workload=WorkloadReference(move.workload.kind, move.workload.name),
         node=move.pod.node_name,
         policy=move.policy,
         constraints=tuple(

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from respread.cli.render.skew_report import Workload
+from respread.cli.render.skew_report import WorkloadReference
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
@@ -25,7 +25,7 @@ class ScaleDownReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     """What scale-downs of a workload go by, and what they would leave."""
 
     namespace: str
-    workload: Workload
+    workload: WorkloadReference
     protected: bool
     """Whether they go by Respread's pod deletion costs."""
     reason: ScaleDownReason
@@ -58,7 +58,7 @@ def _report(workload: WorkloadPods, snapshot: ClusterSnapshot, policies: PolicyI
     violating, certain = _violating(workload, now)
     return ScaleDownReport(
         namespace=workload.name.namespace,
-        workload=Workload(workload.name.kind, workload.name.name),
+        workload=WorkloadReference(workload.name.kind, workload.name.name),
         protected=protection.protected,
         reason=protection.reason,
         message=protection.message,

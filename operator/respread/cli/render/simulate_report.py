@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from respread.cli.read.simulate_changes import Changes
-from respread.cli.read.what_if import Outcome
-from respread.cli.render.skew_report import API_VERSION, GroupReport, ProtectionReport, Workload, group_report
+from respread.cli.read.simulate_changes import HypotheticalChanges
+from respread.cli.read.what_if import HypotheticalOutcome
+from respread.cli.render.skew_report import API_VERSION, GroupReport, ProtectionReport, WorkloadReference, group_report
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Plan
-from respread.prevention.protection import Protection
+from respread.prevention.protection import ScaleDownProtection
 from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 
@@ -36,7 +36,7 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     namespace: str
     pod: str
-    workload: Workload
+    workload: WorkloadReference
     node: str | None
     """Where it was, or where it is likely to go."""
     certain: bool
@@ -105,7 +105,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 class Run(NamedTuple):
     """The changes under some pod deletion costs."""
 
-    outcome: Outcome
+    outcome: HypotheticalOutcome
     plan: Plan
     """For what came of it."""
 
@@ -142,8 +142,8 @@ def groups_shown(
 def simulation_report(
     runs: Runs,
     shown: tuple[SpreadGroup, ...],
-    changes: Changes,
-    protections: Mapping[WorkloadName, tuple[int, Protection]],
+    changes: HypotheticalChanges,
+    protections: Mapping[WorkloadName, tuple[int, ScaleDownProtection]],
     *,
     namespace: str | None,
     source: str,
@@ -186,10 +186,10 @@ def simulation_report(
     )
 
 
-def _scaled(name: WorkloadName, replicas: int, pods: int, protection: Protection) -> ScaledReport:
+def _scaled(name: WorkloadName, replicas: int, pods: int, protection: ScaleDownProtection) -> ScaledReport:
     return ScaledReport(
         namespace=name.namespace,
-        workload=Workload(name.kind, name.name),
+        workload=WorkloadReference(name.kind, name.name),
         pods=pods,
         replicas=replicas,
         protected=protection.protected,
@@ -228,7 +228,7 @@ def _pod(pod: Pod, *, certain: bool, message: str = "") -> PodReport:
     return PodReport(
         namespace=pod.namespace,
         pod=pod.name,
-        workload=Workload(workload.kind, workload.name),
+        workload=WorkloadReference(workload.kind, workload.name),
         node=pod.node_name or None,
         certain=certain,
         message=message,

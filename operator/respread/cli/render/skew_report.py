@@ -38,7 +38,7 @@ _KIND_WORDS: Final[Mapping[str, str]] = {
 } | {"deployments": "Deployment", "po": "Pod", "job": "Job", "jobs": "Job"}
 
 
-class Workload(msgspec.Struct, frozen=True):
+class WorkloadReference(msgspec.Struct, frozen=True):
     """A workload, in the namespace of its group."""
 
     kind: str
@@ -53,7 +53,7 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One topology spread constraint as a set of pods share it, and how they are spread."""
 
     namespace: str
-    workloads: tuple[Workload, ...]
+    workloads: tuple[WorkloadReference, ...]
     """Whose pods carry it, sorted."""
     topology_key: str
     when_unsatisfiable: WhenUnsatisfiable
@@ -78,7 +78,7 @@ class ProtectionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """Whether a workload is protected."""
 
     namespace: str
-    workload: Workload
+    workload: WorkloadReference
     protected: bool
     """Whether a scale-down goes by Respread's pod deletion costs."""
     reason: ScaleDownReason
@@ -190,7 +190,7 @@ def group_report(group: SpreadGroup) -> GroupReport:
     counts = group.all_counts() if domains <= MOST_EMPTY_DOMAINS else dict(sorted(group.counts.items()))
     return GroupReport(
         namespace=key.namespace,
-        workloads=tuple(Workload(each.kind, each.name) for each in group.workloads),
+        workloads=tuple(WorkloadReference(each.kind, each.name) for each in group.workloads),
         topology_key=key.topology_key,
         when_unsatisfiable=key.when_unsatisfiable,
         max_skew=key.max_skew,

@@ -24,7 +24,13 @@ from respread.cli.render.domain_bars import (
     is_ascii_only,
 )
 from respread.cli.render.domain_bars import natural_width as natural_width_of_domains
-from respread.cli.render.skew_report import GroupReport, ProtectionReport, SkewReport, Workload, short_topology_key
+from respread.cli.render.skew_report import (
+    GroupReport,
+    ProtectionReport,
+    SkewReport,
+    WorkloadReference,
+    short_topology_key,
+)
 from respread.prevention.protection import ScaleDownReason
 
 GAP: Final = 2
@@ -179,7 +185,7 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     return {key: short if parts.count(short := short_topology_key(key)) == 1 else key for key in distinct}
 
 
-def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, Workload], ScaleDownReason]) -> str:
+def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReference], ScaleDownReason]) -> str:
     """Return what scale-downs of a group's workloads go by, each word once."""
     found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
     return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))

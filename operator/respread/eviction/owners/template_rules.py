@@ -20,7 +20,7 @@ from respread.planning.held import Held
 from respread.spread.group import GroupKey
 
 
-class Difference(NamedTuple):
+class TemplateDifference(NamedTuple):
     """What a pod and its controller's template say of one thing."""
 
     field: str
@@ -82,22 +82,24 @@ def why_differs(pod: Json, replacement: Json, groups: Collection[GroupKey], deco
     )
 
 
-def _compared(pod: Json, replacement: Json, groups: Collection[GroupKey], decoder: Decoder) -> Iterator[Difference]:
+def _compared(
+    pod: Json, replacement: Json, groups: Collection[GroupKey], decoder: Decoder
+) -> Iterator[TemplateDifference]:
     was, will_be = _decoded(without_merged_keys(pod), decoder), _decoded(replacement, decoder)
     for resource in sorted({*was.spec.requests, *will_be.spec.requests}):
         unit = "m" if resource == "cpu" else ""
         amounts = (f"{each.spec.requests.get(resource, 0)}{unit}" for each in (was, will_be))
-        yield Difference(f"the request for {resource}", *amounts)
+        yield TemplateDifference(f"the request for {resource}", *amounts)
     for name, of in _FIELDS.items():
-        yield Difference(name, of(was.spec), of(will_be.spec))
+        yield TemplateDifference(name, of(was.spec), of(will_be.spec))
     for name in _NAMES:
-        yield Difference(name, pod["spec"].get(name, ""), replacement["spec"].get(name, ""))
+        yield TemplateDifference(name, pod["spec"].get(name, ""), replacement["spec"].get(name, ""))
     if will_be.node_name:
-        yield Difference("nodeName", "chosen by the scheduler", will_be.node_name)
+        yield TemplateDifference("nodeName", "chosen by the scheduler", will_be.node_name)
     relevant = _keys_asked_for(will_be, groups)
     for key in sorted({*was.labels, *will_be.labels}):
         if key in will_be.labels or key in relevant:
-            yield Difference(f"the label {key}", was.labels.get(key), will_be.labels.get(key))
+            yield TemplateDifference(f"the label {key}", was.labels.get(key), will_be.labels.get(key))
 
 
 def _decoded(document: Json, decoder: Decoder) -> Pod:

@@ -20,7 +20,7 @@ Stuck: TypeAlias = tuple[GroupKey, Held]
 """A group about which something is not done, and why."""
 
 
-class ExpectedDomains:
+class MissingDomains:
     """What policies expect, and the cluster's nodes don't have."""
 
     __slots__ = ("_missing",)

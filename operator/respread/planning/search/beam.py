@@ -16,10 +16,10 @@ from typing import NamedTuple, TypeAlias
 from respread.planning.search.board import Board, Potential
 from respread.planning.search.options import Option, Options
 from respread.planning.search.path import Choice, Way
-from respread.planning.search.safety import Outcome
+from respread.planning.search.safety import StepOutcome
 from respread.planning.search.search_budget import Effort
 
-_Path: TypeAlias = tuple[tuple[Option, Outcome], ...]
+_Path: TypeAlias = tuple[tuple[Option, StepOutcome], ...]
 
 
 class Beam(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.search.board import Board, Potential, Spot
-from respread.planning.search.safety import Assessment, Outcome, Step, assess
+from respread.planning.search.safety import Assessment, Step, StepOutcome, assess
 from respread.planning.search.search_budget import Effort
 
 MOST_TOGETHER: Final = 3
@@ -27,7 +27,7 @@ class Option(NamedTuple):
 
     step: Step
     assessment: Assessment
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StepOutcome, ...]
     """The likely ones, the best first."""
     potentials: tuple[Potential, ...]
     """How far from cured the board is after each of them."""
@@ -172,7 +172,7 @@ class Options:
         ranked.sort(key=lambda pair: pair[0])
         return tuple(option for _, option in ranked)
 
-    def _potentials(self, step: Step, outcomes: Sequence[Outcome]) -> list[Potential]:
+    def _potentials(self, step: Step, outcomes: Sequence[StepOutcome]) -> list[Potential]:
         board = self._board
         potentials = []
         for spot in step:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from respread.cluster.pod import Pod
-from respread.planning.search.safety import Assessment, Outcome, Step
+from respread.planning.search.safety import Assessment, Step, StepOutcome
 
 
 class Choice(NamedTuple):
@@ -14,7 +14,7 @@ class Choice(NamedTuple):
     step: Step
     victims: tuple[Pod, ...]
     assessment: Assessment
-    outcome: Outcome
+    outcome: StepOutcome
 
 
 class Way(NamedTuple):

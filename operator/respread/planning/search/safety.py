@@ -27,7 +27,7 @@ Step: TypeAlias = tuple[Spot, ...]
 """The spots that pods are evicted from together, sorted."""
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """One way in which a step may end."""
 
     placed: tuple[Spot, ...]
@@ -48,12 +48,12 @@ class Outcome(NamedTuple):
 class Assessment(NamedTuple):
     """What may come of a safe step."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StepOutcome, ...]
     certain: bool
     """Whether something gets better however unlikely the outcome."""
 
     @property
-    def likely(self) -> list[Outcome]:
+    def likely(self) -> list[StepOutcome]:
         """The outcomes that a plan reckons with."""
         return [outcome for outcome in self.outcomes if outcome.likely]
 
@@ -88,7 +88,7 @@ def _assess_one(board: Board, spot: Spot, before: Sequence[int]) -> Assessment |
         if verdict.hard_worse or (landing.likely and (verdict.worse or not verdict.better)):
             return None
         certain = certain and verdict.hard_better
-    outcomes = [Outcome((Spot(spot.piece, each.slot),), (each.nodes,), each.likely) for each in landings]
+    outcomes = [StepOutcome((Spot(spot.piece, each.slot),), (each.nodes,), each.likely) for each in landings]
     return Assessment(tuple(outcomes), certain) if outcomes else None
 
 
@@ -163,7 +163,7 @@ class _Courses:
         self._board = board
         self._before = before
         self._seen: set[object] = set()
-        self.outcomes: dict[object, Outcome] = {}
+        self.outcomes: dict[object, StepOutcome] = {}
         self.certain = True
 
     def follow(self, to_evict: Step, waiting: tuple[int, ...], placed: _Placed = (), *, likely: bool) -> bool:
@@ -232,7 +232,7 @@ class _Courses:
         ordered = sorted(placed)
         key = tuple(spot for spot, _ in ordered)
         if key not in self.outcomes or likely:
-            self.outcomes[key] = Outcome(key, tuple(nodes for _, nodes in ordered), likely)
+            self.outcomes[key] = StepOutcome(key, tuple(nodes for _, nodes in ordered), likely)
         return True
 
 

@@ -18,11 +18,11 @@ from respread.planning.search.beam import Beam, beam_way
 from respread.planning.search.board import Board
 from respread.planning.search.options import Gentleness, Option, Options
 from respread.planning.search.path import Choice, Way
-from respread.planning.search.safety import Outcome
+from respread.planning.search.safety import StepOutcome
 from respread.planning.search.search_budget import Effort
 
 
-class Rules(NamedTuple):
+class SearchRules(NamedTuple):
     """What a search goes by besides the board."""
 
     gentleness: Gentleness
@@ -39,7 +39,7 @@ _FARTHEST: Final = 300
 """So many steps ahead is far enough: after each wave it is planned anew, and nobody evicts so many at a time."""
 
 
-def best_way(board: Board, rules: Rules) -> Way:
+def best_way(board: Board, rules: SearchRules) -> Way:
     """Return the best way found; the board is left as it was."""
     reach = board.reach()
     if reach.excess >= board.excess():
@@ -61,7 +61,7 @@ def best_way(board: Board, rules: Rules) -> Way:
 class _Search:
     __slots__ = ("_board", "_effort", "_next_depth", "options")
 
-    def __init__(self, board: Board, rules: Rules) -> None:
+    def __init__(self, board: Board, rules: SearchRules) -> None:
         self._board = board
         self._effort = rules.effort
         self.options = Options(board, self._effort, rules.gentleness, rules.together)
@@ -159,6 +159,6 @@ class _Search:
         visit(0)
         return best._replace(proven=not self.exhausted)
 
-    def _take(self, option: Option, outcome: Outcome) -> Choice:
+    def _take(self, option: Option, outcome: StepOutcome) -> Choice:
         victims = self._board.play(option.step, outcome.placed)
         return Choice(option.step, victims, option.assessment, outcome)

@@ -15,7 +15,7 @@ from respread.planning.search.board_builder import set_up
 from respread.planning.search.path import Way
 from respread.planning.search.placement import Placement
 from respread.planning.search.safety import assess
-from respread.planning.search.search import Rules, best_way
+from respread.planning.search.search import SearchRules, best_way
 from respread.planning.search.search_budget import Effort
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import victim_order
@@ -139,7 +139,7 @@ class Finder:
             view.place(taken.pod, self._placement.table.names[taken.slot])
         board = set_up(tasks, self._placement)
         excess_before, lower_bound = board.excess(), board.lower_bound()
-        way = best_way(board, Rules(victim_order, self._together, effort))
+        way = best_way(board, SearchRules(victim_order, self._together, effort))
         stuck, before, after = _what_it_comes_to(board, way, tasks)
         solution = Solution(
             tasks=tasks,

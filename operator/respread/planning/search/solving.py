@@ -34,7 +34,7 @@ SMALL_PODS: Final = 32
 """Components of no more pods than this that may be evicted are searched more thoroughly."""
 
 
-class Limits(NamedTuple):
+class SearchLimits(NamedTuple):
     """What searches may cost, in things looked at, each some tens of microseconds."""
 
     of_one: int = 12_000
@@ -47,7 +47,7 @@ class Limits(NamedTuple):
     """Besides, for small components together: to find shorter cures than those that are known."""
 
 
-ORDINARY_LIMITS: Final = Limits()
+ORDINARY_LIMITS: Final = SearchLimits()
 
 
 class Changes(NamedTuple):
@@ -114,7 +114,7 @@ class Solver:
 
     __slots__ = ("_changes", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
 
-    def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: Limits) -> None:
+    def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: SearchLimits) -> None:
         """Prepare.
 
         Args:

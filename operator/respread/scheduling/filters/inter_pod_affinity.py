@@ -15,7 +15,7 @@ from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet
 from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.pod_index import Namespaces, PodIndex
-from respread.scheduling.view.tallies import DomainCounts, Tally, domain_counts
+from respread.scheduling.view.tallies import DomainCounts, NodeTally, domain_counts
 
 _NO_LABELS: Labels = Map()
 
@@ -86,7 +86,7 @@ class InterPodAffinity:
             return Rejection(self.plugin, f"the anti-affinity of pods in {key} {domain} keeps the pod from it")
         return None
 
-    def _domains(self, tally: Tally, key: str) -> DomainCounts:
+    def _domains(self, tally: NodeTally, key: str) -> DomainCounts:
         return domain_counts(self._table, tally, key, self._table.every)
 
 

@@ -16,7 +16,7 @@ from respread.cluster.objects import Namespace
 from respread.cluster.pod import Pod, PodAffinityTerm
 from respread.cluster.selectors import NOTHING, Selector, compile_selector
 from respread.scheduling.view.pod_index import Namespaces
-from respread.scheduling.view.tallies import Tally
+from respread.scheduling.view.tallies import NodeTally
 
 _NO_LABELS: Labels = Map()
 
@@ -53,11 +53,11 @@ class ExistingTerms:
     __slots__ = ("_tallies", "_tallies_of", "by_label")
 
     def __init__(self) -> None:
-        self.by_label: dict[tuple[str | None, str, str], list[tuple[ExistingTerm, Tally]]] = {}
+        self.by_label: dict[tuple[str | None, str, str], list[tuple[ExistingTerm, NodeTally]]] = {}
         """By a namespace that the term names (None where it chooses some by selector) and a label that the pods it
         speaks of have (two empty strings where none is known); in the order in which they came."""
-        self._tallies: dict[ExistingTerm, Tally] = {}
-        self._tallies_of: dict[tuple[int, str], tuple[object, tuple[Tally, ...]]] = {}
+        self._tallies: dict[ExistingTerm, NodeTally] = {}
+        self._tallies_of: dict[tuple[int, str], tuple[object, tuple[NodeTally, ...]]] = {}
 
     @property
     def kept(self) -> int:
@@ -78,9 +78,9 @@ class ExistingTerms:
         for tally in self._tallies.values():
             tally.by_domain = {}
 
-    def _tally(self, term: ExistingTerm) -> Tally:
+    def _tally(self, term: ExistingTerm) -> NodeTally:
         if (tally := self._tallies.get(term)) is None:
-            tally = self._tallies[term] = Tally()
+            tally = self._tallies[term] = NodeTally()
             label = next(iter(term.selector.required), ("", ""))
             named = term.namespaces if term.namespace_selector.matches_nothing else (None,)
             for namespace in named:
@@ -98,10 +98,10 @@ class Repelling:
     ) -> None:
         self._existing = existing
         self._pod = (namespace, namespace_labels, labels)
-        self._found: list[tuple[str, Tally]] = []
+        self._found: list[tuple[str, NodeTally]] = []
         self._seen = {(where, *label): 0 for label in (*labels.items(), ("", "")) for where in (namespace, None)}
 
-    def terms(self) -> list[tuple[str, Tally]]:
+    def terms(self) -> list[tuple[str, NodeTally]]:
         """Return the topology key of each, and how many pods of each node carry it."""
         by_label = self._existing.by_label
         for at, seen in self._seen.items():

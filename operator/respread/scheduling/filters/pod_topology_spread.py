@@ -14,7 +14,7 @@ from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet
 from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.pod_index import PodIndex
-from respread.scheduling.view.tallies import DomainCounts, Tally, domain_counts
+from respread.scheduling.view.tallies import DomainCounts, NodeTally, domain_counts
 
 
 class HardConstraint:
@@ -108,7 +108,7 @@ def prepare(
     )
 
 
-def matching_pods(pods: PodIndex, pod: Pod, constraint: SpreadConstraint) -> Tally:
+def matching_pods(pods: PodIndex, pod: Pod, constraint: SpreadConstraint) -> NodeTally:
     """Return the pods that a constraint counts, by node. An empty selector counts none (`countPodsMatchSelector`)."""
     selector = NOTHING if constraint.selector.matches_everything else constraint.selector
     return pods.tally(frozenset((pod.namespace,)), (selector,), living=True)

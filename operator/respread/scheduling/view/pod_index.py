@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from respread.cluster.meta import Labels
 from respread.cluster.selectors import Selector
-from respread.scheduling.view.tallies import Tally
+from respread.scheduling.view.tallies import NodeTally
 
 Namespaces: TypeAlias = frozenset[str] | None
 """Names of namespaces; None for all there are."""
@@ -30,8 +30,8 @@ class _Bucket:
         self.labels = labels
         self.present: dict[int, int] = {}
         self.terminating: dict[int, int] | None = None
-        self.tallies_of_present: tuple[Tally, ...] = ()
-        self.tallies_of_living: tuple[Tally, ...] = ()
+        self.tallies_of_present: tuple[NodeTally, ...] = ()
+        self.tallies_of_living: tuple[NodeTally, ...] = ()
 
     def count(self, *, living: bool) -> Iterator[tuple[int, int]]:
         terminating = self.terminating
@@ -42,7 +42,7 @@ class _Bucket:
             if rest := count - terminating.get(slot, 0):
                 yield slot, rest
 
-    def watch(self, tally: Tally, *, living: bool) -> None:
+    def watch(self, tally: NodeTally, *, living: bool) -> None:
         if living:
             self.tallies_of_living += (tally,)
         else:
@@ -61,7 +61,7 @@ class PodIndex:
         self._buckets: dict[tuple[str, Labels], _Bucket] = {}
         self._by_namespace: dict[str, dict[_Bucket, None]] = {}
         self._by_label: dict[tuple[str, str, str], dict[_Bucket, None]] = {}
-        self._tallies: dict[_TallyKey, Tally] = {}
+        self._tallies: dict[_TallyKey, NodeTally] = {}
         self._tallies_by_label: dict[tuple[str | None, str, str], list[_TallyKey]] = {}
         """By namespace (None for all) and a label that the pods must have, or two empty strings where none is known."""
 
@@ -100,7 +100,7 @@ class PodIndex:
             for tally in bucket.tallies_of_living:
                 tally.change(slot, present - terminating)
 
-    def tally(self, namespaces: Namespaces, selectors: tuple[Selector, ...], *, living: bool) -> Tally:
+    def tally(self, namespaces: Namespaces, selectors: tuple[Selector, ...], *, living: bool) -> NodeTally:
         """Return the tally of the pods of some namespaces that all the selectors match; it is kept right.
 
         Args:
@@ -110,7 +110,7 @@ class PodIndex:
         """
         at = (namespaces, selectors, living)
         if (tally := self._tallies.get(at)) is None:
-            tally = self._tallies[at] = Tally()
+            tally = self._tallies[at] = NodeTally()
             label = next((pair for selector in selectors for pair in selector.required), ("", ""))
             for namespace in (None,) if namespaces is None else namespaces:
                 self._tallies_by_label.setdefault((namespace, *label), []).append(at)

@@ -12,7 +12,7 @@ from respread.scheduling.view.node_table import LabelColumn, NodeTable
 _MOST_NUMBERS: Final = 16
 
 
-class Tally:
+class NodeTally:
     """How many pods of some kind each node has."""
 
     __slots__ = ("by_domain", "counts")
@@ -39,7 +39,7 @@ class DomainCounts:
 
     __slots__ = ("_above", "_column", "_domain_of", "_domains_with", "counts", "size")
 
-    def __init__(self, tally: Tally, column: LabelColumn, domain_of: Sequence[str | None], size: int) -> None:
+    def __init__(self, tally: NodeTally, column: LabelColumn, domain_of: Sequence[str | None], size: int) -> None:
         """Sum a tally up.
 
         Args:
@@ -111,7 +111,7 @@ class DomainCounts:
 
 
 def domain_counts(
-    table: NodeTable, tally: Tally, key: str, eligible: NodeSet, *, keyless: bool = False
+    table: NodeTable, tally: NodeTally, key: str, eligible: NodeSet, *, keyless: bool = False
 ) -> DomainCounts:
     """Return a tally by the values of a topology key, over the eligible nodes that have it.
 
