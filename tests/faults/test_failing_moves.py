@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,40 +169,67 @@ def test_a_workload_with_pods_that_are_not_ready_loses_no_other(cluster: Sandbox
 
 
 @contextmanager
-def consolidation(cluster: Sandbox) -> Iterator[None]:
-    """Empty two zones of three again and again, once the spread is restored, by tainting their nodes and deleting."""
+def in_the_background(step: Callable[[], None]) -> Iterator[Counter[str]]:
+    """Repeat a step of somebody else until left; return what counts how often it was taken."""
     stopping = threading.Event()
+    taken = Counter[str]()
 
-    def undo() -> None:
+    def go_on() -> None:
         while not stopping.wait(0.2):
-            found = pods(cluster, NAMESPACE, "web")
-            counts = pods_per_domain(cluster, NAMESPACE, "web")
-            if len(found) != REPLICAS or not all(map(is_ready, found)) or min(counts.values()) == 0:
-                continue
-            close_zones(cluster, closed=True)
-            nodes = cluster.api.get("/api/v1/nodes")["items"]
-            zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
-            for pod in found:
-                if zones[pod["spec"]["nodeName"]] != "zone-a":
-                    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
-                    cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
-            wait_for(lambda: pods_per_domain(cluster, NAMESPACE, "web")["zone-a"] == REPLICAS, "the zones to be empty")
-            close_zones(cluster, closed=False)
+            step()
+            taken["steps"] += 1
 
-    thread = threading.Thread(target=undo, name="consolidation")
+    thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        yield
+        yield taken
     finally:
         stopping.set()
         thread.join()
 
 
-def test_whoever_works_against_it_costs_a_bounded_number_of_evictions(cluster: Sandbox, tmp_path: Path) -> None:
+def is_restored(cluster: Sandbox) -> bool:
+    found = pods(cluster, NAMESPACE, "web")
+    counts = pods_per_domain(cluster, NAMESPACE, "web")
+    return len(found) == REPLICAS and all(map(is_ready, found)) and min(counts.values()) > 0
+
+
+def zones_of_pods(cluster: Sandbox) -> list[tuple[str, str]]:
+    """Return the name of each pod of `web` that has a node, and its zone."""
+    nodes = {each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.api.get("/api/v1/nodes")["items"]}
+    placed = (pod for pod in pods(cluster, NAMESPACE, "web") if "nodeName" in pod["spec"])
+    return [(pod["metadata"]["name"], nodes[pod["spec"]["nodeName"]][ZONE]) for pod in placed]
+
+
+def delete(cluster: Sandbox, name: str) -> None:
+    cluster.api.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}?gracePeriodSeconds=0")
+
+
+def evict(cluster: Sandbox, name: str) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE}}
+    cluster.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction", body)
+
+
+def consolidate(cluster: Sandbox, take_away: Callable[[Sandbox, str], None]) -> None:
+    """Empty two zones of three, once the spread is restored, by tainting their nodes."""
+    if not is_restored(cluster):
+        return
+    close_zones(cluster, closed=True)
+    for name, zone in zones_of_pods(cluster):
+        if zone != "zone-a":
+            take_away(cluster, name)
+    wait_for(lambda: pods_per_domain(cluster, NAMESPACE, "web")["zone-a"] == REPLICAS, "the zones to be empty")
+    close_zones(cluster, closed=False)
+
+
+@pytest.mark.parametrize("take_away", [delete, evict], ids=["a consolidation of nodes", "another descheduler"])
+def test_whoever_works_against_it_costs_a_bounded_number_of_evictions(
+    cluster: Sandbox, tmp_path: Path, take_away: Callable[[Sandbox, str], None]
+) -> None:
     skewed(cluster, "web", broken=False)
     limit = 5
     enforce(cluster, limits={"perHourPerGroup": limit})
-    with consolidation(cluster):
+    with in_the_background(partial(consolidate, cluster, take_away)):
         with OperatorProcess(cluster, tmp_path) as operator:
             wait_for(lambda: holds(cluster, "Oscillating"), "the oscillation to be named")
             assert len(evictions(cluster)) == limit
@@ -217,3 +246,42 @@ def test_whoever_works_against_it_costs_a_bounded_number_of_evictions(cluster: S
         patch(cluster, STATUS, enforce_more)
         wait_for(lambda: balanced(cluster, "web"), "the spread to be restored")
         wait_for(lambda: condition(cluster, "Oscillating").get("status") == "False", "the condition to change")
+
+
+MANY = 12
+FEW = REPLICAS
+SWING_SECONDS = 2.0
+"""How long an autoscaler leaves a number of replicas alone."""
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def swing(cluster: Sandbox, *least: int) -> None:
+    """Scale up and down as an autoscaler does; of those that go, pods of one zone are the last."""
+    for replicas in (MANY, FEW, *least):
+        for name, zone in zones_of_pods(cluster):
+            cost = {"metadata": {"annotations": {DELETION_COST: "100" if zone == "zone-a" else "-100"}}}
+            patch(cluster, f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", cost)
+        scale(cluster, NAMESPACE, "web", replicas)
+        time.sleep(SWING_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("limits", "most", "least"),
+    [({}, MANY, ()), ({"perHourPerGroup": 5}, 5, (0,))],
+    ids=["by default, to a few", "five, to none"],
+)
+def test_an_autoscaler_that_swings_costs_a_bounded_number_of_evictions(
+    cluster: Sandbox, tmp_path: Path, limits: dict[str, int], most: int, least: tuple[int, ...]
+) -> None:
+    create_deployment(cluster, NAMESPACE, deployment("web", replicas=FEW, constraints=[constraint(ZONE, "web")]))
+    wait_for(lambda: sum(map(is_ready, pods(cluster, NAMESPACE, "web"))) == FEW, "the pods to be Ready")
+    enforce(cluster, limits={"inFlightPerWorkload": 4, **limits})
+    with OperatorProcess(cluster, tmp_path) as operator, in_the_background(partial(swing, cluster, *least)) as swings:
+        wait_for(lambda: holds(cluster, "Oscillating"), "the oscillation to be named", 240)
+        made = len(evictions(cluster))
+        assert made <= most
+        assert f"Deployment/web in {NAMESPACE}" in condition(cluster, "Oscillating")["message"]
+        so_far = swings["steps"]
+        wait_for(lambda: swings["steps"] >= so_far + 3, "the autoscaler to go on")
+        assert made <= len(evictions(cluster)) <= most
+        assert operator.stop() == 0

@@ -1,0 +1,176 @@
+"""Workloads that are not plain Deployments, and namespaces with rules of their own, beside a policy that evicts.
+
+In each scenario two pods or more begin in one zone, and another zone with room for them comes later.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, install
+from tests.integration.pools import POOL, Pool
+from tests.integration.workloads import ZONE, constraint, deployment, pods, scale, wait_for_ready_pods, wait_until
+
+QUIET_SECONDS = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
+        install(sandbox)
+        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
+        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
+        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
+            operator.wait_until_ready()
+            yield sandbox
+            assert operator.stop() == 0
+
+
+@pytest.fixture
+def pool(cluster: Sandbox) -> Pool:
+    """A namespace with one zone."""
+    pool = Pool(cluster, f"other-{secrets.token_hex(3)}")
+    pool.add_zone("zone-a")
+    return pool
+
+
+def template(pool: Pool, **fields: Any) -> dict[str, Any]:
+    """The template of pods of `web` that are spread over zones."""
+    manifest = deployment("web", replicas=2, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name})
+    found: dict[str, Any] = manifest["spec"]["template"]
+    found["spec"] |= fields
+    return found
+
+
+def create(pool: Pool, path: str, kind: str, spec: dict[str, Any], name: str = "web", **metadata: Any) -> None:
+    body = {"kind": kind, "metadata": {"name": name, "labels": {"app": "web"}, **metadata}, "spec": spec}
+    pool.sandbox.api.request("POST", f"/{path.format(namespace=f'namespaces/{pool.name}')}", body)
+
+
+def replica_set(pool: Pool, replicas: int, name: str = "web", **metadata: Any) -> None:
+    selector = {"matchLabels": {"app": "web"}}
+    spec = {"replicas": replicas, "selector": selector, "template": template(pool)}
+    create(pool, "apis/apps/v1/{namespace}/replicasets", "ReplicaSet", spec, name, **metadata)
+
+
+def assert_left_alone(pool: Pool, *reasons: str) -> str:
+    """Say that nothing is evicted, for one of these reasons; return what is said."""
+
+    def told() -> str:
+        return str(pool.status()["violations"][0].get("reason", "")) if pool.status().get("violations") else ""
+
+    before = pool.uids()
+    wait_until(lambda: told() in reasons, lambda: f"one of the reasons {reasons}; it is {told()!r}")
+    time.sleep(QUIET_SECONDS)
+    assert pool.evicted() == []
+    assert before <= pool.uids()
+    (violation,) = pool.status()["violations"]
+    return str(violation["message"])
+
+
+def test_jobs_and_bare_pods_are_counted_and_stay(pool: Pool) -> None:
+    bare = template(pool)
+    for name in ("bare-1", "bare-2"):
+        create(pool, "api/v1/{namespace}/pods", "Pod", bare["spec"], name)
+    job = {"completions": 2, "parallelism": 2, "template": template(pool, restartPolicy="Never")}
+    create(pool, "apis/batch/v1/{namespace}/jobs", "Job", job)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 4)
+    pool.add_zone("zone-b")
+    pool.rebalance()
+    assert_left_alone(pool, "BarePod", "UnknownReplacement")
+    # A ReplicaSet of two more pods beside them can do it all: from [4 + 1, 1] to [4, 2].
+    pool.remove_zone("zone-b")
+    replicas = template(pool)
+    replicas["metadata"]["labels"]["set"] = "yes"
+    spec = {"replicas": 2, "selector": {"matchLabels": {"set": "yes"}}, "template": replicas}
+    create(pool, "apis/apps/v1/{namespace}/replicasets", "ReplicaSet", spec)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 6)
+    pool.add_zone("zone-b")
+    wait_until(lambda: pool.counts() == {"zone-a": 4, "zone-b": 2}, "the ReplicaSet's pods to move")
+    pool.wait_for(6)
+    assert len(pool.evicted()) == 2
+    assert all(name.startswith("web-") for name in pool.evicted())
+
+
+def test_replica_sets_of_an_unknown_owner_until_the_policy_trusts_it(pool: Pool) -> None:
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": secrets.token_hex(8)}
+    # Not its garbage collector's business: the owner is of a kind that the API server doesn't know.
+    replica_set(pool, 4, ownerReferences=[{**owner, "controller": True}])
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 4)
+    pool.add_zone("zone-b")
+    pool.rebalance()
+    assert "Rollout web" in assert_left_alone(pool, "UnknownOwner")
+    trusted = [{"group": "argoproj.io", "kind": "Rollout"}]
+    pool.rebalance(victims={"minAge": "0s", "trustedControllers": trusted})
+    pool.wait_until_balanced(4, 2)
+    assert len(pool.evicted()) == 2
+
+
+@pytest.mark.parametrize("policy", ["Parallel", "OrderedReady"])
+def test_stateful_sets_that_may_lose_several_at_once(pool: Pool, policy: str) -> None:
+    selector = {"matchLabels": {"app": "web"}}
+    spec = {"replicas": 5, "serviceName": "web", "podManagementPolicy": policy, "selector": selector}
+    spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, "template": template(pool)}
+    create(pool, "apis/apps/v1/{namespace}/statefulsets", "StatefulSet", spec)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 5)
+    pool.add_zone("zone-b")
+    pool.rebalance(limits={"inFlightPerWorkload": "100%", "inFlightPerNode": 10})
+    pool.wait_until_balanced(5, 2)
+    assert len(pool.evicted()) == 2
+
+
+def test_what_a_limit_range_gives_counts_and_a_change_of_it_holds(pool: Pool) -> None:
+    def limit(cpu: str) -> dict[str, Any]:
+        return {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}, "default": {"cpu": "2"}}]}
+
+    create(pool, "api/v1/{namespace}/limitranges", "LimitRange", limit("500m"), "defaults")
+    manifest = deployment("web", replicas=4, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name})
+    del manifest["spec"]["template"]["spec"]["containers"][0]["resources"]
+    pool.sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{pool.name}/deployments", manifest)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 4)
+    pool.add_zone("zone-b", cpu="600m")  # room for one
+    path = f"/api/v1/namespaces/{pool.name}/limitranges/defaults"
+    pool.sandbox.api.request("PATCH", path, {"spec": limit("400m")})
+    pool.rebalance()
+    assert "cpu" in assert_left_alone(pool, "TemplateDiffers")
+    pool.sandbox.api.request("PATCH", path, {"spec": limit("500m")})
+    wait_until(lambda: pool.counts() == {"zone-a": 3, "zone-b": 1}, "one to move", seconds=150)
+    pool.wait_for(4)
+    assert pool.wait_until_blocked(4)["reason"] == "NoFeasibleNode"
+    assert len(pool.evicted()) == 1
+
+
+def test_a_quota_that_is_used_up_until_it_is_raised(pool: Pool) -> None:
+    create(pool, "api/v1/{namespace}/resourcequotas", "ResourceQuota", {"hard": {"requests.cpu": "450m"}}, "small")
+    pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
+    pool.add_zone("zone-b")
+    pool.rebalance()
+    assert_left_alone(pool, "ReplacementRefused")
+    path = f"/api/v1/namespaces/{pool.name}/resourcequotas/small"
+    pool.sandbox.api.request("PATCH", path, {"spec": {"hard": {"requests.cpu": "500m"}}})
+    wait_until(lambda: len(pool.evicted()) == 2, "it to go on one by one", seconds=150)
+    pool.wait_for(4)
+    assert pool.counts() == {"zone-a": 2, "zone-b": 2}
+
+
+def test_pods_that_a_replica_set_adopted_are_replaced_by_others(pool: Pool) -> None:
+    """The adopted ones are small, and there is no room for what the template would make."""
+    small = template(pool)
+    for name in ("adopted-1", "adopted-2"):
+        create(pool, "api/v1/{namespace}/pods", "Pod", small["spec"], name)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 2)
+    large = template(pool)
+    large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": large}
+    create(pool, "apis/apps/v1/{namespace}/replicasets", "ReplicaSet", spec)
+    wait_until(lambda: all("ownerReferences" in pod["metadata"] for pod in pool.pods()), "the pods to be adopted")
+    pool.add_zone("zone-b", cpu="1")
+    pool.rebalance()
+    assert "cpu" in assert_left_alone(pool, "TemplateDiffers")
+    pool.wait_for(2)

@@ -1,0 +1,190 @@
+"""What can't be read is not empty, on a real control plane: nothing is evicted that would stay Pending or be lost.
+
+Objects that a later version of Kubernetes may store are put into etcd behind the API server's back: it serves them, the
+scheduler and the controllers go by them, and this version of Respread can't read them in full. Others are legal, but
+extreme. In each scenario the spread can be restored by one eviction once the object has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from tests.integration.etcd import Etcd
+from tests.integration.operator_process import OperatorProcess, install
+from tests.integration.pools import POOL, Pool
+from tests.integration.workloads import ZONE, constraint, deployment, pods, scale, wait_for_ready_pods, wait_until
+
+QUIET_SECONDS = 3
+LATER_CONSTRAINT = constraint(ZONE, "x", when_unsatisfiable="Negotiate")
+LATER_SELECTOR = {"matchExpressions": [{"key": "app", "operator": "Resembles", "values": ["web"]}]}
+
+
+@pytest.fixture(scope="module")
+def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
+        install(sandbox)
+        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
+        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
+        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
+            operator.wait_until_ready()
+            yield sandbox
+            assert operator.stop() == 0
+
+
+@pytest.fixture
+def pool(cluster: Sandbox) -> Pool:
+    return Pool(cluster, f"unread-{secrets.token_hex(3)}")
+
+
+def store(sandbox: Sandbox, resource: str, body: dict[str, Any]) -> None:
+    """Put an object into etcd as it is, behind the API server's back."""
+    metadata = body["metadata"]
+    metadata.setdefault("uid", f"3f2b1e9a-0000-4000-8000-{secrets.token_hex(6)}")
+    metadata.pop("resourceVersion", None)
+    path = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+
+    async def put() -> None:
+        await Etcd(sandbox).put(f"/registry/{resource}/{path}", body)
+
+    asyncio.run(put())
+
+
+def scaled_down_to_one_zone(pool: Pool) -> str:
+    """Leave two pods of `web` in zone-a and none in zone-b by a scale-down; return zone-b's node, of one CPU."""
+    pool.add_zone("zone-a")
+    (small,) = pool.add_zone("zone-b", cpu="1")
+    pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
+    for pod in pool.pods():
+        if pod["spec"]["nodeName"] == small:
+            cheap = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-100"}}}
+            pool.sandbox.api.request("PATCH", path_of(pool, pod["metadata"]["name"]), cheap)
+    scale(pool.sandbox, pool.name, "web", 2)
+    pool.wait_for(2)
+    assert pool.counts() == {"zone-a": 2, "zone-b": 0}
+    return small
+
+
+def path_of(pool: Pool, pod: str = "") -> str:
+    return f"/api/v1/namespaces/{pool.name}/pods/{pod}".rstrip("/")
+
+
+def filler(pool: Pool, node: str, cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    """A pod of nobody's that takes all of a small node."""
+    requests = {"requests": {"cpu": cpu}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "filler", "namespace": pool.name, "labels": {"app": "filler"}},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "main", "image": "simulated", "resources": requests}],
+            **spec,
+        },
+    }
+
+
+def assert_blocked(pool: Pool, reason: str, word: str) -> None:
+    """Say that nothing is evicted, for this reason, which names what is in the way."""
+    wait_until(lambda: pool.condition("Blocked").get("status") == "True", "the policy to be blocked")
+    assert pool.condition("Blocked")["reason"] == reason
+    (violation,) = pool.status()["violations"]
+    assert word in violation["message"]
+    time.sleep(QUIET_SECONDS)
+    assert pool.evicted() == []
+
+
+@pytest.mark.parametrize("shape", ["leading zeros", "digits after the point", "a constraint of a later version"])
+def test_a_pod_that_is_hard_to_read_keeps_its_room(pool: Pool, shape: str) -> None:
+    node = scaled_down_to_one_zone(pool)
+    before = pool.uids()
+    word = "cpu"
+    if shape == "a constraint of a later version":
+        store(pool.sandbox, "pods", filler(pool, node, topologySpreadConstraints=[LATER_CONSTRAINT]))
+        word = f"pods {pool.name}/filler"
+    else:
+        cpu = "0" * 1_500 + "1" if shape == "leading zeros" else "0.9" + "9" * 1_500
+        pool.sandbox.api.request("POST", path_of(pool), filler(pool, node, cpu))
+    wait_until(lambda: len(pool.pods()) == 3, "the node to be full")
+    pool.rebalance()
+    assert_blocked(pool, "NoFeasibleNode", word)
+    pool.sandbox.api.request("DELETE", f"{path_of(pool, 'filler')}?gracePeriodSeconds=0")
+    pool.wait_until_balanced(2, 1)
+    assert len(before - pool.uids()) == 1
+
+
+def test_a_pod_with_more_labels_than_are_kept_may_be_one_of_those_that_are_counted(pool: Pool) -> None:
+    node = scaled_down_to_one_zone(pool)
+    more = filler(pool, node, cpu="100m")
+    more["metadata"]["labels"] = {"app": "web"} | {f"label-{number:04}": "x" * 40 for number in range(400)}
+    pool.sandbox.api.request("POST", path_of(pool), more)
+    pool.wait_for(3)
+    pool.rebalance()
+    assert_blocked(pool, "UnreadObject", f"pods {pool.name}/filler")
+    pool.sandbox.api.request("DELETE", f"{path_of(pool, 'filler')}?gracePeriodSeconds=0")
+    pool.wait_until_balanced(2, 1)
+
+
+def test_a_node_of_a_later_version_is_a_domain_that_the_scheduler_counts(pool: Pool) -> None:
+    """Without it the spread of [3, 1] would be restored by an eviction; with it the replacement would go nowhere."""
+    pool.add_zone("zone-a")
+    pool.deploy("web", 3, constraints=[constraint(ZONE, "web")])
+    (later,) = pool.add_zone("zone-c")
+    body = pool.sandbox.api.get(f"/api/v1/nodes/{later}")
+    body["spec"] |= {"unschedulable": True, "taints": [{"key": "later", "effect": "NoPreemption"}]}
+    store(pool.sandbox, "minions", {"apiVersion": "v1", "kind": "Node", **body})
+    pool.add_zone("zone-b")
+    scale(pool.sandbox, pool.name, "web", 4)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 4)
+    assert pool.counts() == {"zone-a": 3, "zone-b": 1, "zone-c": 0}
+    pool.rebalance()
+    assert_blocked(pool, "NoFeasibleNode", f"nodes {later}")
+    pool.remove_zone("zone-c")
+    pool.wait_until_balanced(4, 1)
+    assert pool.counts() == {"zone-a": 2, "zone-b": 2}
+
+
+def test_a_budget_that_can_not_be_read_protects(pool: Pool) -> None:
+    scaled_down_to_one_zone(pool)
+    path = f"/apis/policy/v1/namespaces/{pool.name}/poddisruptionbudgets/later"
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "later", "namespace": pool.name},
+        "spec": {"maxUnavailable": 0, "selector": LATER_SELECTOR},
+    }
+    store(pool.sandbox, "poddisruptionbudgets", budget)
+    wait_until(lambda: pool.sandbox.api.exists(path), "the budget to be there")
+    pool.rebalance()
+    assert_blocked(pool, "UnreadObject", f"poddisruptionbudgets {pool.name}/later")
+    pool.sandbox.api.request("DELETE", path)
+    pool.wait_until_balanced(2, 1)
+
+
+def test_a_template_that_can_not_be_read_makes_no_replacement_that_is_known(pool: Pool) -> None:
+    """The API server refuses the replacement that the ReplicaSet would make of it: a pod would be lost."""
+    pool.add_zone("zone-a")
+    manifest = deployment("web", replicas=2, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name})
+    path = f"/apis/apps/v1/namespaces/{pool.name}/replicasets"
+    pool.sandbox.api.request("POST", path, {**manifest, "kind": "ReplicaSet"})
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 2)
+    body = pool.sandbox.api.get(f"{path}/web")
+    readable = body["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    body["spec"]["template"]["spec"]["topologySpreadConstraints"] = [*readable, LATER_CONSTRAINT]
+    store(pool.sandbox, "replicasets", {"apiVersion": "apps/v1", "kind": "ReplicaSet", **body})
+    pool.add_zone("zone-b")
+    before = pool.uids()
+    pool.rebalance()
+    wait_until(lambda: bool(pool.status().get("violations")), "the skew to be seen")
+    time.sleep(QUIET_SECONDS)
+    assert pool.evicted() == []
+    assert pool.uids() == before
+    restored = {"spec": {"template": {"spec": {"topologySpreadConstraints": readable}}}}
+    pool.sandbox.api.request("PATCH", f"{path}/web", restored)
+    pool.wait_until_balanced(2, 1)
