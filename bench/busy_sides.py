@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 
+import respread
 from bench.peer import find_or_build
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess, policy
@@ -68,6 +70,7 @@ def running(
         # The limits of the one that the manifests bring would count for ours too.
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
         sandbox.apply(yaml.safe_dump(policy("busy", quietPeriod=f"{QUIET_PERIOD_SECONDS:g}s", limits=dict(limits))))
+        compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as it is wherever it is installed
         with OperatorProcess(sandbox, directory) as operator:
             yield operator.process
         return

@@ -8,11 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, Configuration
-
 from respread.cluster.pod import Pod, PodSpec
-from respread.kube.requests import Requests
+from respread.kube.access import load_access
+from respread.kube.requests import Requests, open_requests
 from respread_sandbox import ApiError, Sandbox, SandboxError
 
 SPEC = PodSpec()
@@ -24,11 +22,8 @@ def with_requests(kubeconfig: Path, act: Callable[[Requests], Awaitable[_T]]) ->
     """Do something with requests to the API server of a kubeconfig, in an event loop of its own."""
 
     async def run() -> _T:
-        configuration = Configuration()
-        load: Callable[..., Awaitable[None]] = config.load_kube_config  # it carries no types
-        await load(config_file=str(kubeconfig), client_configuration=configuration)
-        async with ApiClient(configuration) as client:
-            return await act(Requests(client))
+        async with open_requests(load_access(kubeconfig=str(kubeconfig))) as requests:
+            return await act(requests)
 
     return asyncio.run(run())
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from kubernetes.aio.client import ApiClient, Configuration
 
-from respread.kube.requests import Requests
+from respread.kube.access import ClusterAccess
+from respread.kube.credentials import Endpoint, FixedIdentity
+from respread.kube.requests import Requests, open_requests
 
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,10 +47,15 @@ class StubApiServer:
         await site.start()
         host, port = runner.addresses[0][:2]
         try:
-            async with ApiClient(Configuration(host=f"http://{host}:{port}")) as client:
-                yield Requests(client)
+            async with open_requests(nobody_at(f"http://{host}:{port}")) as requests:
+                yield requests
         finally:
             await runner.cleanup()
+
+
+def nobody_at(server: str) -> ClusterAccess:
+    """Reach an API server without saying who we are."""
+    return ClusterAccess(Endpoint(server=server), FixedIdentity())
 
 
 def answering(body: Any = None, *, status: int = 200, headers: dict[str, str] | None = None) -> Answering:

@@ -36,13 +36,12 @@ from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Intake
 from respread.handlers.operator import run_operator
 from respread.kube.access import AccessError, ClusterAccess, load_access
-from respread.kube.api_client import api_client
 from respread.kube.election import Election
 from respread.kube.events import record_events
 from respread.kube.leadership import Elector, seconds_since_boot
 from respread.kube.lease_place import LeasePlace
 from respread.kube.renewal import Renewal
-from respread.kube.requests import Requests
+from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
 from respread.planning.plan import Move
 from respread.prevention.deletion_costs import DeletionCosts
@@ -103,8 +102,8 @@ async def run(options: OperatorOptions) -> None:
             live=partial(live, heartbeat, health),
             ready=partial(_ready, health),
         ),
-        api_client(access) as client,
-        record_events(client, instance=_identity()) as events,
+        open_requests(access, renewal) as requests,
+        record_events(requests, instance=_identity()) as events,
         contextlib.AsyncExitStack() as acting,
     ):
         feeding = asyncio.create_task(
@@ -112,7 +111,6 @@ async def run(options: OperatorOptions) -> None:
             name="operator",
         )
         try:
-            requests = Requests(client, renewal)
             flights = Flights(seconds_since_boot)
             leadership = await acting.enter_async_context(
                 _leadership(options, access, requests, metrics, intake, flights)

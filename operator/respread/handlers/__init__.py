@@ -1,1 +1,8 @@
-"""The operator's edge: Kopf handlers that feed the cluster state, and the loop that plans and acts."""
+"""The operator's edge: Kopf, and only here."""
+
+from respread.lean_imports import hidden, no_authorities
+
+with hidden("kubernetes", "kubernetes_asyncio", "pykube"), no_authorities():
+    import kopf
+
+__all__ = ["kopf"]

@@ -29,7 +29,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiohttp
-from kubernetes.config import ConfigException
 from yarl import URL
 
 from respread.cluster.errors import DecodeError
@@ -39,6 +38,7 @@ from respread.handlers.informer import Feed
 from respread.handlers.watch_stream import ExpiredStream, WatchStream
 from respread.kube.access import ClusterAccess
 from respread.kube.api_status import status_of
+from respread.kube.credentials import CredentialsError
 from respread.kube.outage import Obstacle
 from respread.kube.page_size import PageSize
 from respread.kube.requests import retry_after_seconds
@@ -188,7 +188,7 @@ class _Sender:
             )
         try:
             authorization = await self._access.authorization()
-        except (ConfigException, OSError) as error:
+        except (CredentialsError, OSError) as error:
             raise aiohttp.ClientConnectionError(f"there are no credentials for the API server: {error}") from error
         if request.session.closed:  # meanwhile, by Kopf, to log in anew: of this error it knows what to do
             raise RuntimeError("Session is closed")

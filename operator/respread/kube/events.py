@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-import aiohttp
-from kubernetes.aio.client import ApiClient, ApiException
-
+from respread.kube.api_status import status_of
+from respread.kube.requests import Method, NoResponseError, Requests, Response
 from respread.telemetry.event_series import DEFAULT_PACE, Event, EventObject, EventPace, Series, SeriesBook, Verdict
 from respread.telemetry.logs import get_logger
 
@@ -32,7 +31,6 @@ _NAMESPACE_OF_CLUSTER_OBJECTS: Final = "default"
 
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 _EVENT: Final = f"{_EVENTS}/{{name}}"
-_CONTENT_TYPES: Final = {"POST": "application/json", "PATCH": "application/merge-patch+json"}
 
 _REQUEST_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 2.0
@@ -46,20 +44,20 @@ class EventRecorder:
 
     __slots__ = (
         "_book",
-        "_client",
         "_complaints",
         "_instance",
         "_log",
         "_monotonic",
         "_now",
         "_queue_size",
+        "_requests",
         "_unwritten",
         "_wake",
     )
 
     def __init__(
         self,
-        client: ApiClient,
+        requests: Requests,
         *,
         instance: str,
         pace: EventPace,
@@ -67,7 +65,7 @@ class EventRecorder:
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
-        self._client = client
+        self._requests = requests
         self._instance = instance[:_LONGEST_WORD]
         self._book = SeriesBook(pace, _make_name)
         self._queue_size = queue_size
@@ -140,52 +138,35 @@ class EventRecorder:
     async def _send(
         self,
         series: Series,
-        method: str,
+        method: Method,
         path: str,
         make_body: Callable[[], dict[str, Any]],
         *,
         done_status: HTTPStatus | None = None,
     ) -> bool:
         """Send a request, again if that may help; return whether it is done. If not, the series is forgotten."""
-        failure: Exception | None = None
+        names = {"namespace": _namespace(series.event.regarding), "name": series.name}
+        failure = ""
         for delay_seconds in (0.0, *_RETRY_DELAYS_SECONDS):
             await asyncio.sleep(delay_seconds)
             try:
-                await self._request(series, method, path, make_body())
+                response = await self._requests.send(
+                    method, path, names, body=make_body(), timeout_seconds=_REQUEST_SECONDS
+                )
+            except NoResponseError as error:
+                failure = error.message
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the writing of other Events
-                if isinstance(error, ApiException) and error.status == done_status:
-                    return True
-                failure = error
-                if not _may_pass(error):
-                    break
+                failure = f"{type(error).__name__}: {error}"
+                break
             else:
-                return True
+                if response.succeeded or response.status_code == done_status:
+                    return True
+                failure = f"{response.status_code} {status_of(response.body).message}"
+                if not _may_pass(response):
+                    break
         self._book.forget(series)
-        self._complain("An Event could not be written", regarding=series.event.regarding, error=_describe(failure))
+        self._complain("An Event could not be written", regarding=series.event.regarding, error=failure)
         return False
-
-    async def _request(self, series: Series, method: str, path: str, body: dict[str, Any]) -> None:
-        """Send one request without the client's models, which take longer to build than all the rest.
-
-        Raises:
-            ApiException: the API server refused.
-        """
-        client: Any = self._client  # its methods have no annotations
-        names = {"namespace": _namespace(series.event.regarding), "name": series.name}
-        method, url, headers, content, _ = await client.param_serialize(
-            method,
-            path,
-            path_params=names,
-            header_params={"Accept": "application/json", "Content-Type": _CONTENT_TYPES[method]},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        # The client makes an empty header of it where a certificate says who we are.
-        headers = {name: value for name, value in headers.items() if value is not None}
-        raw = await client.call_api(method, url, headers, content, _request_timeout=_REQUEST_SECONDS)
-        answer: bytes = await raw.read()
-        if not HTTPStatus.OK <= raw.status < HTTPStatus.MULTIPLE_CHOICES:
-            raise ApiException(status=raw.status, reason=raw.reason, body=answer.decode(errors="replace"))
 
     def _make_body(self, series: Series) -> dict[str, Any]:
         event = series.event
@@ -215,7 +196,7 @@ class EventRecorder:
 
 @contextlib.asynccontextmanager
 async def record_events(
-    client: ApiClient,
+    requests: Requests,
     *,
     instance: str,
     pace: EventPace = DEFAULT_PACE,
@@ -226,14 +207,16 @@ async def record_events(
     """Write Events while the context lasts, and for up to two seconds after.
 
     Args:
-        client: Of the API server; needs `create` and `patch` of `events.k8s.io` Events.
+        requests: To the API server; need `create` and `patch` of `events.k8s.io` Events.
         instance: Which replica reports, usually the pod's name.
         pace: How much to write at most.
         queue_size: Events that may wait to be written.
         now: The time of day, with a time zone.
         monotonic: Seconds that only grow.
     """
-    recorder = EventRecorder(client, instance=instance, pace=pace, queue_size=queue_size, now=now, monotonic=monotonic)
+    recorder = EventRecorder(
+        requests, instance=instance, pace=pace, queue_size=queue_size, now=now, monotonic=monotonic
+    )
     writer = asyncio.create_task(recorder.run(pace.count_interval_seconds), name="events")
     try:
         yield recorder
@@ -246,19 +229,10 @@ async def record_events(
                 await recorder.write_the_rest()
 
 
-def _may_pass(error: Exception) -> bool:
+def _may_pass(refusal: Response) -> bool:
     """Return whether the same request may succeed later."""
-    if isinstance(error, ApiException):
-        status = int(error.status or HTTPStatus.INTERNAL_SERVER_ERROR)
-        return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, aiohttp.ClientError | OSError)  # TimeoutError is an OSError
-
-
-def _describe(error: Exception | None) -> str:
-    """Return what a person needs of an error; an ApiException's own text is its headers and body."""
-    if isinstance(error, ApiException):
-        return f"{error.status} {error.reason}: {error.body}"
-    return f"{type(error).__name__}: {error}"
+    status = refusal.status_code
+    return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _make_name(event: Event) -> str:

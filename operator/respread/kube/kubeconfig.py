@@ -20,9 +20,8 @@ from pykube.http import KubernetesHTTPAdapter
 from requests import PreparedRequest
 from urllib3.util import Retry
 
-from respread.kube.access import AccessError
+from respread.kube.access import DEFAULT_KUBECONFIG, AccessError
 
-DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _RETRIED_STATUSES: Final = (429, 500, 502, 503, 504)
 _ELSEWHERE: Final = (

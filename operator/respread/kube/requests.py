@@ -1,7 +1,7 @@
-"""Requests through the official client, without its models: status, body and what went wrong on the way.
+"""Requests to the API server, by aiohttp: status, body and what went wrong on the way.
 
-The models of `kubernetes.aio` take longer to build than the API server takes to answer, and its exceptions hide whether
-a request was ever sent. Its `ApiClient` still does what is worth having: addresses, TLS, credentials and their renewal.
+Not by the official client: its models take longer to build than the API server takes to answer, its exceptions hide
+whether a request was ever sent, and to import it costs a quarter of the operator's memory.
 """
 
 from __future__ import annotations
@@ -9,19 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Literal
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
-from kubernetes.aio.client import ApiClient
-from kubernetes.aio.config import ConfigException
+from yarl import URL
+
+from respread.kube.access import ClusterAccess
+from respread.kube.credentials import CredentialsError
+from respread.lean_imports import no_authorities
+
+with no_authorities():
+    import aiohttp
 
 Method = Literal["GET", "PATCH", "POST", "PUT"]
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
-_CONTENT_TYPES: Final[Mapping[str, Mapping[str, str]]] = {"PATCH": {"Content-Type": "application/merge-patch+json"}}
+CONNECTIONS: Final = 100
+"""How many there may be at a time; more requests wait for one."""
+_CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json", "POST": "application/json", "PUT": "application/json"}
 _LEAST_TIMEOUT_SECONDS: Final = 0.05
 """aiohttp takes 0 for no limit at all."""
 
@@ -56,17 +64,24 @@ class NoResponseError(Exception):
 class Requests:
     """Sends requests to the API server. Nothing is ever sent twice: who asks decides whether to ask again."""
 
-    __slots__ = ("_client", "_on_unauthorized")
+    __slots__ = ("_access", "_on_unauthorized", "_session")
 
-    def __init__(self, client: ApiClient, on_unauthorized: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Send requests.
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        access: ClusterAccess,
+        on_unauthorized: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Send requests; `open_requests` makes the session too.
 
         Args:
-            client: a client of `kubernetes.aio`, which the caller makes and closes.
+            session: holds the connections; the caller makes and closes it.
+            access: the API server, and the credentials as they are at each request.
             on_unauthorized: called after an answer 401, to find other credentials for the next request; cancelled
                 where it takes longer than the request was given.
         """
-        self._client = client
+        self._session = session
+        self._access = access
         self._on_unauthorized = on_unauthorized
 
     async def send(
@@ -101,31 +116,35 @@ class Requests:
         """
         total_seconds = max(timeout_seconds, _LEAST_TIMEOUT_SECONDS)
         deadline = asyncio.get_running_loop().time() + total_seconds
-        client: Any = self._client  # its methods have no annotations
-        type_header = _CONTENT_TYPES.get(method, {}) if content_type is None else {"Content-Type": content_type}
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type or _CONTENT_TYPES[method]
         try:  # credentials are renewed in here: files are read, plugins run
             async with asyncio.timeout_at(deadline):
-                method_, url, headers, body_, _ = await client.param_serialize(
-                    method,
-                    path,
-                    path_params=dict(names),
-                    query_params=list((query or {}).items()),
-                    header_params={"Accept": accept, **type_header},
-                    body=None if body is None else dict(body),
-                    auth_settings=["BearerToken"],
-                )
-        except (ConfigException, OSError) as error:  # TimeoutError is one of the latter
+                authorization = await self._access.authorization()
+        except (CredentialsError, OSError) as error:  # TimeoutError is one of the latter
             raise NoResponseError(
                 f"there are no credentials for the API server: {_words(error)}", sent=False
             ) from error
-        # The client makes an empty header of it where a certificate says who we are.
-        headers = {name: value for name, value in headers.items() if value is not None}
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        url = self._access.server + path.format_map({name: quote(value, safe="") for name, value in names.items()})
         left_seconds = max(deadline - asyncio.get_running_loop().time(), _LEAST_TIMEOUT_SECONDS)
         timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
         last_look()
         try:
-            raw = await client.call_api(method_, url, headers, body_, _request_timeout=timeout)
-            content: bytes = await raw.read()
+            async with self._session.request(
+                method,
+                URL(f"{url}?{urlencode(query)}" if query else url, encoded=True),
+                data=None if body is None else msgspec.json.encode(dict(body)),
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,  # whoever is there would get our credentials
+                ssl=self._access.ssl_context,
+                server_hostname=self._access.server_name,
+                proxy=self._access.proxy,
+            ) as raw:
+                content = await raw.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -137,8 +156,21 @@ class Requests:
         return Response(
             status_code=raw.status,
             body=content,
-            retry_after_seconds=retry_after_seconds(raw.getheader("Retry-After")),
+            retry_after_seconds=retry_after_seconds(raw.headers.get("Retry-After")),
         )
+
+
+@contextlib.asynccontextmanager
+async def open_requests(
+    access: ClusterAccess, on_unauthorized: Callable[[], Awaitable[None]] | None = None
+) -> AsyncIterator[Requests]:
+    """Send requests over connections that last as long as the context; for the arguments see `Requests`."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=CONNECTIONS),
+        # To compress what it answers costs the API server more than the network gains.
+        headers={"User-Agent": "respread", "Accept-Encoding": "identity"},
+    ) as session:
+        yield Requests(session, access, on_unauthorized)
 
 
 def retry_after_seconds(header: str | None) -> float | None:

@@ -16,10 +16,12 @@ from collections.abc import MutableMapping
 from enum import StrEnum
 from typing import Any, TextIO, cast
 
-import structlog
-from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
-
+from respread.lean_imports import hidden
 from respread.telemetry.redaction import redact, redact_fields
+
+with hidden("rich", "better_exceptions"):
+    import structlog
+    from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 
 class LogFormat(StrEnum):

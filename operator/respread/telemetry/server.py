@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from aiohttp import hdrs, web
-from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry
 
+from respread.lean_imports import no_authorities
 from respread.telemetry.exposition import BusyError, Exposition
 from respread.telemetry.health import HealthReport
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.logs import get_logger
+
+with no_authorities():
+    from aiohttp import hdrs, web
+    from aiohttp.typedefs import Handler
 
 _SHUTDOWN_SECONDS: Final = 1.0
 _SEND_SECONDS: Final = 30.0

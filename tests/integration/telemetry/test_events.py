@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, Configuration
 
+from respread.kube.access import load_access
 from respread.kube.events import EventRecorder, record_events
+from respread.kube.requests import Requests, open_requests
 from respread.telemetry.event_series import Event, EventObject, EventPace, EventType
 from respread.telemetry.logs import configure_logging
 from respread_sandbox import Sandbox
+from tests.integration.stub_api_server import nobody_at
 
 
 @pytest.fixture
@@ -43,20 +44,14 @@ def log() -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
-@asynccontextmanager
-async def client_of(kubeconfig: Path) -> AsyncIterator[ApiClient]:
-    configuration = Configuration()
-    load: Callable[..., Awaitable[None]] = config.load_kube_config  # has no annotations
-    await load(str(kubeconfig), client_configuration=configuration)
-    async with ApiClient(configuration) as client:
-        yield client
-
-
 def record(kubeconfig: Path, use: Callable[[EventRecorder], Awaitable[None]], **options: Any) -> None:
     """Run `use` with a recorder, and close the recorder."""
 
     async def run() -> None:
-        async with client_of(kubeconfig) as client, record_events(client, instance="respread-0", **options) as recorder:
+        async with (
+            open_requests(load_access(kubeconfig=str(kubeconfig))) as requests,
+            record_events(requests, instance="respread-0", **options) as recorder,
+        ):
             await use(recorder)
 
     asyncio.run(run())
@@ -231,7 +226,7 @@ def test_without_the_right_to_write_the_log_says_so_once(
     (line,) = [json.loads(line) for line in log.getvalue().splitlines()]
     assert line["level"] == "warning"
     assert line["regarding"] == f"Deployment {namespace}/web"
-    assert line["error"].startswith("403 Forbidden: ")
+    assert line["error"].startswith("403 events.events.k8s.io is forbidden")
     assert "cannot create resource" in line["error"]
 
 
@@ -250,7 +245,7 @@ class StubApi:
         )
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[ApiClient]:
+    async def requests(self) -> AsyncIterator[Requests]:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self.answer)
         runner = web.AppRunner(app)
@@ -258,8 +253,8 @@ class StubApi:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         try:
-            async with ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
-                yield client
+            async with open_requests(nobody_at(f"http://127.0.0.1:{runner.addresses[0][1]}")) as requests:
+                yield requests
         finally:
             await runner.cleanup()
 
@@ -281,7 +276,7 @@ def test_only_what_may_pass_is_tried_again(
     stub = StubApi(*answers)
 
     async def run() -> None:
-        async with stub.client() as client, record_events(client, instance="respread-0") as recorder:
+        async with stub.requests() as requests, record_events(requests, instance="respread-0") as recorder:
             recorder.record(evicted("shop"))
             await until(lambda: len(stub.bodies) == attempts)
             await asyncio.sleep(0.1)
@@ -296,8 +291,8 @@ def test_only_what_may_pass_is_tried_again(
 def test_nobody_listening_harms_nothing(log: io.StringIO) -> None:
     async def run() -> None:
         async with (
-            ApiClient(Configuration(host="http://127.0.0.1:1")) as client,
-            record_events(client, instance="respread-0", queue_size=3) as recorder,
+            open_requests(nobody_at("http://127.0.0.1:1")) as requests,
+            record_events(requests, instance="respread-0", queue_size=3) as recorder,
         ):
             for n in range(10):
                 recorder.record(evicted("shop", note=str(n)))

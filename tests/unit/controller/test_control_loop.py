@@ -12,7 +12,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kubernetes.aio.client import ApiClient
 from prometheus_client import CollectorRegistry
 
 from respread.controller.announcements import Announcements
@@ -50,7 +49,6 @@ class Scripted(Requests):
     """Answers lists with what it is given, and remembers what was written."""
 
     def __init__(self) -> None:
-        super().__init__(ApiClient.__new__(ApiClient))  # never used: nothing leaves this process
         self.statuses: dict[str, Any] = {}
         """By the policies' names, what a list brings."""
         self.written: list[tuple[str, Any]] = []

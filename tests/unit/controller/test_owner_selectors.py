@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import pytest
-from kubernetes.aio.client import ApiClient
 
 from respread.api.policy import ConstraintRules, Policy, PolicySpec
 from respread.cluster.meta import ObjectKey
@@ -45,7 +44,6 @@ class Server(Requests):
     """Answers as it is told to, after a tenth of a second."""
 
     def __init__(self) -> None:
-        super().__init__(ApiClient.__new__(ApiClient))  # never used: nothing leaves this process
         self.objects: dict[str, dict[str, Any]] = {}
         self.refusals: dict[str, int] = {}
         self.silent = False

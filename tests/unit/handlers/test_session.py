@@ -16,11 +16,11 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from kubernetes.config import ConfigException
 
 from respread.cluster.meta import ObjectKey
 from respread.handlers.session import open_plain_session, open_session
-from respread.kube.access import load_access
+from respread.kube.access import ClusterAccess, load_access
+from respread.kube.credentials import CredentialsError, Endpoint, FixedIdentity
 from respread.kube.page_size import MOST_BYTES
 from tests.intake import Parts, page, pod
 
@@ -288,7 +288,7 @@ def test_a_redirection_takes_the_credentials_nowhere(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("error", [ConfigException("Token file exists but empty."), FileNotFoundError("token")])
+@pytest.mark.parametrize("error", [CredentialsError("the token file is empty"), FileNotFoundError("token")])
 def test_credentials_that_can_t_be_read_for_a_moment_look_like_a_lost_connection(
     tmp_path: Path, error: Exception
 ) -> None:
@@ -297,12 +297,12 @@ def test_credentials_that_can_t_be_read_for_a_moment_look_like_a_lost_connection
     async def scenario() -> None:
         parts, script = Parts(), Script(answer(200, page(pod("web"))))
         async with session_with(script, parts, tmp_path) as (session, server):
-            access = load_access(kubeconfig=str(tmp_path / "kubeconfig"))
 
-            def renew(_: object) -> None:
-                raise error
+            class Unreadable(FixedIdentity):
+                def authorization(self) -> str | None:
+                    raise error
 
-            access.configuration.refresh_api_key_hook = renew  # type: ignore[assignment]  # declared as None
+            access = ClusterAccess(Endpoint(server=server), Unreadable())
             feeds = {feed.kind.path: feed for feed in parts.intake.feeds}
             async with open_session(access, feeds) as unknown:
                 with pytest.raises(aiohttp.ClientConnectionError, match="no credentials for the API server"):

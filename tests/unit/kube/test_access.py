@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
+import shutil
+import ssl
 import stat
 import sys
-from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import certifi
 import pytest
-from kubernetes.config import incluster_config
 
 from respread.kube import access as access_module
 from respread.kube.access import AccessError, load_access
+from respread.kube.credentials import CredentialsError, TokenFile
+from respread.kube.kubeconfig_files import find_in_kubeconfig
+from respread.kube.plugins import find_by_plugin
+from respread.kube.service_account import find_service_account
 
 
 @pytest.fixture(autouse=True)
@@ -149,22 +156,17 @@ def test_the_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: 
     token, namespace = tmp_path / "token", tmp_path / "namespace"
     token.write_text("first", encoding="utf-8")
     namespace.write_text("respread", encoding="utf-8")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", certifi.where())  # any will do
-    monkeypatch.setattr(access_module, "_NAMESPACE_FILE", namespace)
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")  # any will do
+    seconds = [0.0]
+    find = partial(find_service_account, tmp_path, lambda: seconds[0])
+    monkeypatch.setattr(access_module, "find_service_account", find)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     access = load_access()
     assert (access.server, access.namespace) == ("https://10.0.0.1:443", "respread")
     token.write_text("second", encoding="utf-8")
     assert asyncio.run(access.authorization()) == "Bearer first"
-
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]  # the client asks for a naive time
-            return datetime.now(tz) + timedelta(seconds=61)
-
-    monkeypatch.setattr("kubernetes.config.incluster_config.datetime.datetime", Later)
+    seconds[0] += 61
     assert asyncio.run(access.authorization()) == "Bearer second"
 
 
@@ -197,8 +199,75 @@ def test_an_exec_plugin_that_fails_is_named(tmp_path: Path) -> None:
 
 
 def test_a_pod_without_a_token_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "absent"))
+    monkeypatch.setattr(access_module, "find_service_account", partial(find_service_account, tmp_path))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(AccessError, match="automountServiceAccountToken"):
         load_access()
+
+
+def test_a_token_file_of_a_kubeconfig_is_read_again_every_minute(tmp_path: Path) -> None:
+    seconds, file = [0.0], tmp_path / "token"
+    file.write_text("first", encoding="utf-8")
+    token = TokenFile(file, lambda: seconds[0])
+    assert token.authorization() == "Bearer first"
+    file.write_text("second", encoding="utf-8")
+    assert (token.is_current, token.authorization()) == (True, "Bearer first")
+    seconds[0] += 61
+    assert (token.is_current, token.authorization()) == (False, "Bearer second")
+    file.write_text("\n", encoding="utf-8")
+    seconds[0] += 61
+    with pytest.raises(CredentialsError, match="token is empty"):
+        token.authorization()
+
+
+def test_of_several_files_the_first_that_says_it_counts_and_paths_begin_at_their_file(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "token").write_text("from one", encoding="utf-8")
+    users = {"users": [{"name": "user", "user": {"tokenFile": "token"}}], "contexts": None}
+    (tmp_path / "one" / "users").write_text(json.dumps(users), encoding="utf-8")
+    rest = write_kubeconfig(tmp_path / "two" / "config", {"token": "of the second"})
+    files = os.pathsep.join((str(tmp_path / "absent"), str(tmp_path / "one" / "users"), str(rest)))
+    access = load_access(kubeconfig=files)
+    assert access.server == "https://one.example:6443"
+    assert asyncio.run(access.authorization()) == "Bearer from one"
+
+
+def test_authorities_may_be_in_the_kubeconfig_itself(tmp_path: Path) -> None:
+    authorities = base64.b64encode(Path(certifi.where()).read_bytes()).decode("ascii")
+    user = {"token": "secret"}
+    config = write_kubeconfig(tmp_path / "config", user, **{"certificate-authority-data": authorities})
+    context = load_access(kubeconfig=str(config)).ssl_context
+    assert len(context.get_ca_certs()) > 1
+    assert context.check_hostname
+    config = write_kubeconfig(tmp_path / "config", user, **{"insecure-skip-tls-verify": True})
+    assert load_access(kubeconfig=str(config)).ssl_context.verify_mode is ssl.CERT_NONE
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "said"),
+    [
+        ({"client-certificate-data": "%%%", "client-key-data": "%%%"}, {}, "no base64"),
+        ({}, {"certificate-authority": "absent.crt"}, "no such file: .*absent.crt"),
+        ({"token": 5}, {}, "Expected `str . null`, got `int`"),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig_is_said(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], said: str
+) -> None:
+    config = write_kubeconfig(tmp_path / "config", user, **cluster)
+    with pytest.raises(AccessError, match=said):
+        load_access(kubeconfig=str(config))
+
+
+def test_both_readers_of_kubeconfigs_say_the_same(tmp_path: Path) -> None:
+    """Ours and the official client's, which reads those with plugins."""
+    (tmp_path / "token").write_text("from-file", encoding="utf-8")
+    ca = Path(certifi.where())
+    cluster = {"certificate-authority": str(ca), "tls-server-name": "api", "proxy-url": "http://proxy.example:3128"}
+    for user in ({"token": "secret"}, {"tokenFile": str(tmp_path / "token")}, {"username": "me", "password": "no"}, {}):
+        config = str(write_kubeconfig(tmp_path / "config", user, **cluster))
+        for context in (None, "first", "second"):
+            ours, theirs = find_in_kubeconfig(config, context), find_by_plugin(config, context)
+            assert ours[0] == theirs[0]
+            assert ours[1].authorization() == theirs[1].authorization()

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kubernetes.aio.client import ApiClient
 
 from respread.cluster.meta import ObjectKey
 from respread.kube.leadership import Elector, LeaseTimes, seconds_since_boot
@@ -73,7 +72,6 @@ class Line(Requests):
     """The way of one candidate to the server."""
 
     def __init__(self, server: LeaseServer, chance: random.Random | None = None) -> None:
-        super().__init__(ApiClient.__new__(ApiClient))  # never used: nothing leaves this process
         self.server = server
         self.chance = chance
         self.dead = False

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import ApiClient, Configuration
 
 from respread.api.reasons import Reason
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.handlers.session import open_plain_session
 from respread.kube.access import ClusterAccess, load_access
-from respread.kube.api_client import api_client
+from respread.kube.credentials import Endpoint
 from respread.kube.renewal import LEAST_INTERVAL_SECONDS, Renewal
-from respread.kube.requests import NoResponseError, Requests
+from respread.kube.requests import NoResponseError, Requests, open_requests
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC
 from tests.worlds import pod
@@ -35,6 +35,15 @@ def write_kubeconfig(file: Path, server: str, token: str) -> None:
         "users": [{"name": name, "user": {"token": token}}],
     }
     file.write_text(json.dumps(document))
+
+
+class Renewed:
+    """Credentials that are asked for at every request, as those of a plugin are."""
+
+    is_current = False
+
+    def __init__(self, renew: Callable[[], str]) -> None:
+        self.authorization = renew
 
 
 class Server:
@@ -65,9 +74,11 @@ def test_the_next_request_has_the_token_that_is_there_now(tmp_path: Path) -> Non
             return load_access(kubeconfig=str(file))
 
         access = find()
-        client: ApiClient = api_client(access)
-        requests = Requests(client, Renewal(access, find, lambda: seconds[0]))
+        async with open_requests(access, Renewal(access, find, lambda: seconds[0])) as requests:
+            await look(requests, address)
+        await runner.cleanup()
 
+    async def look(requests: Requests, address: str) -> None:
         async def ask() -> int:
             return (await requests.send("GET", "/api", {}, timeout_seconds=5)).status_code
 
@@ -82,15 +93,13 @@ def test_the_next_request_has_the_token_that_is_there_now(tmp_path: Path) -> Non
         file.unlink()
         seconds[0] += LEAST_INTERVAL_SECONDS
         assert [await ask(), await ask()] == [401, 401]  # and nothing worse
-        await client.close()  # type: ignore[no-untyped-call]  # the client has no annotations
-        await runner.cleanup()
 
     asyncio.run(scenario())
 
 
 @asynccontextmanager
-async def served(asked: list[str]) -> AsyncIterator[ApiClient]:
-    """A client of an API server that has one pod, and notes what it is asked."""
+async def served(asked: list[str]) -> AsyncIterator[str]:
+    """The address of an API server that has one pod, and notes what it is asked."""
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(request.method)
@@ -101,8 +110,7 @@ async def served(asked: list[str]) -> AsyncIterator[ApiClient]:
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with ApiClient(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")) as client:
-        yield client
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     await runner.cleanup()
 
 
@@ -117,19 +125,19 @@ def test_a_lease_that_is_lost_while_credentials_are_looked_for_stops_the_evictio
     order: list[str] = []
 
     async def scenario() -> Answer | Held:
-        async with served(asked) as client:
+        async with served(asked) as server:
 
-            async def renew(_: Configuration) -> None:
-                await asyncio.sleep(0.05)  # frozen, if it is for the eviction
+            def renew() -> str:
+                time.sleep(0.05)  # frozen, if it is for the eviction
                 order.append("renewed")
+                return "Bearer any"
 
             def gate() -> Held | None:
                 order.append("asked")
                 return LOST if lost and order.count("renewed") == 2 else None
 
-            client.configuration.api_key["BearerToken"] = "Bearer any"
-            client.configuration.refresh_api_key_hook = renew
-            return await EvictionApi(Requests(client)).evict(POD, gate=gate)
+            async with open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as requests:
+                return await EvictionApi(requests).evict(POD, gate=gate)
 
     answer = asyncio.run(scenario())
     assert order == ["renewed", "renewed", "asked"]  # for the pod, for its eviction, and then whether it may be
@@ -149,9 +157,9 @@ def test_who_has_a_certificate_needs_no_token(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with served(asked) as server:
             file = tmp_path / "kubeconfig"
-            write_kubeconfig(file, server.configuration.host, "")
-            async with api_client(load_access(kubeconfig=str(file))) as client:
-                answer = await Requests(client).send("GET", "/api", {}, timeout_seconds=5)
+            write_kubeconfig(file, server, "")
+            async with open_requests(load_access(kubeconfig=str(file))) as requests:
+                answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
         assert answer.succeeded
 
     asyncio.run(scenario())
@@ -167,10 +175,10 @@ def test_a_netrc_is_not_for_an_api_server(tmp_path: Path, monkeypatch: pytest.Mo
     async def scenario() -> None:
         async with served(asked) as server:
             file = tmp_path / "kubeconfig"
-            write_kubeconfig(file, server.configuration.host, "ours")
+            write_kubeconfig(file, server, "ours")
             access = load_access(kubeconfig=str(file))
-            async with api_client(access) as client, open_plain_session(access) as session:
-                answer = await Requests(client).send("GET", "/api", {}, timeout_seconds=5)
+            async with open_requests(access) as requests, open_plain_session(access) as session:
+                answer = await requests.send("GET", "/api", {}, timeout_seconds=5)
                 assert answer.succeeded
                 async with session.get(f"{access.server}/api") as response:
                     assert response.ok
@@ -183,16 +191,20 @@ def test_credentials_that_never_come_take_no_longer_than_the_request_may() -> No
     asked: list[str] = []
 
     async def scenario() -> None:
-        async with served(asked) as client:
+        may_end = threading.Event()
 
-            async def renew(_: Configuration) -> None:
-                await asyncio.Event().wait()
+        def renew() -> str:
+            may_end.wait(10)
+            return "Bearer any"
 
-            client.configuration.api_key["BearerToken"] = "Bearer any"
-            client.configuration.refresh_api_key_hook = renew
+        async with (
+            served(asked) as server,
+            open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as requests,
+        ):
             with pytest.raises(NoResponseError, match="there are no credentials") as raised:
-                await Requests(client).send("GET", "/api", {}, timeout_seconds=0.1)
+                await requests.send("GET", "/api", {}, timeout_seconds=0.1)
             assert not raised.value.sent
+            may_end.set()
 
     asyncio.run(scenario())
     assert asked == []

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from immutables import Map
-from kubernetes.aio.client import ApiClient
 
 from respread.cluster.annotations import POD_DELETION_COST
 from respread.cluster.decode.field_ownership import FIELD_MANAGER
@@ -31,7 +30,6 @@ class Pods(Requests):
     """The pods of an API server, and how often each was patched and read."""
 
     def __init__(self, uids: Mapping[str, str]) -> None:
-        super().__init__(ApiClient.__new__(ApiClient))
         self._uids = uids
         self.annotations: dict[str, dict[str, str]] = {}
         self.patched = Counter[str]()

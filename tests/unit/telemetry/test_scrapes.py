@@ -17,9 +17,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from respread.cluster.meta import ObjectKey
 from respread.kube.access import load_access
-from respread.kube.api_client import api_client
 from respread.kube.leadership import Elector, LeaseTimes
-from respread.kube.requests import Requests
+from respread.kube.requests import open_requests
 from respread.telemetry.exposition import BusyError, Exposition
 from respread.telemetry.health import Check, HealthReport
 from respread.telemetry.listen_address import ListenAddress
@@ -107,11 +106,9 @@ def test_a_crowd_of_scrapers_keeps_neither_the_lease_nor_probes_waiting(tmp_path
         async with (
             serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=passed, ready=passed) as address,
             aiohttp.ClientSession(f"http://{address}", connector=aiohttp.TCPConnector(limit=0)) as client,
-            api_client(access) as writer,
+            open_requests(access) as requests,
         ):
-            elector = Elector(
-                Requests(writer), ObjectKey("respread", "respread"), "me", times=TIMES, on_change=on_change
-            )
+            elector = Elector(requests, ObjectKey("respread", "respread"), "me", times=TIMES, on_change=on_change)
             running = asyncio.create_task(elector.run())
             async with asyncio.timeout(60):
                 await got.wait()

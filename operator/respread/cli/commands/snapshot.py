@@ -19,9 +19,10 @@ from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, connection_options
 from respread.cli.read.connection import Connection, connect
 from respread.cli.read.gathering import OWNERS, READ_KINDS
-from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, Wanted, note_unless_required
+from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 from respread.cli.read.snapshot_content import snapshot_content
 from respread.cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
+from respread.cli.read.wanted import Wanted
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.decode.pages import NotAListError, split_list
 from respread.stores.watched_kinds import full_name

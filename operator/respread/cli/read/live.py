@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import requests
@@ -16,6 +16,7 @@ from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.connection import Connection
 from respread.cli.read.gathering import Gathering
+from respread.cli.read.wanted import Wanted
 from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
 from respread.stores.watched_kinds import POLICY_KINDS, UNFINISHED_PODS, full_name
@@ -26,24 +27,6 @@ TIMEOUT_SECONDS: Final = (10, 60)
 _PARALLEL: Final = 6
 _MOST_RELISTS: Final = 5
 _MOST_FAULTS_SHOWN: Final = 3
-
-
-class Wanted(NamedTuple):
-    """A kind to read."""
-
-    kind: Kind
-    required: bool
-    """Whether it makes no sense to go on without it."""
-    namespace: str | None = None
-    """Only the objects of this namespace."""
-
-    @property
-    def path(self) -> str:
-        """Where the API server lists it."""
-        if self.namespace is None:
-            return self.kind.path
-        root, _, resource = self.kind.path.rpartition("/")
-        return f"{root}/namespaces/{self.namespace}/{resource}"
 
 
 class UnreadableError(Exception):

@@ -9,10 +9,9 @@ import msgspec
 
 from respread.cli.options import ClusterOptions
 from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.connection import connect
 from respread.cli.read.gathering import OWNERS
-from respread.cli.read.live import Wanted, read_live
 from respread.cli.read.snapshot_file import read_snapshot
+from respread.cli.read.wanted import Wanted
 from respread.cluster.decode.decoder import KINDS
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
@@ -79,5 +78,9 @@ def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | No
 
 
 def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ReadCluster:
+    # The clients take three times as long to import as a snapshot of a small cluster takes to be read and shown.
+    from respread.cli.read.connection import connect  # noqa: PLC0415 - see above
+    from respread.cli.read.live import read_live  # noqa: PLC0415 - see above
+
     with closing(connect(options.kubeconfig, options.context)) as connection:
         return read_live(connection, wanted)

@@ -1,0 +1,156 @@
+"""Where the API server is and what says who we are to it, wherever that was found."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import ssl
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+from typing import Final, Protocol
+
+import msgspec
+
+TOKEN_SECONDS: Final = 60.0
+"""How long a token that was read counts, as in client-go (transport/token_source.go)."""
+
+
+class CredentialsError(Exception):
+    """There are no credentials at the moment."""
+
+
+class Pem(msgspec.Struct, frozen=True):
+    """A certificate or key: a file's path, or the content itself, which counts more."""
+
+    path: str | None = None
+    data: bytes | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self.path or self.data)
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """An API server and how it is reached, without what says who we are."""
+
+    server: str
+    """Its address, with the path prefix if it has one, without a slash at the end."""
+    namespace: str = "default"
+    """The operator's own namespace in a cluster, the context's elsewhere."""
+    certificate_authority: Pem = Pem()
+    client_certificate: Pem = Pem()
+    client_key: Pem = Pem()
+    verified: bool = True
+    """Whether the API server's certificate has to be right."""
+    server_name: str | None = None
+    """The name to expect in the API server's certificate, if it is another than the address."""
+    proxy: str | None = None
+    """The kubeconfig's `proxy-url`."""
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return what connections are made with.
+
+        Raises:
+            OSError: a file can't be read, or (ssl.SSLError) is no certificate.
+        """
+        authority = self.certificate_authority
+        for pem in (authority, self.client_certificate, self.client_key):
+            if pem.path and pem.data is None and not Path(pem.path).is_file():
+                raise FileNotFoundError(errno.ENOENT, "there is no such file", pem.path)  # ssl's does not name it
+        context = ssl.create_default_context(
+            cafile=None if authority.data else authority.path,
+            cadata=authority.data.decode("ascii", errors="replace") if authority.data else None,
+        )
+        if not self.verified:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.client_certificate and self.client_key:
+            with ExitStack() as files:
+                context.load_cert_chain(_file(self.client_certificate, files), _file(self.client_key, files))
+        return context
+
+
+def _file(pem: Pem, files: ExitStack) -> str:
+    """Return where it is; Python reads a client's certificate from files only."""
+    if pem.data is None:
+        return pem.path or ""
+    file = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - the stack is its context manager
+    file.write(pem.data)
+    file.flush()
+    return file.name
+
+
+class Identity(Protocol):
+    """What says who we are: the value of the Authorization header."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether `authorization` can say so at once, without reading a file or running a program."""
+
+    def authorization(self) -> str | None:
+        """Return the value; None where a client certificate says who we are.
+
+        Raises:
+            CredentialsError: there is none now.
+            OSError: a file can't be read.
+        """
+
+
+class FixedIdentity:
+    """Always the same."""
+
+    __slots__ = ("_value",)
+
+    is_current: Final = True
+
+    def __init__(self, value: str | None = None) -> None:
+        self._value = value
+
+    @classmethod
+    def of_password(cls, username: str, password: str) -> FixedIdentity:
+        """Say it by a password."""
+        return cls("Basic " + base64.b64encode(f"{username}:{password}".encode()).decode("ascii"))
+
+    def authorization(self) -> str | None:
+        """Return the value."""
+        return self._value
+
+
+class TokenFile:
+    """A token in a file, read again every minute: the kubelet replaces a pod's well before its hour is over."""
+
+    __slots__ = ("_clock", "_path", "_read_at_seconds", "_value")
+
+    def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
+        """Read it for the first time when it is asked for.
+
+        Args:
+            path: the file.
+            clock: seconds that never go back.
+        """
+        self._path = path
+        self._clock = clock
+        self._value: str | None = None
+        self._read_at_seconds = 0.0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it was read within the last minute."""
+        return self._value is not None and self._clock() - self._read_at_seconds < TOKEN_SECONDS
+
+    def authorization(self) -> str:
+        """Return the value, read anew if it is time.
+
+        Raises:
+            CredentialsError: the file is empty.
+            OSError: it can't be read.
+        """
+        if self._value is None or not self.is_current:
+            token = self._path.read_text(encoding="utf-8").strip()
+            if not token:
+                raise CredentialsError(f"the token file {self._path} is empty")
+            self._value, self._read_at_seconds = f"Bearer {token}", self._clock()
+        return self._value

@@ -1,0 +1,83 @@
+"""What a process imports is what it uses: a start costs CPU and memory for as long as it runs, in every replica."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from respread.lean_imports import hidden
+from tests.unit.kube.test_access import write_kubeconfig
+
+CLIENTS = ("kubernetes", "kubernetes_asyncio", "oauthlib", "pydantic", "pykube", "requests", "urllib3")
+FRAMEWORKS = ("aiohttp", "asyncio", "kopf", "prometheus_client", "structlog", "uvloop", "websocket", *CLIENTS)
+
+
+def imported_by(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has imported after this."""
+    code = textwrap.dedent(code) + "\nimport sys; print(*{name.split('.')[0] for name in sys.modules})"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(run.stdout.split())
+
+
+def test_the_operator_imports_no_client_and_nothing_that_draws(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "config", {"token": "secret"})
+    found = imported_by(f"""
+        from respread.cli.main import respread
+        respread.get_command(None, "run")
+        from respread.kube.access import load_access
+        load_access(kubeconfig={str(kubeconfig)!r})
+    """)
+    assert found.isdisjoint({*CLIENTS, "rich", "pygments", "better_exceptions"})
+    assert {"aiohttp", "kopf", "prometheus_client", "structlog", "uvloop"} <= found
+
+
+def test_a_user_with_a_plugin_has_the_client_import_it(tmp_path: Path) -> None:
+    """Though Kopf was not let to: what is hidden is hidden from Kopf alone."""
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
+    kubeconfig = write_kubeconfig(tmp_path / "config", {"exec": plugin})
+    found = imported_by(f"""
+        import contextlib
+        import respread.handlers
+        from respread.kube.access import AccessError, load_access
+        with contextlib.suppress(AccessError):
+            load_access(kubeconfig={str(kubeconfig)!r})
+    """)
+    assert {"kopf", "kubernetes"} <= found
+
+
+@pytest.mark.parametrize("command", ["skew", "plan", "explain", "simulate"])
+def test_a_command_imports_no_client_before_it_is_known_to_need_one(command: str) -> None:
+    """For a snapshot it needs none, and would take three times as long."""
+    found = imported_by(f"""
+        from respread.cli.main import respread
+        respread.get_command(None, {command!r})
+    """)
+    assert found.isdisjoint(FRAMEWORKS)
+
+
+def test_what_was_hidden_can_be_imported_afterwards() -> None:
+    with hidden("this"), pytest.raises(ModuleNotFoundError):
+        import_module("this.too")
+    assert "this" not in sys.modules
+    with hidden("json"):  # which is loaded
+        assert import_module("json").dumps({}) == "{}"
+
+
+def test_authorities_are_hidden_from_imports_alone() -> None:
+    """Whoever makes a TLS context later gets those that OpenSSL is told of."""
+    code = """
+        import os
+        os.environ["SSL_CERT_FILE"] = "mine"
+        before = dict(os.environ)
+        from respread.lean_imports import no_authorities
+        with no_authorities():
+            import ssl
+            assert not ssl.create_default_context().get_ca_certs()
+        assert dict(os.environ) == before
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
