@@ -108,7 +108,7 @@ FAULTS: Final = (
         "a step is safe though another DoNotSchedule constraint gets worse",
         "planning/search/safety.py",
         "if verdict.hard_worse or (landing.likely and (verdict.worse or not verdict.better)):",
-        "if landing.likely and not verdict.better:",
+        "if landing.likely and (verdict.worse or not verdict.better):",
         ("planning",),
     ),
     Fault(

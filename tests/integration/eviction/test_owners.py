@@ -524,9 +524,9 @@ class Watched(Requests):
 
 
 class TestManyControllers:
-    """A selector over 300 controllers."""
+    """A selector over 100 controllers."""
 
-    NUMBER = 300
+    NUMBER = 100
 
     def test_each_is_read_once_a_wave_and_several_at_a_time(self, sandbox: Sandbox, namespace: str) -> None:
         path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
