@@ -241,22 +241,25 @@ class Solver:
 class Room:
     """What solutions take of the room that nodes have."""
 
-    __slots__ = ("_free", "_taken")
+    __slots__ = ("_free", "_summed", "_taken")
 
     def __init__(self, placement: Placement) -> None:
         self._free = placement.view.free
-        self._taken: dict[int, dict[str, int]] = {}
+        self._taken: dict[int, list[Pod]] = {}
+        """By slot, the pods that were placed there since all before them were summed up."""
+        self._summed: dict[int, dict[str, int]] = {}
 
     def holds(self, taken: Sequence[Taken]) -> bool:
         """Whether there is room for a solution beside those that have taken theirs."""
         own: dict[int, dict[str, int]] = {}
         for each in taken:
-            if (others := self._taken.get(each.slot)) is None:
+            if each.slot not in self._taken:
                 continue  # it was solved with all the room of this node
             if each.pod.spec.host_ports or has_volumes(each.pod.spec):
                 return False  # they may want more than an amount of something
-            together = own.setdefault(each.slot, others.copy())
-            _take(together, each.pod)
+            if each.slot not in own:
+                own[each.slot] = self._taken_of(each.slot).copy()
+            _take(own[each.slot], each.pod)
         return all(
             amount <= self._free.of(name).free[slot]
             for slot, amounts in own.items()
@@ -266,7 +269,14 @@ class Room:
     def take(self, taken: Iterable[Taken]) -> None:
         """Reserve the room that a solution takes."""
         for each in taken:
-            _take(self._taken.setdefault(each.slot, {}), each.pod)
+            self._taken.setdefault(each.slot, []).append(each.pod)
+
+    def _taken_of(self, slot: int) -> dict[str, int]:
+        amounts, pods = self._summed.setdefault(slot, {}), self._taken[slot]
+        for pod in pods:
+            _take(amounts, pod)
+        pods.clear()
+        return amounts
 
 
 def _take(amounts: dict[str, int], pod: Pod) -> None:
