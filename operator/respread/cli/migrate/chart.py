@@ -176,6 +176,7 @@ def run_of(values: Mapping[Any, Any], place: Place, reading: Reading) -> Run:
         schedule=_text(values, "schedule", "*/2 * * * *", place, reading),
         schedule_place=place.at("schedule"),
         time_zone=zone if isinstance(zone, str) else None,
+        time_zone_place=place.at("timeZone") if zone is not None else None,
         suspended=place.at("suspend") if values.get("suspend") else None,
         options=tuple(options),
     )
@@ -193,7 +194,7 @@ def _text(values: Mapping[Any, Any], name: str, default: str, place: Place, read
 
 def remarks_on(values: Mapping[Any, Any], place: Place) -> list[Remark]:
     """Return what is to be said of values that say nothing about evictions."""
-    deployment = [place.at(name) for name in values if name in _DEPLOYMENT]
+    deployment = [place.at(name) for name in values if name in _DEPLOYMENT or (name == "suspend" and not values[name])]
     idle = "schedule" if values.get("kind") == "Deployment" else "deschedulingInterval"
     remarks = [
         Remark(
@@ -211,7 +212,7 @@ def remarks_on(values: Mapping[Any, Any], place: Place) -> list[Remark]:
         remarks += [
             Remark((place.at(name),), "The chart does not use it with kind Deployment.")
             for name in ("timeZone", "suspend")
-            if name in values
+            if values.get(name)
         ]
     if "kind" in values:
         remarks.append(Remark((place.at("kind"),), "Respread runs all the time, as a Deployment."))

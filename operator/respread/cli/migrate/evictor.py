@@ -69,7 +69,8 @@ def _min_age(text: str | None, place: Place | None, reading: Reading) -> Setting
         return Setting("victims.minAge", "8760h", f"{text} there; Respread takes a year at most.", (place,))
     # No finer than a millisecond, and rather too old than too young.
     milliseconds = -(-max(age, timedelta()) // timedelta(milliseconds=1))
-    return Setting("victims.minAge", format_duration(timedelta(milliseconds=milliseconds)), "", (place,))
+    rounded = format_duration(timedelta(milliseconds=milliseconds)) if milliseconds else "0s"
+    return Setting("victims.minAge", rounded, "", (place,))
 
 
 def _min_replicas(count: int | None, place: Place | None) -> Setting:

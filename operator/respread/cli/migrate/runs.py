@@ -49,6 +49,7 @@ class Run(NamedTuple):
     schedule: str | None = None
     schedule_place: Place | None = None
     time_zone: str | None = None
+    time_zone_place: Place | None = None
     suspended: Place | None = None
     options: tuple[Option, ...] = ()
     config_maps: frozenset[tuple[str, str]] = frozenset()
@@ -95,10 +96,11 @@ def pace_of(runs: Iterable[Run], reading: Reading) -> Pace:
             rates += [Fraction(times.runs_per_hour)] if times else []
         if times and times.windows and run.schedule_place:
             windows += times.windows
-            scheduled.append(run.schedule_place)
+            scheduled += filter(None, (run.schedule_place, run.time_zone_place))
         else:
             always = True
-            lines += [Remark((run.schedule_place,), _ALWAYS)] if run.schedule_place else []
+            places = tuple(filter(None, (run.schedule_place, run.time_zone_place)))
+            lines += [Remark(places, _ALWAYS)] if places else []
     if windows and always:
         lines.append(Remark(tuple(scheduled), "No windows, since descheduler is run at other times as well."))
     elif windows:
@@ -115,8 +117,8 @@ _WINDOWS: Final = (
     "replacement. Make the windows as long as evictions are fine for you."
 )
 _NO_ZONE: Final = (
-    "A CronJob without a time zone follows the clock of the kube-controller-manager; windows follow UTC unless timeZone "
-    "says otherwise."
+    "A CronJob without a time zone follows the clock of the kube-controller-manager; windows follow UTC unless their "
+    "timeZone says otherwise."
 )
 
 
@@ -185,8 +187,9 @@ def read_manifest(document: Mapping[str, Any], place: Place, reading: Reading) -
         name=f"{kind} {'/'.join(filter(None, (namespace, str(metadata.get('name')))))}",
         place=place,
         schedule=schedule,
-        schedule_place=at.at("schedule"),
+        schedule_place=at.at("schedule") if schedule is not None else None,
         time_zone=zone if isinstance(zone, str) else None,
+        time_zone_place=at.at("timeZone") if schedule is not None and zone is not None else None,
         suspended=suspended,
         options=tuple(read_options(arguments)),
         config_maps=frozenset(

@@ -1,4 +1,4 @@
-"""A DeschedulerPolicy of v1alpha1, which descheduler read until 0.29: strategies instead of profiles."""
+"""A DeschedulerPolicy of v1alpha1, which descheduler read until 0.30: strategies instead of profiles."""
 
 from __future__ import annotations
 
