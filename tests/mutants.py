@@ -227,7 +227,7 @@ def caught(copy: Path, fault: Fault | None, selections: Sequence[Sequence[str]])
     """Run tests in a copy with a fault, one selection after another until one fails.
 
     Raises:
-        LookupError: what the fault replaces is not there, or more than once.
+        LookupError: what the fault replaces is not there, or more than once; or the test fails without it, too.
     """
     begun = time.monotonic()
     if fault is not None:
@@ -238,14 +238,13 @@ def caught(copy: Path, fault: Fault | None, selections: Sequence[Sequence[str]])
             raise LookupError(f"{fault.file} has this {found} times instead of once: {fault.right!r}")
         file.write_text(before.replace(fault.right, fault.wrong), encoding="utf-8")
     try:
-        for selected in selections:
-            by = first_failure(copy, selected)
-            if by:
-                return Verdict(by, time.monotonic() - begun)
-        return Verdict("", time.monotonic() - begun)
+        by = next((found for selected in selections if (found := first_failure(copy, selected))), "")
     finally:
         if fault is not None:
             file.write_text(before, encoding="utf-8")
+    if by and fault is not None and first_failure(copy, [by]):
+        raise LookupError(f"{by} fails without any fault, too")
+    return Verdict(by, time.monotonic() - begun)
 
 
 def first_failure(copy: Path, selected: Sequence[str]) -> str:
@@ -257,7 +256,7 @@ def first_failure(copy: Path, selected: Sequence[str]) -> str:
     )
     if done.returncode in {0, 5}:  # all passed, or there are none
         return ""
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     return found[1] if found else f"pytest ended with {done.returncode}: {done.stderr[-300:]}"
 
 
@@ -287,7 +286,7 @@ def main() -> int:
                 by, seconds = caught(copy, fault, selections_for(copy, fault.rooms, marked=marked))
             except LookupError as error:
                 by, seconds = "", 0.0
-                print(f"tests/mutants.py has to follow the code: {error}")
+                print(f"This says nothing: {error}")
             missed += not by
             print(f"{'caught' if by else 'MISSED'}  {seconds:4.0f} s  {fault.name}\n                {by}", flush=True)
     print(f"{len(faults) - missed} of {len(faults)} faults are caught.")
