@@ -234,8 +234,8 @@ def caught(copy: Path, fault: Fault | None, selections: Sequence[Sequence[str]])
         file = copy / CODE / fault.file
         before = file.read_text(encoding="utf-8")
         if before.count(fault.right) != 1:
-            found = before.count(fault.right)
-            raise LookupError(f"{fault.file} has this {found} times instead of once: {fault.right!r}")
+            times = before.count(fault.right)
+            raise LookupError(f"{fault.file} has this {times} times instead of once: {fault.right!r}")
         file.write_text(before.replace(fault.right, fault.wrong), encoding="utf-8")
     try:
         by = next((found for selected in selections if (found := first_failure(copy, selected))), "")

@@ -60,6 +60,21 @@ def test_as_many_go_at_once_as_there_is_room_for() -> None:
     assert at_once(planned(zones(4, nodes=2), *apps)) == 4
 
 
+def test_two_do_not_change_places_where_each_has_only_the_room_of_the_other() -> None:
+    """A pod that is evicted holds its room until it is gone, and till then the replacement would be left Pending."""
+    of = {app: spec(constraint(selector=Map(app=app))) for app in ("web", "api")}
+    pods = [
+        pod(f"{app}-{number}", on, of[app], labels=Map(app=app), controller=owner(app))
+        for app, on in (("web", "a1"), ("api", "b1"))
+        for number in range(2)
+    ]
+    full = planned([node("a1", "a", pods=2), node("b1", "b", pods=2)], *pods)
+    assert full.moves == ()
+    assert len(full.blocked) == 2
+    with_room = planned([node("a1", "a", pods=3), node("b1", "b", pods=3)], *pods)
+    assert {move.workload.name for move in with_room.moves} == {"web", "api"}
+
+
 def test_one_under_way_keeps_its_place_until_it_has_a_node() -> None:
     moving, other = application("moving"), application("other")
     plan = planned(zones(1), *moving[1:], *other, unreplaced=[moving[0]])
