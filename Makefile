@@ -51,9 +51,6 @@ check-static: setup ## Lint, types and layers.
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/lint-imports --no-logo
 
-architecture: setup ## Draw the picture in docs/architecture.md anew, from the imports between rooms.
-	@$(BIN)/python -m tests.rooms
-
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
 
@@ -67,11 +64,14 @@ properties: setup ## Plans against the optimum in 20,000 clusters of each size i
 tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 20 of `make test`: half an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=100 $(BIN)/python -m pytest -n logical tests/properties/planning/test_tight_loop.py
 
-bench: setup ## All benchmarks, but busy, one after another; they want a machine that does nothing else.
-	@for each in evictions feasibility ingest plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done
+bench: setup ## All benchmarks, but big and busy, one after another; they want a machine that does nothing else.
+	@for each in evictions feasibility ingest latency plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done
 
 peer: setup ## Build the descheduler that bench-busy measures beside Respread, once, into the cache; print where it is.
 	@$(BIN)/python -m bench.peer
+
+bench-big: setup ## 150,000 pods and a recorded scale-down: CPU and memory beside the descheduler's (ARGS=--small).
+	@$(BIN)/python -m bench.big $(ARGS)
 
 bench-busy: setup ## A busy cluster scaled down: Respread and its peer on a real control plane (ARGS=--small, --help for more).
 	@$(BIN)/python -m bench.busy $(ARGS)

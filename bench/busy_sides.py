@@ -20,8 +20,11 @@ from tests.integration.operator_process import OperatorProcess, policy
 Side = Literal["respread", "descheduler"]
 
 FAST_LIMITS: Final = {"inFlight": 50, "inFlightPerNamespace": 50, "inFlightPerNode": 50, "inFlightPerWorkload": "100%"}
+POLICY: Final = "busy"
 QUIET_PERIOD_SECONDS: Final = 2.0
 PEER_INTERVAL_SECONDS: Final = 5
+PEER_LOG: Final = "descheduler.log"
+"""Within the directory."""
 # Without these it makes 5 requests a second, and that alone is what it waits for.
 PEER_CLIENT_LIMITS: Final = ("--client-connection-qps=100", "--client-connection-burst=200")
 
@@ -55,7 +58,13 @@ def _tree(pid: int) -> Iterator[int]:
 
 @contextmanager
 def running(
-    side: Side, sandbox: Sandbox, directory: Path, *, limits: Mapping[str, Any], peer_client_limits: bool = True
+    side: Side,
+    sandbox: Sandbox,
+    directory: Path,
+    *,
+    limits: Mapping[str, Any],
+    peer_client_limits: bool = True,
+    evicts: bool = True,
 ) -> Iterator[subprocess.Popen[Any]]:
     """Run one side until the end of the block.
 
@@ -65,17 +74,21 @@ def running(
         directory: for its log and its configuration.
         limits: of Respread's policy; empty for its defaults.
         peer_client_limits: whether the peer's limit of 5 requests a second is raised.
+        evicts: whether it may; if not, Respread is in DryRun, and the peer is limited to no evictions at all: its own
+            dry run copies all objects first, which is not what it costs in earnest.
     """
     if side == "respread":
         # The limits of the one that the manifests bring would count for ours too.
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
-        sandbox.apply(yaml.safe_dump(policy("busy", quietPeriod=f"{QUIET_PERIOD_SECONDS:g}s", limits=dict(limits))))
+        mode, quiet_period = "Enforce" if evicts else "DryRun", f"{QUIET_PERIOD_SECONDS:g}s"
+        sandbox.apply(yaml.safe_dump(policy(POLICY, mode=mode, quietPeriod=quiet_period, limits=dict(limits))))
         compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as it is wherever it is installed
         with OperatorProcess(sandbox, directory) as operator:
             yield operator.process
         return
     file = directory / "descheduler-policy.yaml"
-    file.write_text(yaml.safe_dump(_peer_policy()), encoding="utf-8")
+    no_evictions = {} if evicts else {"maxNoOfPodsToEvictTotal": 0}
+    file.write_text(yaml.safe_dump(_peer_policy() | no_evictions), encoding="utf-8")
     command = [
         str(find_or_build()),
         f"--kubeconfig={sandbox.kubeconfig}",
@@ -85,7 +98,7 @@ def running(
         "--v=1",
         *(PEER_CLIENT_LIMITS if peer_client_limits else ()),
     ]
-    with (directory / "descheduler.log").open("wb") as log:
+    with (directory / PEER_LOG).open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: S603 - the program that was built for it
     try:
         yield process

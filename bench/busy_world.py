@@ -63,6 +63,14 @@ class World(NamedTuple):
 @contextmanager
 def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, Judge]]:
     """Yield a control plane whose Deployments were scaled down and have come to rest, and who watches it."""
+    with filled(world, say) as (sandbox, judge):
+        scale_down(sandbox, judge, world, say)
+        yield sandbox, judge
+
+
+@contextmanager
+def filled(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, Judge]]:
+    """Yield a control plane whose Deployments have all their pods, spread as they should be, and who watches it."""
     with Sandbox.start(_options(world)) as sandbox:
         install(sandbox)
         say(f"filling it: {world.describe()} …")
@@ -72,14 +80,18 @@ def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox,
             _wait_for(judge, dict.fromkeys(world.workloads(), world.replicas))
             if judge.violated():
                 raise SystemExit(f"the scheduler itself left constraints violated: {judge.violated()[:3]}")
-            say("scaling down …")
-            wanted = world.scale_down()
-            with ThreadPoolExecutor(AT_ONCE) as pool:
-                list(pool.map(lambda key: scale(sandbox, key[0], key[1], wanted[key]), wanted))
-            _wait_for(judge, wanted)
             yield sandbox, judge
         finally:
             judge.close()
+
+
+def scale_down(sandbox: Sandbox, judge: Judge, world: World, say: Callable[[str], None]) -> None:
+    """Scale all Deployments down at once, and wait until they have come to rest."""
+    say("scaling down …")
+    wanted = world.scale_down()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda key: scale(sandbox, key[0], key[1], wanted[key]), wanted))
+    _wait_for(judge, wanted)
 
 
 def _options(world: World) -> SandboxOptions:

@@ -12,7 +12,8 @@ import asyncio
 import base64
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -36,7 +37,8 @@ CREATED: Final = "2026-01-05T08:00:00Z"
 _JsonObject: TypeAlias = dict[str, Any]
 Entry: TypeAlias = tuple[str, _JsonObject]
 """A key of etcd, and the object that is kept there."""
-_Request: TypeAlias = tuple[Literal["put", "txn"], _JsonObject]
+Request: TypeAlias = tuple[Literal["put", "txn", "deleterange"], _JsonObject]
+"""What is asked of etcd's KV service."""
 
 
 def pod(number: int, *, ready: bool = True) -> _JsonObject:
@@ -201,11 +203,11 @@ def fill(sandbox: Sandbox, entries: Iterable[Entry]) -> None:
     """Write entries into the sandbox's etcd, many at a time."""
     entries = iter(entries)
 
-    def batches() -> Iterator[_Request]:
-        while batch := [_put(entry) for entry in itertools.islice(entries, PUTS_PER_TRANSACTION)]:
+    def batches() -> Iterator[Request]:
+        while batch := [put(entry) for entry in itertools.islice(entries, PUTS_PER_TRANSACTION)]:
             yield "txn", {"success": [{"requestPut": put} for put in batch]}
 
-    asyncio.run(_send(sandbox.files.directory, batches()))
+    asyncio.run(_send_all(sandbox.files.directory, batches()))
 
 
 def wait_until_served(sandbox: Sandbox) -> None:
@@ -222,16 +224,28 @@ def wait_until_served(sandbox: Sandbox) -> None:
             return
 
 
-async def _send(directory: Path, requests: Iterable[_Request]) -> None:
-    requests = iter(requests)
+@asynccontextmanager
+async def etcd(directory: Path) -> AsyncIterator[Callable[[Request], Awaitable[None]]]:
+    """Yield what sends a request to the etcd of a sandbox in this directory, and waits until it is done."""
     connector = aiohttp.UnixConnector(str(directory / ETCD_SOCKET), limit=REQUESTS_AT_ONCE)
     async with aiohttp.ClientSession(connector=connector) as session:
 
+        async def send(request: Request) -> None:
+            method, body = request
+            async with session.post(f"http://etcd/v3/kv/{method}", data=msgspec.json.encode(body)) as response:
+                response.raise_for_status()
+                await response.read()
+
+        yield send
+
+
+async def _send_all(directory: Path, requests: Iterable[Request]) -> None:
+    requests = iter(requests)
+    async with etcd(directory) as send:
+
         async def work() -> None:
-            for method, body in requests:
-                async with session.post(f"http://etcd/v3/kv/{method}", data=msgspec.json.encode(body)) as response:
-                    response.raise_for_status()
-                    await response.read()
+            for request in requests:
+                await send(request)
 
         await asyncio.gather(*(work() for _ in range(REQUESTS_AT_ONCE)))
 
@@ -241,7 +255,8 @@ def _pod_entry(number: int, *, ready: bool) -> Entry:
     return f"/registry/pods/{body['metadata']['namespace']}/{body['metadata']['name']}", body
 
 
-def _put(entry: Entry) -> dict[str, str]:
+def put(entry: Entry) -> dict[str, str]:
+    """Return what etcd is to put where."""
     key, value = entry
     encoded = msgspec.json.encode(value)
     return {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(encoded).decode()}
@@ -293,7 +308,7 @@ def _fields_of_the_kubelet() -> _JsonObject:
 def main() -> None:
     """Change pods as fast as etcd takes it, each change with a revision of its own: a watch goes on from a revision."""
     directory, pods, changes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    asyncio.run(_send(directory, (("put", _put(entry)) for entry in pod_changes(pods, changes))))
+    asyncio.run(_send_all(directory, (("put", put(entry)) for entry in pod_changes(pods, changes))))
 
 
 if __name__ == "__main__":

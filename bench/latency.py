@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -211,6 +212,7 @@ async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> li
         finally:
             operator.process.terminate()
             await asyncio.to_thread(operator.process.wait, 30)
+    shutil.rmtree(directory)
     return _rows(world, noted)
 
 

@@ -171,15 +171,6 @@ class ApiServer:
         document["metadata"]["resourceVersion"] = str(self._version)
         self._tell(collection, b"DELETED", msgspec.json.encode(document))
 
-    def get(self, group_version: str, resource: str, namespace: str, name: str) -> Json:
-        """Return an object.
-
-        Raises:
-            KeyError: it does not exist.
-        """
-        document: Json = msgspec.json.decode(self._collections[group_version, resource].objects[namespace, name].body)
-        return document
-
     def unsent(self, resource: str) -> int:
         """Return how many events of a resource wait for a client that does not read them."""
         return sum(

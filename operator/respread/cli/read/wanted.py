@@ -7,7 +7,7 @@ from typing import NamedTuple
 from respread.cluster.decode.decoder import Kind
 
 
-class WantedKind(NamedTuple):
+class Wanted(NamedTuple):
     """A kind to read."""
 
     kind: Kind
