@@ -51,6 +51,9 @@ check-static: setup ## Lint, types and layers.
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/lint-imports --no-logo
 
+architecture: setup ## Draw the picture in docs/architecture.md anew, from the imports between rooms.
+	@$(BIN)/python -m tests.rooms
+
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
 

@@ -16,3 +16,7 @@ class Problem(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Return both, as a condition's message or a line of an error shows them."""
         return f"{self.field}: {self.message}"
+
+
+class UnknownField(Problem, frozen=True):
+    """A field that does not exist: wrong in a policy of ours, and passed over by readers of Kubernetes' own."""

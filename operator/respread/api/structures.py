@@ -18,7 +18,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.fields import DURATION, DURATION_PATTERN, EXPECTS, DurationBounds, format_duration, parse_duration
-from respread.api.problem import Problem
+from respread.api.problem import Problem, UnknownField
 
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
@@ -88,7 +88,7 @@ def _structure(kind: type[_Structure], value: object, path: str, problems: list[
         return _UNREADABLE
     fields = _fields(kind)
     problems.extend(
-        Problem(f"{path}.{name}", f"there is no such field{suggestion(str(name), fields)}")
+        UnknownField(f"{path}.{name}", f"there is no such field{suggestion(str(name), fields)}")
         for name in value
         if name not in fields
     )

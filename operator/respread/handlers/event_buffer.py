@@ -76,7 +76,7 @@ _read_event: Final = msgspec.json.Decoder(_Event).decode
 _read_head: Final = msgspec.json.Decoder(_Head).decode
 
 
-class Identity(NamedTuple):
+class EventIdentity(NamedTuple):
     """Which version of which object an event is about."""
 
     key: ObjectKey
@@ -87,7 +87,7 @@ class Identity(NamedTuple):
 class Read(NamedTuple):
     """An event as it was read."""
 
-    identity: Identity
+    identity: EventIdentity
     deleted: bool
     content: Any
     """The object, or the DecodeError; None if it was deleted."""
@@ -117,7 +117,7 @@ class Handover:
         self._kind = kind
         self._decode = decode
         self._clock = clock
-        self._waiting: OrderedDict[tuple[Identity, bool], Read] = OrderedDict()
+        self._waiting: OrderedDict[tuple[EventIdentity, bool], Read] = OrderedDict()
         """By identity and whether it was deleted, the oldest first."""
 
     def lighten(self, line: bytes, since: float | None = None) -> LightEvent | None:
@@ -142,7 +142,7 @@ class Handover:
         if not deleted and event.type not in _CHANGES:
             return None
         metadata = head.metadata
-        identity = Identity(ObjectKey(metadata.namespace, metadata.name), metadata.uid, metadata.resource_version)
+        identity = EventIdentity(ObjectKey(metadata.namespace, metadata.name), metadata.uid, metadata.resource_version)
         content: Any = None
         if not deleted:
             try:
@@ -154,7 +154,7 @@ class Handover:
         head.api_version, head.kind = self._kind.api_version, self._kind.kind
         return LightEvent(event.type, head)
 
-    def call_for(self, identity: Identity, *, deleted: bool) -> list[Read]:
+    def call_for(self, identity: EventIdentity, *, deleted: bool) -> list[Read]:
         """Return the events up to one, in the order in which they came; none if that one is no longer wanted.
 
         It is not if it was handed over before, or if a newer list has made it void.
@@ -183,8 +183,8 @@ class Handover:
         self._waiting.clear()
 
 
-def identity_of(document: Mapping[str, Any]) -> Identity:
+def identity_of(document: Mapping[str, Any]) -> EventIdentity:
     """Return the identity from what Kopf hands over."""
     metadata = document.get("metadata") or {}
     key = ObjectKey(metadata.get("namespace") or "", metadata.get("name") or "")
-    return Identity(key, metadata.get("uid") or "", metadata.get("resourceVersion") or "")
+    return EventIdentity(key, metadata.get("uid") or "", metadata.get("resourceVersion") or "")

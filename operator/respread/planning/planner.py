@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
+from respread.cluster.differences import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -39,6 +41,7 @@ from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protec
 from respread.planning.victims.refused import NOTHING_REFUSED, Refused
 from respread.planning.victims.selection import Selection
 from respread.planning.victims.uncounted import uncounted, why_uncounted
+from respread.planning.waiting_moves import WaitingMoves
 from respread.planning.wave import Wave
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
@@ -112,6 +115,7 @@ class Planner:
         "_setting",
         "_snapshot",
         "_tasks",
+        "_waiting",
     )
 
     def __init__(self, predictor: Predictor | None = None, limits: SearchLimits = ORDINARY_LIMITS) -> None:
@@ -127,6 +131,7 @@ class Planner:
         self._priorities = Priorities()
         self._numbers = count()
         self._budgets = BudgetIndex()
+        self._waiting = WaitingMoves()
         self._set(PolicySetting(()))
 
     def _set(self, setting: PolicySetting) -> None:
@@ -187,7 +192,7 @@ class Planner:
         expected = MissingDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
         wave = self._wave(placement, budgets, solutions, coming, now)
-        planned = _plan(solutions, complete, wave, self._selection.selected)
+        planned = _plan(solutions, complete, wave, self._waiting, self._selection.selected)
         return msgspec.structs.replace(planned, changes_at=earliest(task.changes_at for task in all_tasks))
 
     def _wave(
@@ -227,16 +232,14 @@ class Planner:
         view.advance(snapshot)
         if snapshot.nodes is not before.nodes or snapshot.unread is not before.unread:
             self._memory = Memory()
+        none: Map[ObjectKey, Pod] = Map()
         pods, pods_before = snapshot.pods_by_node, before.pods_by_node
-        changed: list[int] = []
-        if pods is not pods_before:
-            none: Map[ObjectKey, Pod] = Map()
-            changed = [
-                slot
-                for name, slot in view.table.slot_of.items()
-                if (now := pods.get(name, none)) is not (earlier := pods_before.get(name, none))
-                and not looks_the_same(now, earlier)
-            ]
+        changed = [
+            slot
+            for name in changed_keys(pods_before, pods)
+            if (slot := view.table.slot_of.get(name)) is not None
+            and not looks_the_same(pods.get(name, none), pods_before.get(name, none))
+        ]
         return Changes(
             nodes=node_set(changed),
             rules=any(getattr(snapshot, field) is not getattr(before, field) for field in _DECIDING),
@@ -266,6 +269,7 @@ def _plan(
     solutions: Sequence[Solution],
     stuck: Iterable[Stuck],
     wave: Wave | None,
+    waiting: WaitingMoves,
     selected: Mapping[GroupKey, str],
 ) -> Plan:
     """Put solutions together, and say of each move in which turn it may be made."""
@@ -276,12 +280,14 @@ def _plan(
         id(solution): _NOT_ALONE if solution.first is None or wave is None else wave.join(solution.first)
         for solution in in_turns(solutions, lambda each: each.namespace)
     }
+    waiting.begin()
     for solution in solutions:
-        moves.extend(_in_turn(solution, waits[id(solution)]))
+        held = waits[id(solution)]
+        moves.extend(chain.from_iterable(solution.steps) if held is None else waiting.of(solution, held))
         before.update(solution.counts_before)
         after.update(solution.counts_after)
     return Plan(
-        moves=tuple(sorted(moves, key=lambda move: (move.turn, move.component, move.step))),
+        moves=tuple(sorted(moves, key=attrgetter("turn", "component", "step"))),
         blocked=tuple(
             BlockedGroup(group=key, policy=selected[key], reason=held.reason, message=held.message)
             for key, held in stuck
@@ -291,13 +297,3 @@ def _plan(
         counts_after=after,
         lower_bound=sum(solution.lower_bound for solution in solutions),
     )
-
-
-def _in_turn(solution: Solution, waits: Held | None) -> Iterable[Move]:
-    """Yield a solution's moves, beginning in the first turn, or in the second if its first step has to wait."""
-    for number, step in enumerate(solution.steps):
-        for move in step:
-            if waits is None:
-                yield move
-            else:
-                yield msgspec.structs.replace(move, turn=move.turn + 1, waits=waits if number == 0 else None)

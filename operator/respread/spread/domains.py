@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from immutables import Map
 
+from respread.cluster.differences import changed_keys
 from respread.cluster.meta import Labels
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration, TopologySpreadConstraint
@@ -71,8 +72,9 @@ class DomainIndex:
 
     def advance(self, nodes: Map[str, Node]) -> None:
         """Take over the nodes as they are now. Domains that don't change are the same objects as before."""
-        changed = {name: node for name, node in nodes.items() if self._nodes.get(name) is not node}
-        gone = [name for name in self._nodes if name not in nodes]
+        names = changed_keys(self._nodes, nodes)
+        changed = {name: node for name in names if (node := nodes.get(name)) is not None}
+        gone = [name for name in names if name not in nodes]
         self._known = {at: _after(domains, at, changed, gone) for at, domains in self._known.items()}
         self._nodes = nodes
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from immutables import Map
 
+from respread.cluster.differences import changed_keys
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
@@ -154,16 +155,8 @@ def _difference(before: PodsByName, now: PodsByName) -> Difference:
     """Return the pods that are not the same objects any more, as they are and as they were."""
     if not before:
         return Difference(list(now.values()), ())
-    came: list[Pod] = []
-    went: list[Pod] = []
-    known = 0
-    for name, pod in now.items():
-        old = before.get(name)
-        known += old is not None
-        if old is not pod:
-            came.append(pod)
-            if old is not None:
-                went.append(old)
-    if known < len(before):
-        went.extend(pod for name, pod in before.items() if name not in now)
-    return Difference(came, went)
+    changed = changed_keys(before, now)
+    return Difference(
+        [pod for name in changed if (pod := now.get(name)) is not None],
+        [pod for name in changed if (pod := before.get(name)) is not None],
+    )

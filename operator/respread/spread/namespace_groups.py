@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from immutables import Map
 
+from respread.cluster.differences import changed_keys
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
@@ -84,25 +85,12 @@ class NamespaceGroups:
         """
         changes = _Changes()
         other_owners = False
-        for labels in self._touched(pods, selectors_changed=selectors_changed):
+        for labels in {*self.pods, *pods} if selectors_changed else changed_keys(self.pods, pods):
             other_owners |= self._follow(labels, pods.get(labels), snapshot, changes)
         self.pods = pods
         if other_owners:
             self.owners = frozenset(owner for each in self._label_sets.values() for owner in each.owners)
         return self._regroup(changes, domains_for, nodes_changed=nodes_changed)
-
-    def _touched(self, pods: Map[Labels, PodsByName], *, selectors_changed: bool) -> list[Labels]:
-        """Return the label sets to look at: come, gone, with other pods, or maybe with other default selectors."""
-        touched: list[Labels] = []
-        known = 0
-        for labels, names in pods.items():
-            label_set = self._label_sets.get(labels)
-            known += label_set is not None
-            if label_set is None or label_set.pods is not names or selectors_changed:
-                touched.append(labels)
-        if known < len(self._label_sets):
-            touched.extend(labels for labels in self._label_sets if labels not in pods)
-        return touched
 
     def _follow(self, labels: Labels, names: PodsByName | None, snapshot: ClusterSnapshot, changes: _Changes) -> bool:
         """Follow one label set, and return whether its pods' default constraints depend on other owners now."""

@@ -10,7 +10,7 @@ import pytest
 
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
-from respread.handlers.event_buffer import Handover, Identity, NotAnEventError
+from respread.handlers.event_buffer import EventIdentity, Handover, NotAnEventError
 from respread.stores.watched_kinds import PODS
 from tests.intake import Parts, broken_pod, page, pod
 
@@ -256,7 +256,7 @@ def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
         handover.lighten(json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode())
         seconds[0] += 1
     assert handover.lag_seconds() == 2
-    handover.call_for(Identity(ObjectKey("shop", "web"), "uid-web", "7"), deleted=False)
+    handover.call_for(EventIdentity(ObjectKey("shop", "web"), "uid-web", "7"), deleted=False)
     assert handover.lag_seconds() == 1
     handover.clear()
     assert handover.lag_seconds() == 0

@@ -22,7 +22,7 @@ from respread.cli.read.gathering import OWNERS, READ_KINDS
 from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 from respread.cli.read.snapshot_content import snapshot_content
 from respread.cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
-from respread.cli.read.wanted import Wanted
+from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.decode.pages import NotAListError, split_list
 from respread.stores.watched_kinds import full_name
@@ -62,7 +62,7 @@ def _write(connection: Connection, file: str) -> None:
     with _written(file) as stream:
         stream.write(b'{"apiVersion":"v1","kind":"List","items":[')
         for kind in READ_KINDS:
-            wanted = Wanted(kind, required=kind not in OWNERS)
+            wanted = WantedKind(kind, required=kind not in OWNERS)
             try:
                 for item in _items(reader, wanted):
                     stream.write(b",\n" if counts.total() else b"\n")
@@ -87,7 +87,7 @@ def _write(connection: Connection, file: str) -> None:
     click.echo(f"Wrote {shown} and {others:,} other objects of {connection.name}{where}.", err=True)
 
 
-def _items(reader: ApiReader, wanted: Wanted) -> Iterator[bytes]:
+def _items(reader: ApiReader, wanted: WantedKind) -> Iterator[bytes]:
     try:
         for page in reader.pages(wanted):
             for raw in split_list(page).items:

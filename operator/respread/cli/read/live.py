@@ -16,7 +16,7 @@ from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.connection import Connection
 from respread.cli.read.gathering import Gathering
-from respread.cli.read.wanted import Wanted
+from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
 from respread.stores.watched_kinds import POLICY_KINDS, UNFINISHED_PODS, full_name
@@ -49,7 +49,7 @@ class ApiReader:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def pages(self, wanted: Wanted) -> Iterator[bytes]:
+    def pages(self, wanted: WantedKind) -> Iterator[bytes]:
         """Return the pages of a list, the first of them asked for now.
 
         Raises:
@@ -60,13 +60,13 @@ class ApiReader:
         first = self._get(wanted, path, "")
         return self._rest(wanted, path, first)
 
-    def _rest(self, wanted: Wanted, path: str, page: bytes) -> Iterator[bytes]:
+    def _rest(self, wanted: WantedKind, path: str, page: bytes) -> Iterator[bytes]:
         yield page
         while more := _continue_token(page):
             page = self._get(wanted, path, more)
             yield page
 
-    def _get(self, wanted: Wanted, path: str, more: str) -> bytes:
+    def _get(self, wanted: WantedKind, path: str, more: str) -> bytes:
         parameters: dict[str, str | int] = {"limit": PAGE_OBJECTS}
         if wanted.kind == KINDS["pods"]:
             parameters["fieldSelector"] = UNFINISHED_PODS
@@ -126,7 +126,7 @@ class ApiReader:
         return response
 
 
-def read_live(connection: Connection, wanted: Collection[Wanted]) -> ReadCluster:
+def read_live(connection: Connection, wanted: Collection[WantedKind]) -> ReadCluster:
     """Read a cluster.
 
     Args:
@@ -163,7 +163,7 @@ def read_live(connection: Connection, wanted: Collection[Wanted]) -> ReadCluster
 
 def _take(
     gathering: Gathering,
-    wanted: Wanted,
+    wanted: WantedKind,
     begin: Callable[[], Iterator[bytes]],
     begin_again: Callable[[], Iterator[bytes]],
 ) -> list[DecodeError]:
@@ -187,7 +187,7 @@ def _take(
     raise CommandError(f"{full_name(wanted.kind)} could not be listed: the API server forgets lists before they end.")
 
 
-def note_unless_required(wanted: Wanted, error: UnreadableError) -> str:
+def note_unless_required(wanted: WantedKind, error: UnreadableError) -> str:
     """Return a note that a kind could not be read, where that is bearable."""
     if error.absent and wanted.kind in POLICY_KINDS:
         return "The CustomResourceDefinitions of Respread are not installed in this cluster."

@@ -11,7 +11,7 @@ from respread.cli.options import ClusterOptions
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.gathering import OWNERS
 from respread.cli.read.snapshot_file import read_snapshot
-from respread.cli.read.wanted import Wanted
+from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import KINDS
 from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
@@ -28,16 +28,16 @@ def read_for_skew(
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
     wanted = [
-        Wanted(KINDS["pods"], required=True, namespace=namespace),
-        Wanted(KINDS["nodes"], required=True),
+        WantedKind(KINDS["pods"], required=True, namespace=namespace),
+        WantedKind(KINDS["nodes"], required=True),
     ]
     if with_services:
-        wanted.append(Wanted(KINDS["services"], required=True, namespace=namespace))
+        wanted.append(WantedKind(KINDS["services"], required=True, namespace=namespace))
     if with_policies:
         wanted += [
-            Wanted(KINDS["namespaces"], required=False),
-            Wanted(CLUSTER_POLICIES, required=False),
-            Wanted(NAMESPACED_POLICIES, required=False, namespace=namespace),
+            WantedKind(KINDS["namespaces"], required=False),
+            WantedKind(CLUSTER_POLICIES, required=False),
+            WantedKind(NAMESPACED_POLICIES, required=False, namespace=namespace),
         ]
     return _read(options, wanted)
 
@@ -46,7 +46,7 @@ def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ReadCluste
     """Read what the operator reads, since what a replacement finds on a node depends on all pods there."""
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
-    wanted = [Wanted(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
+    wanted = [WantedKind(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
     return _read(options, wanted)
 
 
@@ -67,7 +67,7 @@ def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | No
 
     The operator reads single ones; for who looks once, a list is less to ask for.
     """
-    read = _read(options, [Wanted(kind, required=False, namespace=namespace) for kind in OWNERS])
+    read = _read(options, [WantedKind(kind, required=False, namespace=namespace) for kind in OWNERS])
     snapshot = msgspec.structs.replace(
         view.snapshot,
         replica_sets=read.snapshot.replica_sets,
@@ -77,7 +77,7 @@ def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | No
     return msgspec.structs.replace(view, snapshot=snapshot, notes=(*view.notes, *read.notes))
 
 
-def _read(options: ClusterOptions, wanted: Collection[Wanted]) -> ReadCluster:
+def _read(options: ClusterOptions, wanted: Collection[WantedKind]) -> ReadCluster:
     # The clients take three times as long to import as a snapshot of a small cluster takes to be read and shown.
     from respread.cli.read.connection import connect  # noqa: PLC0415 - see above
     from respread.cli.read.live import read_live  # noqa: PLC0415 - see above

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from respread.cluster.decode.decoder import Kind
 
 
-class Wanted(NamedTuple):
+class WantedKind(NamedTuple):
     """A kind to read."""
 
     kind: Kind

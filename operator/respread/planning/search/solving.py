@@ -16,15 +16,13 @@ from itertools import chain
 from operator import is_
 from typing import Final, NamedTuple
 
-from respread.cluster.pod import Pod
 from respread.planning.search.placement import Placement
+from respread.planning.search.room import Room, RoomForAll
 from respread.planning.search.search_budget import Effort
-from respread.planning.search.solution import Finder, Solution, Taken
+from respread.planning.search.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.planning.turns import in_turns
-from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
-from respread.scheduling.view.volume_usage import has_volumes
 
 MOST_PODS: Final = 60
 """Components that compete for room are solved as one if they have no more pods than this that may be evicted."""
@@ -62,7 +60,7 @@ class Changes(NamedTuple):
 class Memory:
     """Solutions, by what they are for."""
 
-    __slots__ = ("_apart", "_joint", "searched")
+    __slots__ = ("_apart", "_joint", "room", "searched")
 
     def __init__(self) -> None:
         """Remember nothing yet."""
@@ -70,6 +68,7 @@ class Memory:
         """By the identity of the task, which the solution holds."""
         self._joint: dict[tuple[int, ...], tuple[tuple[Solution, ...], Solution]] = {}
         """By the identities of the tasks: the solutions whose room was gone, and the one that was found so."""
+        self.room = RoomForAll()
         self.searched: dict[str, int] = {}
         """By namespace, the number of the last search for it; a namespace of which all is known needs none."""
 
@@ -141,18 +140,28 @@ class Solver:
         self._changes = changes
         alone = self._each_alone(list(tasks))
         tried: list[tuple[tuple[Solution, ...], Solution]] = []
-        room = Room(self._placement)
-        solutions: list[Solution] = []
-        for solution in alone:
-            fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
-            room.take(fitting.taken)
-            solutions.append(fitting)
+        if self._memory.room.holds(alone, changes.nodes, self._placement):
+            solutions = alone
+        else:
+            solutions = self._one_after_another(alone, tried)
         for rivals in self._rivals(solutions):
             others = [each for each in solutions if not any(each is rival for rival in rivals)]
             joint = self._beside(tuple(task for solution in rivals for task in solution.tasks), others, tried)
             if _quality([joint]) < _quality(rivals):
                 solutions = [*others, joint]
         self._memory.keep((each for each in alone if each.finished), (pair for pair in tried if pair[1].finished))
+        return solutions
+
+    def _one_after_another(
+        self, alone: Iterable[Solution], tried: list[tuple[tuple[Solution, ...], Solution]]
+    ) -> list[Solution]:
+        """Return solutions of which each has room beside those before it, found anew where it has not."""
+        room = Room(self._placement)
+        solutions: list[Solution] = []
+        for solution in alone:
+            fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
+            room.take(fitting.taken)
+            solutions.append(fitting)
         return solutions
 
     def _each_alone(self, tasks: Sequence[Task]) -> list[Solution]:
@@ -236,43 +245,6 @@ class Solver:
                 )
             ]
         )
-
-
-class Room:
-    """What solutions take of the room that nodes have."""
-
-    __slots__ = ("_free", "_taken")
-
-    def __init__(self, placement: Placement) -> None:
-        self._free = placement.view.free
-        self._taken: dict[int, dict[str, int]] = {}
-
-    def holds(self, taken: Sequence[Taken]) -> bool:
-        """Whether there is room for a solution beside those that have taken theirs."""
-        own: dict[int, dict[str, int]] = {}
-        for each in taken:
-            if (others := self._taken.get(each.slot)) is None:
-                continue  # it was solved with all the room of this node
-            if each.pod.spec.host_ports or has_volumes(each.pod.spec):
-                return False  # they may want more than an amount of something
-            together = own.setdefault(each.slot, others.copy())
-            _take(together, each.pod)
-        return all(
-            amount <= self._free.of(name).free[slot]
-            for slot, amounts in own.items()
-            for name, amount in amounts.items()
-        )
-
-    def take(self, taken: Iterable[Taken]) -> None:
-        """Reserve the room that a solution takes."""
-        for each in taken:
-            _take(self._taken.setdefault(each.slot, {}), each.pod)
-
-
-def _take(amounts: dict[str, int], pod: Pod) -> None:
-    for name, amount in pod.spec.requests.items():
-        amounts[name] = amounts.get(name, 0) + amount
-    amounts[POD_SLOTS] = amounts.get(POD_SLOTS, 0) + 1
 
 
 def _quality(solutions: Iterable[Solution]) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from immutables import Map
 
+from respread.cluster.differences import changed_keys
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
@@ -72,11 +73,9 @@ class _Namespace:
         before, self._budgets = self._budgets, budgets
         if budgets is before:
             return
-        for name in [name for name in before if name not in budgets]:
-            self._file(name, before[name], None)
-        for name, budget in budgets.items():
-            old = before.get(name)
-            if old is None or (old is not budget and old.selector != budget.selector):
+        for name in changed_keys(before, budgets):
+            old, budget = before.get(name), budgets.get(name)
+            if old is None or budget is None or old.selector != budget.selector:
                 self._file(name, old, budget)
 
     def of(self, labels: Labels) -> tuple[PodDisruptionBudget, ...]:

@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from immutables import Map
 
+from respread.cluster.differences import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
@@ -98,7 +99,8 @@ class ClusterView:
         if snapshot.nodes is not before.nodes:
             self._advance_nodes(before)
         if snapshot.pods_by_node is not before.pods_by_node:
-            self._advance_pods(self.table.slot_of.items())
+            names = changed_keys(before.pods_by_node, snapshot.pods_by_node)
+            self._advance_pods((name, slot) for name in names if (slot := self.table.slot_of.get(name)) is not None)
         if snapshot.unread is not before.unread or self.table.state is not state:
             self.uncertain = _uncertain(self.table, snapshot)
         self._nominated = None

@@ -1,0 +1,31 @@
+"""Where something stands in what was given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A field of a document."""
+
+    document: str
+    """What a message calls it: a file, and what of it."""
+    path: str = ""
+    """As `profiles[0].name`; empty for the document itself."""
+
+    def at(self, name: str) -> Place:
+        """Return the place of a field of the object here."""
+        return Place(self.document, f"{self.path}.{name}" if self.path else name)
+
+    def beside(self, name: str) -> Place:
+        """Return the place of another field of the same object."""
+        above, _, _ = self.path.rpartition(".")
+        return Place(self.document, above).at(name)
+
+    def item(self, index: int) -> Place:
+        """Return the place of an item of the list here."""
+        return Place(self.document, f"{self.path}[{index}]")
+
+    def __str__(self) -> str:
+        """Return both, as an error starts."""
+        return f"{self.document}: {self.path}" if self.path else self.document

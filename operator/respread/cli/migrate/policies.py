@@ -1,0 +1,221 @@
+"""What a DeschedulerPolicy becomes: policies, and what is to be said of everything that is in none of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from respread.api.decoding import decode_manifest
+from respread.api.policy import API_VERSION, PolicyKind
+from respread.api.structures import shown
+from respread.cli.migrate import v1alpha1
+from respread.cli.migrate.descheduler import GROUP, SPREAD, DeschedulerPolicy
+from respread.cli.migrate.evictor import lines_of_evictor
+from respread.cli.migrate.inputs import FoundPolicy
+from respread.cli.migrate.limits import lines_of_limits
+from respread.cli.migrate.lines import Line, Remark, Setting
+from respread.cli.migrate.place import Place
+from respread.cli.migrate.profiles import Profile, read_profile
+from respread.cli.migrate.reading import Reading, Sourced
+from respread.cli.migrate.runs import Pace, pace_of
+from respread.cli.migrate.selection import selection_of
+from respread.cli.migrate.spread_plugin import lines_of_spread
+
+_NAME: Final = "descheduler"
+_LONGEST_NAME: Final = 63
+_MODE: Final = (
+    "DryRun plans and reports, and evicts nothing. When the plan is what you expect (see `respread plan` and this "
+    "policy's "
+    f"status), take {SPREAD} out of descheduler and write Enforce here."
+)
+_PRIORITY: Final = (
+    "descheduler runs all profiles; here exactly one policy governs a pod: of those that select it the one of the "
+    "highest "
+    "priority."
+)
+
+
+class Draft(NamedTuple):
+    """A policy to be written."""
+
+    kind: PolicyKind
+    namespace: str
+    namespace_places: tuple[Place, ...]
+    """Where the namespace is named; none for a ClusterRebalancePolicy, which has none."""
+    name: str
+    profile: Profile
+    settings: tuple[Setting, ...]
+    remarks: tuple[Remark, ...]
+
+
+class Migrated(NamedTuple):
+    """What a DeschedulerPolicy has become."""
+
+    place: Place
+    remarks: tuple[Remark, ...]
+    """Of what holds for all profiles, and of profiles that do not restore topology spread."""
+    drafts: tuple[Draft, ...]
+
+
+def migrate(found: Iterable[FoundPolicy], reading: Reading) -> list[Migrated]:
+    """Return what becomes of policies; what is wrong with them is told to `reading`."""
+    migrated = [_migrate(each, reading) for each in found]
+    drafts = [draft for each in migrated for draft in each.drafts]
+    names, priorities = _names(drafts), _priorities(drafts)
+    position = 0
+    finished: list[Migrated] = []
+    for each in migrated:
+        mine: list[Draft] = []
+        for draft in each.drafts:
+            settings = (*priorities[position], *draft.settings)
+            mine.append(draft._replace(name=names[position], settings=settings))
+            _check(mine[-1], reading)
+            position += 1
+        finished.append(each._replace(drafts=tuple(mine)))
+    return finished
+
+
+def manifest(draft: Draft) -> dict[str, Any]:
+    """Return a policy as the API server takes it."""
+    metadata = {"name": draft.name, **({"namespace": draft.namespace} if draft.namespace else {})}
+    spec: dict[str, Any] = {}
+    for setting in draft.settings:
+        *above, name = setting.field.split(".")
+        at = spec
+        for part in above:
+            at = at.setdefault(part, {})
+        at[name] = setting.value
+    return {"apiVersion": API_VERSION, "kind": draft.kind, "metadata": metadata, "spec": spec}
+
+
+def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
+    before = len(reading.passed_over)
+    policy, profiles = _read(found, reading)
+    pace = pace_of(found.runs, reading)
+    drafts: list[Draft] = []
+    remarks: list[Remark] = [*found.remarks, *_about_policy(policy), *_remarks(pace.lines)]
+    limits = list(lines_of_limits(policy, pace.runs_per_hour))
+    for profile in profiles:
+        if profile.spread is None:
+            why = f"{SPREAD} is not enabled, so there is no policy for it."
+            remarks += [Remark((profile.place,), why), *_about_evictor(profile), *profile.remarks]
+            continue
+        drafts.append(_draft(profile, limits, pace, reading))
+    remarks += _remarks(limits)
+    if not drafts:
+        why = "It stays with descheduler: there is no policy to say it in."
+        remarks += [Remark(line.places, why) for line in (*limits, *pace.lines) if isinstance(line, Setting)]
+    passed_over = reading.passed_over[before:]
+    return Migrated(found.place, (*remarks, *passed_over), tuple(drafts))
+
+
+def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPolicy], tuple[Profile, ...]]:
+    version = found.document.get("apiVersion")
+    if version == f"{GROUP}/v1alpha1":
+        return v1alpha1.read(found.document, found.place, reading)
+    if version != f"{GROUP}/v1alpha2":
+        given = "is required" if version is None else f"{shown(version)} can't be read"
+        reading.mistake(found.place.at("apiVersion"), f"{given}: it must be {GROUP}/v1alpha1 or {GROUP}/v1alpha2")
+        return Sourced(DeschedulerPolicy(), {}), ()
+    policy = reading.sourced(DeschedulerPolicy, found.document, found.place)
+    at = found.place.at("profiles")
+    profiles = tuple(
+        read_profile(each, at.item(index), reading) for index, each in enumerate(policy.args.profiles or ())
+    )
+    return policy, profiles
+
+
+def _draft(profile: Profile, limits: Iterable[Line], pace: Pace, reading: Reading) -> Draft:
+    assert profile.spread is not None, "a profile without the plugin gets no policy"  # noqa: S101 - narrows the type
+    selection = selection_of(profile.evictor, profile.spread, reading)
+    own: list[Line] = [
+        Setting("mode", "DryRun", _MODE),
+        *selection.settings,
+        *lines_of_spread(profile.spread),
+        *lines_of_evictor(profile.evictor, reading),
+    ]
+    shared = [line for line in (*limits, *pace.lines) if isinstance(line, Setting)]
+    settings = (*(line for line in own if isinstance(line, Setting)), *shared)
+    return Draft(
+        selection.kind,
+        selection.namespace,
+        selection.namespace_places,
+        _NAME,
+        profile,
+        settings,
+        (*profile.remarks, *_remarks(own)),
+    )
+
+
+def _about_evictor(profile: Profile) -> Iterator[Remark]:
+    if places := tuple(dict.fromkeys(profile.evictor.places.values())):
+        yield Remark(places, "It is about plugins that stay with descheduler.")
+
+
+def _remarks(lines: Iterable[Line]) -> Iterator[Remark]:
+    return (line for line in lines if isinstance(line, Remark))
+
+
+def _about_policy(policy: Sourced[DeschedulerPolicy]) -> Iterator[Remark]:
+    args, places = policy
+    if args.node_selector:
+        yield Remark(
+            (places["node_selector"],),
+            "Respread counts all nodes that the kube-scheduler counts, and evicts from each of them. Say which pods "
+            "may be "
+            "evicted by podSelector, or put the annotation respread.dev/evict: never on the others.",
+            caution=True,
+        )
+    if args.eviction_failure_event_notification is not None:
+        yield Remark(
+            (places["eviction_failure_event_notification"],),
+            "Respread always writes Events, of evictions and of refusals, on the policy and the workload.",
+        )
+    for field in ("metrics_collector", "metrics_providers"):
+        if field in places:
+            yield Remark((places[field],), "Respread does not look at usage, so it needs no metrics of pods and nodes.")
+    if "tracing" in places:
+        yield Remark((places["tracing"],), "Respread writes no traces; its metrics have the time of each phase.")
+
+
+def _names(drafts: Iterable[Draft]) -> list[str]:
+    """Return a name for each policy: of the profile's, and no two alike."""
+    names: list[str] = []
+    for draft in drafts:
+        words = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", draft.profile.name).lower()).strip(
+            "-"
+        )
+        base = "-".join(filter(None, (_NAME, words)))[:_LONGEST_NAME].strip("-")
+        name, count = base, 1
+        while name in names:
+            count += 1
+            name = f"{base}-{count}"
+        names.append(name)
+    return names
+
+
+def _priorities(drafts: Iterable[Draft]) -> list[tuple[Setting, ...]]:
+    """Return a priority for each of the policies that may select the same pods: the first has the highest."""
+    drafts = tuple(drafts)
+    left = Counter((draft.kind, draft.namespace) for draft in drafts)
+    several = {key for key, count in left.items() if count > 1}
+    priorities: list[tuple[Setting, ...]] = []
+    for draft in drafts:
+        key = (draft.kind, draft.namespace)
+        left[key] -= 1
+        priorities.append(
+            (Setting("priority", left[key], _PRIORITY, (draft.profile.place,)),) if key in several else ()
+        )
+    return priorities
+
+
+def _check(draft: Draft, reading: Reading) -> None:
+    """Read a policy as the operator does, and say of what is wrong with it where it came from."""
+    for problem in decode_manifest(manifest(draft)).problems:
+        if problem.field.startswith("spec.windows"):
+            continue  # said already, of the schedule itself
+        causes = [each for each in draft.settings if f"{problem.field}.".startswith(f"spec.{each.field}")]
+        place = next((each.places[-1] for each in causes if each.places), draft.profile.place)
+        reading.mistake(place, f"{problem.message} ({problem.field} of a policy)")

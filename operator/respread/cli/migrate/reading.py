@@ -1,0 +1,73 @@
+"""Reading documents that others wrote, and all that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from respread.api.problem import UnknownField
+from respread.api.structures import read_structure, shown
+from respread.cli.migrate.lines import Remark
+from respread.cli.migrate.place import Place
+
+_Structure = TypeVar("_Structure", bound=msgspec.Struct)
+_Args_co = TypeVar("_Args_co", bound=msgspec.Struct, covariant=True)
+
+
+class Sourced(NamedTuple, Generic[_Args_co]):
+    """A structure, and where each of its fields that was given stands; it may be in several objects."""
+
+    args: _Args_co
+    places: Mapping[str, Place]
+    """By the names of the structure's attributes."""
+
+
+class Reading:
+    """What is found out while documents are read.
+
+    `mistakes` are what descheduler itself refuses; `passed_over` are fields that it does not know, and ignores.
+    """
+
+    def __init__(self) -> None:
+        self.mistakes: list[str] = []
+        self.passed_over: list[Remark] = []
+
+    def mistake(self, place: Place, what: str) -> None:
+        """Note that something is wrong, and what to do."""
+        self.mistakes.append(f"{place}: {what}")
+
+    def structure(self, kind: type[_Structure], value: object, place: Place) -> _Structure:
+        """Read an object; what is absent, null or wrong has its default."""
+        found, problems = read_structure(kind, {} if value is None else value, place.path)
+        for problem in problems:
+            at = Place(place.document, problem.field.removeprefix("."))
+            if isinstance(problem, UnknownField):
+                self.passed_over.append(Remark((at,), f"descheduler passes over this: {problem.message}."))
+            else:
+                self.mistake(at, problem.message)
+        return kind() if found is None else found
+
+    def sourced(self, kind: type[_Structure], value: object, place: Place) -> Sourced[_Structure]:
+        """Read an object, and note where its fields are."""
+        args = self.structure(kind, value, place)
+        return Sourced(args, places_of(args, place))
+
+    def mapping(self, value: object, place: Place) -> Mapping[str, Any]:
+        """Read an object whose fields are anyone's; null is one without any."""
+        if value is None:
+            return {}
+        if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+            return value
+        self.mistake(place, f"must be an object, not {shown(value)}")
+        return {}
+
+
+def places_of(args: msgspec.Struct, place: Place) -> dict[str, Place]:
+    """Return where each field that is not None stands, for a structure that was read from one place."""
+    return {
+        field.name: place.at(field.encode_name)
+        for field in msgspec.structs.fields(args)
+        if getattr(args, field.name) is not None
+    }

@@ -1,0 +1,109 @@
+"""Policies as YAML, with a comment for what each line was made of, and for each line that became none."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import yaml
+
+from respread.cli.migrate.lines import Remark, Setting
+from respread.cli.migrate.place import Place
+from respread.cli.migrate.policies import Draft, Migrated, manifest
+
+_COLUMNS: Final = 118
+_INDENT: Final = "  "
+_ORDER: Final = (
+    "mode",
+    "priority",
+    "namespaceSelector",
+    "podSelector",
+    "constraints",
+    "limits",
+    "victims",
+    "eviction",
+    "windows",
+)
+"""Of the fields of a spec: as docs/policy.md has them."""
+
+_ONE_NAMESPACE: Final = (
+    "One namespace, so a RebalancePolicy in it. It governs its pods before any ClusterRebalancePolicy does, unless the "
+    "operator runs with --namespaced-policies=ignore."
+)
+
+
+def render(migrated: Iterable[Migrated]) -> str:
+    """Return all policies as one file."""
+    blocks: list[str] = []
+    for each in migrated:
+        head = "\n".join(_head(each))
+        policies = ["\n".join(_policy(draft, each.place)) for draft in each.drafts]
+        blocks += [f"{head}\n#\n{policies[0]}", *policies[1:]] if policies else [head]
+    return "\n---\n".join(blocks) + "\n"
+
+
+def _head(migrated: Migrated) -> Iterator[str]:
+    yield from _comment(f"Written by `respread migrate` from {migrated.place.document}.")
+    if not migrated.drafts:
+        yield from _comment("No policy comes of it: nothing in it restores topology spread.")
+    if migrated.remarks:
+        yield from _comment("What is not in the policies:" if migrated.drafts else "What is in it:")
+        yield from _remarks(migrated.remarks, migrated.place)
+
+
+def _policy(draft: Draft, place: Place) -> Iterator[str]:
+    name = f" ({draft.profile.name})" if draft.profile.name else ""
+    yield from _comment(f"{draft.profile.place.path}{name}")
+    if draft.kind == "RebalancePolicy":
+        yield from _comment(_said(draft.namespace_places, _ONE_NAMESPACE, place))
+    if draft.remarks:
+        yield from _comment("What is not in this policy:")
+        yield from _remarks(draft.remarks, place)
+    document = manifest(draft)
+    spec = document.pop("spec")
+    yield from _dump(document, "")
+    yield "spec:"
+    comments = {setting.field: setting for setting in draft.settings}
+    ordered = {field: spec[field] for field in _ORDER if field in spec}
+    yield from _fields(ordered, "", comments, _INDENT, place)
+
+
+def _fields(
+    fields: dict[str, Any], above: str, settings: dict[str, Setting], indent: str, place: Place
+) -> Iterator[str]:
+    for name, value in fields.items():
+        field = f"{above}{name}"
+        setting = settings.get(field)
+        if setting is None:
+            yield f"{indent}{name}:"
+            yield from _fields(value, f"{field}.", settings, indent + _INDENT, place)
+        else:
+            yield from _comment(_said(setting.places, setting.why, place), indent)
+            yield from _dump({name: value}, indent)
+
+
+def _dump(fields: dict[str, Any], indent: str) -> Iterator[str]:
+    # PyYAML writes a mapping in braces where all its values are scalars; a list beside them keeps this one in lines.
+    fields = {**fields, "_": []}
+    text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, default_flow_style=None, width=_COLUMNS)
+    for line in text.splitlines()[:-1]:
+        yield f"{indent}{line}"
+
+
+def _remarks(remarks: Iterable[Remark], place: Place) -> Iterator[str]:
+    for remark in remarks:
+        text = _said(remark.places, remark.why, place)
+        yield from _comment(f"- {'CAUTION: ' if remark.caution else ''}{text}", hanging="  ")
+
+
+def _said(places: Iterable[Place], why: str, place: Place) -> str:
+    """Return a line's places, those of another document with its name, and what is to be said."""
+    names = ", ".join(each.path if each.document == place.document else str(each) for each in places)
+    return ": ".join(filter(None, (names, why)))
+
+
+def _comment(text: str, indent: str = "", *, hanging: str = "") -> Iterator[str]:
+    width = _COLUMNS - len(indent) - len("# ")
+    for line in textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False):
+        yield f"{indent}# {line}"

@@ -1,0 +1,206 @@
+"""How descheduler is run: once, by a CronJob, or as a Deployment that repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+from respread.cli.migrate.evictor import read_go_duration
+from respread.cli.migrate.lines import Line, Remark, Setting
+from respread.cli.migrate.place import Place
+from respread.cli.migrate.reading import Reading
+from respread.cli.migrate.schedule import WINDOW, times_of
+
+_SECONDS_PER_HOUR: Final = 3600
+_DRY_RUN: Final = "dry-run"
+_INTERVAL: Final = "descheduling-interval"
+_OPTIONS: Final = {
+    _DRY_RUN: "The policy's mode is DryRun in any case.",
+    "policy-config-file": "The policy is what was read here.",
+    "feature-gates": "Respread has no feature gates. It follows each eviction until its replacement is Ready.",
+    "disable-metrics": "Respread serves metrics always; --listen-address of respread run says where.",
+    "v": "It is --log-level of respread run.",
+}
+_OPTION_GROUPS: Final = (
+    ("leader-elect", "Respread always elects a leader, by options of respread run: --lease-name, --lease-seconds."),
+    ("otel-", "Respread writes no traces."),
+    ("client-connection-", "Respread limits its requests by itself; --kubeconfig of respread run names the cluster."),
+    ("kubeconfig", "It is --kubeconfig of respread run."),
+    ("logging-", "It is --log-format of respread run."),
+)
+
+
+class Option(NamedTuple):
+    """An option of descheduler's command line."""
+
+    name: str
+    value: str | None
+    place: Place
+
+
+class Run(NamedTuple):
+    """One way in which it is run."""
+
+    name: str
+    """As a comment says it: `CronJob kube-system/descheduler`."""
+    place: Place
+    schedule: str | None = None
+    schedule_place: Place | None = None
+    time_zone: str | None = None
+    time_zone_place: Place | None = None
+    suspended: Place | None = None
+    options: tuple[Option, ...] = ()
+    config_maps: frozenset[tuple[str, str]] = frozenset()
+    """Namespaces and names of those that it mounts."""
+
+
+class Pace(NamedTuple):
+    """What a policy gets from how descheduler is run."""
+
+    lines: tuple[Line, ...]
+    runs_per_hour: Fraction | None
+    """In an hour in which it runs at all, of all ways in which it is run; None if that is not known."""
+
+
+def read_options(arguments: Iterable[tuple[str, Place]]) -> Iterator[Option]:
+    """Read `--name=value`, `--name value` and `--name` as Go's flags are written; everything else is passed over."""
+    pending: Option | None = None
+    for argument, place in arguments:
+        if argument.startswith("-"):
+            if pending:
+                yield pending
+            name, _, value = argument.lstrip("-").partition("=")
+            pending = Option(name, value if "=" in argument else None, place)
+        elif pending:
+            yield pending._replace(value=argument if pending.value is None else pending.value)
+            pending = None
+    if pending:
+        yield pending
+
+
+def pace_of(runs: Iterable[Run], reading: Reading) -> Pace:
+    """Return the windows of all ways in which it is run, and how often that is."""
+    lines: list[Line] = []
+    windows: list[dict[str, Any]] = []
+    scheduled: list[Place] = []
+    always = False
+    rates: list[Fraction] = []
+    for run in runs:
+        lines += _about(run)
+        rates += _rates_of_intervals(run, reading)
+        times = None
+        if run.schedule is not None and run.schedule_place is not None:
+            times = times_of(run.schedule, run.time_zone, run.schedule_place, reading)
+            rates += [Fraction(times.runs_per_hour)] if times else []
+        if times and times.windows and run.schedule_place:
+            windows += times.windows
+            scheduled += filter(None, (run.schedule_place, run.time_zone_place))
+        else:
+            always = True
+            places = tuple(filter(None, (run.schedule_place, run.time_zone_place)))
+            lines += [Remark(places, _ALWAYS)] if places else []
+    if windows and always:
+        lines.append(Remark(tuple(scheduled), "No windows, since descheduler is run at other times as well."))
+    elif windows:
+        why = _WINDOWS if all("timeZone" in each for each in windows) else f"{_WINDOWS} {_NO_ZONE}"
+        lines.append(Setting("windows", windows, why, tuple(scheduled)))
+    return Pace(tuple(lines), sum(rates, Fraction()) if rates else None)
+
+
+_ALWAYS: Final = (
+    "It leaves no hour out, so there are no windows. Respread acts when pods and nodes change, not every so often."
+)
+_WINDOWS: Final = (
+    f"descheduler evicts when it is run; Respread evicts within the {WINDOW} after that, since it waits for each "
+    "replacement. Make the windows as long as evictions are fine for you."
+)
+_NO_ZONE: Final = (
+    "A CronJob without a time zone follows the clock of the kube-controller-manager; windows follow UTC unless their "
+    "timeZone says otherwise."
+)
+
+
+def _about(run: Run) -> Iterator[Remark]:
+    if run.suspended:
+        yield Remark((run.suspended,), f"{run.name} does not run now: leave mode at DryRun to keep it so.")
+    for option in run.options:
+        yield Remark((option.place,), _about_option(option))
+
+
+def _rates_of_intervals(run: Run, reading: Reading) -> Iterator[Fraction]:
+    """Yield how often an hour a process repeats what it does, if it does."""
+    for option in run.options:
+        if option.name == _INTERVAL and option.value is not None:
+            interval = read_go_duration(option.value, option.place, reading)
+            if interval and interval > timedelta():
+                yield _SECONDS_PER_HOUR / Fraction(interval.total_seconds())
+
+
+def _about_option(option: Option) -> str:
+    if option.name == _INTERVAL:
+        return "Respread acts when pods and nodes change, not every so often."
+    if option.name in _OPTIONS:
+        return _OPTIONS[option.name]
+    for prefix, why in _OPTION_GROUPS:
+        if option.name.startswith(prefix):
+            return why
+    return "It is about descheduler's own process; options of respread run are in docs/cli.md."
+
+
+def read_manifest(document: Mapping[str, Any], place: Place, reading: Reading) -> Run | None:
+    """Read a CronJob, Job or Deployment; None if it does not run descheduler."""
+    metadata = reading.mapping(document.get("metadata"), place.at("metadata"))
+    kind, namespace = str(document.get("kind")), str(metadata.get("namespace") or "")
+    at = place.at("spec")
+    spec = reading.mapping(document.get("spec"), at)
+    owner, owner_at = spec, at
+    if kind == "CronJob":
+        owner_at = at.at("jobTemplate").at("spec")
+        owner = reading.mapping(_inner(spec, "jobTemplate", "spec"), owner_at)
+    pod_at = owner_at.at("template").at("spec")
+    pod = reading.mapping(_inner(owner, "template", "spec"), pod_at)
+    containers = [
+        (each, pod_at.at("containers").item(index))
+        for index, each in enumerate(pod.get("containers") or ())
+        if isinstance(each, Mapping)
+        and "descheduler" in f"{each.get('image')} {each.get('command')} {each.get('args')}"
+    ]
+    if not containers:
+        return None
+    schedule = spec.get("schedule") if kind == "CronJob" else None
+    if kind == "CronJob" and not isinstance(schedule, str):
+        reading.mistake(at.at("schedule"), "is required: a cron expression such as 0 2 * * *")
+        schedule = None
+    zone = spec.get("timeZone")
+    arguments = [
+        (str(argument), where.at(field).item(index))
+        for container, where in containers
+        for field in ("command", "args")
+        for index, argument in enumerate(container.get(field) or ())
+    ]
+    suspended = next(
+        (at.at(name) for name, off in (("suspend", True), ("replicas", 0)) if name in spec and spec[name] == off), None
+    )
+    return Run(
+        name=f"{kind} {'/'.join(filter(None, (namespace, str(metadata.get('name')))))}",
+        place=place,
+        schedule=schedule,
+        schedule_place=at.at("schedule") if schedule is not None else None,
+        time_zone=zone if isinstance(zone, str) else None,
+        time_zone_place=at.at("timeZone") if schedule is not None and zone is not None else None,
+        suspended=suspended,
+        options=tuple(read_options(arguments)),
+        config_maps=frozenset(
+            (namespace, str(name))
+            for volume in pod.get("volumes") or ()
+            if (name := _inner(volume, "configMap", "name"))
+        ),
+    )
+
+
+def _inner(value: Any, *path: str) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,54 @@
+"""The documents of YAML and JSON files, each with what to call it in a message."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from respread.cli.errors import CommandError
+
+
+def read_documents(file: str) -> list[tuple[str, Any]]:
+    """Return the documents of a file and the items of its Lists, each with what to call it.
+
+    Empty documents, as after a last `---`, are none. An item of a list of one kind is given the kind that only the list
+    names.
+
+    Args:
+        file: its path, `-` for standard input.
+
+    Raises:
+        CommandError: if it can't be read, or is not YAML.
+    """
+    name = "standard input" if file == "-" else file
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except OSError as error:
+        raise CommandError(f"{name} can't be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{name} is not text in UTF-8: {error}.") from error
+    except yaml.YAMLError as error:
+        raise CommandError(f"{name} is not YAML: {error}") from error
+    found: list[tuple[str, Any]] = []
+    for number, document in enumerate(documents, start=1):
+        where = name if len(documents) == 1 else f"{name}, document {number}"
+        if isinstance(document, dict) and isinstance(document.get("items"), list):
+            found += [
+                (f"{where}, items[{position}]", _whole(item, document))
+                for position, item in enumerate(document["items"])
+            ]
+        else:
+            found.append((where, document))
+    return found
+
+
+def _whole(item: Any, of_list: dict[Any, Any]) -> Any:
+    """Return an item with the apiVersion and the kind that the API server leaves to the list of one kind to say."""
+    kind = str(of_list.get("kind", ""))
+    if not isinstance(item, dict) or kind in {"", "List"}:
+        return item
+    return {"apiVersion": of_list.get("apiVersion"), "kind": kind.removesuffix("List"), **item}

@@ -1,0 +1,112 @@
+"""Whether nodes have room for what several solutions take of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from respread.cluster.pod import Pod
+from respread.planning.search.placement import Placement
+from respread.planning.search.solution import Solution, Taken
+from respread.scheduling.view.free_resources import POD_SLOTS
+from respread.scheduling.view.node_sets import NodeSet, slots_of
+from respread.scheduling.view.volume_usage import has_volumes
+
+
+class Room:
+    """What solutions take of the room that nodes have, one after another."""
+
+    __slots__ = ("_free", "_taken")
+
+    def __init__(self, placement: Placement) -> None:
+        """Begin with the cluster as it is."""
+        self._free = placement.view.free
+        self._taken: dict[int, dict[str, int]] = {}
+
+    def holds(self, taken: Sequence[Taken]) -> bool:
+        """Whether there is room for a solution beside those that have taken theirs."""
+        own: dict[int, dict[str, int]] = {}
+        for each in taken:
+            if (others := self._taken.get(each.slot)) is None:
+                continue  # it was solved with all the room of this node
+            if _may_want_more(each.pod):
+                return False
+            together = own.setdefault(each.slot, others.copy())
+            _take(together, each.pod)
+        return all(
+            amount <= self._free.of(name).free[slot]
+            for slot, amounts in own.items()
+            for name, amount in amounts.items()
+        )
+
+    def take(self, taken: Iterable[Taken]) -> None:
+        """Reserve the room that a solution takes."""
+        for each in taken:
+            _take(self._taken.setdefault(each.slot, {}), each.pod)
+
+
+class RoomForAll:
+    """What all solutions of a plan take together, kept from plan to plan at the cost of those that are new or gone."""
+
+    __slots__ = ("_amounts", "_short", "_solutions", "_unclear")
+
+    def __init__(self) -> None:
+        """Begin without solutions."""
+        self._solutions: dict[int, Solution] = {}
+        """By identity."""
+        self._amounts: dict[int, dict[str, int]] = {}
+        """By slot."""
+        self._unclear: dict[int, int] = {}
+        """By slot, how many pods are placed there that may want more than an amount of something."""
+        self._short: set[int] = set()
+        """The slots where it is not certain that all fit."""
+
+    def holds(self, solutions: Sequence[Solution], changed: NodeSet, placement: Placement) -> bool:
+        """Whether it is certain that there is room for all solutions beside one another.
+
+        Args:
+            solutions: each of which has room if it is alone.
+            changed: the nodes that are not as they were when this was called last.
+            placement: the cluster as it is.
+        """
+        before = self._solutions
+        self._solutions = {id(each): each for each in solutions}
+        touched = set(slots_of(changed)) & self._amounts.keys()
+        for identity, each in before.items():
+            if identity not in self._solutions:
+                touched.update(self._count(each, -1))
+        for identity, each in self._solutions.items():
+            if identity not in before:
+                touched.update(self._count(each, 1))
+        for slot in touched:
+            if self._is_certain(slot, placement):
+                self._short.discard(slot)
+            else:
+                self._short.add(slot)
+        return not self._short
+
+    def _count(self, solution: Solution, by: int) -> Iterable[int]:
+        for each in solution.taken:
+            _take(self._amounts.setdefault(each.slot, {}), each.pod, by)
+            if _may_want_more(each.pod):
+                self._unclear[each.slot] = self._unclear.get(each.slot, 0) + by
+        return (each.slot for each in solution.taken)
+
+    def _is_certain(self, slot: int, placement: Placement) -> bool:
+        amounts = self._amounts[slot]
+        if amounts[POD_SLOTS] <= 1:
+            return True
+        free = placement.view.free
+        return not self._unclear.get(slot) and all(
+            amount <= free.of(name).free[slot] for name, amount in amounts.items()
+        )
+
+
+def _may_want_more(pod: Pod) -> bool:
+    """Whether a pod may want more of a node than an amount of something."""
+    return bool(pod.spec.host_ports) or has_volumes(pod.spec)
+
+
+def _take(amounts: dict[str, int], pod: Pod, by: int = 1) -> None:
+    for name, amount in pod.spec.requests.items():
+        amounts[name] = amounts.get(name, 0) + by * amount
+    amounts[POD_SLOTS] = amounts.get(POD_SLOTS, 0) + by

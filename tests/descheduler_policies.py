@@ -1,0 +1,67 @@
+"""Policies of descheduler: one document for each that its repository shows, of our own writing, and what is in it.
+
+Each document of tests/descheduler has the form of the example that its comment names, with other names and numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from respread.cli.migrate.descheduler import EVICTOR, SPREAD
+
+FILES: Final = tuple(sorted((Path(__file__).parent / "descheduler").glob("*.yaml")))
+
+_DOCUMENTS: Final = {
+    f"{file.stem}, {text.splitlines()[0].removeprefix('# ')}": text
+    for file in FILES
+    for text in re.split(r"^---\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+}
+RUNS: Final = ("kubernetes/cronjob", "kubernetes/deployment", "kubernetes/job", "kubernetes/base/rbac")
+EXAMPLES: Final = {name: text for name, text in _DOCUMENTS.items() if not any(each in name for each in RUNS)}
+"""Every document that holds a policy, by its file and its comment."""
+
+
+def lines(document: Any) -> Iterator[str]:
+    """Yield the path of every value of a document that says something.
+
+    What only calls something by its name says nothing: of what form the document is, and the plugin that a policy of
+    ours stands for.
+    """
+    if document.get("kind") == "ConfigMap":
+        document = yaml.safe_load(document["data"]["policy.yaml"])
+    for path, value in _values(document, ""):
+        name = path.rpartition(".")[2]
+        if name in {"apiVersion", "deschedulerPolicyAPIVersion"} or value == "DeschedulerPolicy":
+            continue
+        if re.search(r"profiles\[\d+\]\.name$|disabled$", path) or value in {EVICTOR, SPREAD}:
+            continue
+        if re.search(rf"strategies\.{SPREAD}\.enabled$", path):
+            continue
+        yield path
+
+
+def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _values(each, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _values(each, f"{path}[{index}]")
+    elif value is not None or path.rpartition(".")[0].endswith("cmdOptions"):
+        yield path, value
+
+
+def named(path: str, output: str) -> bool:
+    """Tell whether a comment names a line, or all of an object or list that it is in but for a whole profile."""
+    while path:
+        if re.search(r"profiles\[\d+\]$", path) or path in {"deschedulerPolicy", "strategies"}:
+            return False
+        if re.search(rf"(?<![\w.\]]){re.escape(path)}(?![\w.\[])[,:]?(?=[\s,:]|$)", output):
+            return True
+        path = re.sub(r"(\.[^.\[]+|\[\d+\])$", "", path) if re.search(r"[.\[]", path) else ""
+    return False

@@ -1,0 +1,76 @@
+"""The pages about the code say what the code is: the picture, every path, every term, and one name for each type."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.rooms import PACKAGES, PAGE, ROOT, page, reduced, rooms
+
+DOCS = ROOT / "docs"
+CODE = ROOT / "operator"
+DECISIONS = sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "README.md")
+
+
+def test_the_picture_and_the_folders_are_those_of_the_code() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "docs/architecture.md is not current: run `make architecture`"
+
+
+def test_the_picture_leaves_out_only_what_longer_paths_say() -> None:
+    imports = {"a": {"b", "c", "d"}, "b": {"c"}, "c": {"d"}, "d": set[str]()}
+    assert reduced(imports) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()}
+    with pytest.raises(ValueError, match="in a circle: a → b → a"):
+        reduced({"a": {"b"}, "b": {"a"}})
+
+
+def test_rooms_are_found_with_what_they_import() -> None:
+    found = rooms()
+    assert {"respread.api", "respread.controller", "respread_sandbox"} <= found.keys()
+    assert "respread.cluster" in found["respread.spread"]
+    assert found["respread.api"] == set()
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "glossary.md", *(f"decisions/{each.name}" for each in DECISIONS)])
+def test_every_path_that_is_named_exists(name: str) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    named = re.findall(r"`([\w./-]+(?:\.py|\.toml|/))`", text)
+    missing = [each for each in named if not any((root / each).exists() for root in (CODE / "respread", CODE, ROOT))]
+    assert not missing
+    for target in re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text):
+        assert (DOCS / name).parent.joinpath(target).exists(), target
+
+
+def test_every_term_stands_once_and_in_order() -> None:
+    first, search = (DOCS / "glossary.md").read_text(encoding="utf-8").split("## Inside the search")
+    seen: list[str] = []
+    for part in (first, search):
+        terms = re.findall(r"^\| ([a-z][^|]*?) \| .* \| `[\w./]+` \|$", part, re.MULTILINE)
+        assert terms == sorted(terms)
+        seen += [word for term in terms for word in term.split(", or ")]
+    assert len(seen) == len(set(seen))
+    assert {"informer", "reconcile", "requeue", "snapshot", "wave"} <= set(seen)
+
+
+def test_every_decision_says_what_would_change_it_and_is_listed() -> None:
+    listed = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert DECISIONS
+    for path in DECISIONS:
+        assert f"({path.name})" in listed
+        parts = re.findall(r"^\*\*(\w[\w ]*)\.\*\*", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert parts == ["Context", "Decision", "Consequences", "What would change it"]
+
+
+def test_no_two_public_types_share_a_name() -> None:
+    places: defaultdict[str, list[Path]] = defaultdict(list)
+    for package in PACKAGES:
+        for path in sorted((CODE / package).rglob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(path.relative_to(CODE))
+    assert len(places) > 300
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
