@@ -29,6 +29,7 @@ MAX_GROUP_EVICTIONS: Final = 200
 """Of how many spread groups a status remembers the evictions of the last hour, those with the most first."""
 MAX_FAILED_WORKLOADS: Final = 20
 """How many workloads that failed in a row a status remembers."""
+MAX_FAILED_WORKLOAD_LENGTH: Final = 512
 MAX_NEWEST_PODS: Final = 32
 """How many pods that are no replacement a move under way remembers by name."""
 
@@ -175,7 +176,7 @@ class FailuresInARow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What failed since an eviction last improved something, for the next process to know."""
 
     workloads: Annotated[
-        tuple[Annotated[str, Meta(max_length=512)], ...],
+        tuple[Annotated[str, Meta(max_length=MAX_FAILED_WORKLOAD_LENGTH)], ...],
         Meta(
             max_length=MAX_FAILED_WORKLOADS,
             description="The workloads whose pods were evicted, each once, such as Deployment/web in shop.",

@@ -2,10 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 from immutables import Map
 
+from respread.cluster.state import ClusterSnapshot
 from respread.controller.permission import Policies
 from respread.eviction.pacing import Limiter
+from respread.planning.plan import Move
+
+
+class Bounding(NamedTuple):
+    """Which policies' limits count which moves."""
+
+    policies: Mapping[str, tuple[str, ...]] = Map()
+    """Their names, by the UIDs of the moves' pods."""
+    with_hourly: frozenset[str] = frozenset()
+    """Names of those that have a limit for an hour."""
+
+    def of(self, move: Move) -> tuple[str, ...]:
+        """Return the names of the policies whose limits count a move."""
+        return self.policies.get(move.pod.uid, ())
+
+    def hourly(self, move: Move) -> tuple[str, ...]:
+        """Return the names of those that have a limit for an hour."""
+        return tuple(name for name in self.of(move) if name in self.with_hourly)
+
+
+def bounding(moves: Sequence[Move], limiters: Sequence[Limiter], snapshot: ClusterSnapshot) -> Bounding:
+    """Return which limits count which moves.
+
+    Args:
+        moves: the moves.
+        limiters: one for each policy.
+        snapshot: the cluster that they were planned on.
+    """
+    named = {move.policy for move in moves}
+    concerned = [each for each in limiters if each.shared or each.policy in named]
+    return Bounding(
+        {move.pod.uid: tuple(each.policy for each in concerned if each.bounds(move, snapshot)) for move in moves},
+        frozenset(each.policy for each in concerned if each.limits.per_hour),
+    )
 
 
 class Limiters:

@@ -2,53 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.controller.policy_versions import EVERYWHERE, PolicyVersions, Versions, versions_of
+from respread.controller.confirmations import Confirmations
+from respread.controller.policy_versions import EVERYWHERE, Versions, versions_of
 from respread.eviction.windows import Windows
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
 
 Policies = Map[str, Policy]
 
-WAVE_SECONDS: Final = 20.0
-"""How long after it was planned a wave's last move may begin; the rest is planned anew."""
+OLD_SECONDS: Final = 20.0
+"""How long after it was planned a move may be sent; what is older is planned anew."""
 CONFIRMED_SECONDS: Final = 5.0
-"""How long after the API server was asked for the policies a move may begin by its answer."""
+"""How long after the API server was asked for the policies a move may be sent by its answer."""
+
+
+class Leading(NamedTuple):
+    """What is to be known of leadership at any moment."""
+
+    leads: Callable[[], bool]
+    """Whether this replica evicts and writes statuses."""
+    term: Callable[[], int]
+    """A number that differs whenever somebody else may have led since."""
+
+
+class PoliciesThere(NamedTuple):
+    """The policies of a namespace, or of those that belong to none."""
+
+    policies: Policies = Map()
+    versions: Versions = Map()
+
+
+class PlannedFor(NamedTuple):
+    """What moves were planned for, and when."""
+
+    policies: Policies
+    by_place: Mapping[str, PoliciesThere]
+    """By namespace; those that belong to none under `EVERYWHERE`."""
+    term: int
+    """The leader's."""
+    at: float
+    """Seconds on the clock."""
+
+    def grace_period_seconds(self, move: Move) -> int | None:
+        """Return what a move's policy gives pods to stop; None if it says nothing of it."""
+        policy = self.policies.get(move.policy)
+        return None if policy is None else policy.spec.eviction.grace_period_seconds
 
 
 class Permission:
-    """Asked right before every step of a move.
+    """Asked before every step of a move, and last right before it is sent.
 
-    A wave is planned for the policies as they are. As soon as one that may have a say in a move changes, is deleted or
-    comes to be, the move is not made any more, since another policy may govern its pod now, or other limits. These are
-    the ClusterRebalancePolicies and the policies of the pod's namespace; those of other namespaces don't matter to it.
-    That no policy has changed is taken from the watch, which is quick, and from the API server, which is right.
+    A move is planned for the policies as they are. As soon as one that may have a say in it changes, is deleted or is
+    created, it is not made any more, since another policy may govern its pod now, or other limits. These are the
+    ClusterRebalancePolicies and the policies of the pod's namespace; those of other namespaces don't matter to it. That
+    no policy has changed is taken from the watch, which is quick, and from the API server, which is right.
     """
 
-    __slots__ = (
-        "_clock",
-        "_confirmed",
-        "_leads",
-        "_now",
-        "_planned_at",
-        "_planned_for",
-        "_planned_versions",
-        "_policies",
-        "_seen",
-        "_stopping",
-    )
+    __slots__ = ("_clock", "_confirmations", "_leading", "_now", "_policies", "_seen", "_stopping", "_told")
 
     def __init__(
         self,
-        leads: Callable[[], bool],
+        leading: Leading,
         policies: Callable[[], Policies],
+        confirmations: Confirmations,
         *,
         clock: Callable[[], float],
         now: Callable[[], datetime],
@@ -56,86 +83,64 @@ class Permission:
         """Ask for what is so at the moment.
 
         Args:
-            leads: whether this replica may evict.
+            leading: whether this replica may evict.
             policies: all policies by name.
+            confirmations: what the API server says of them.
             clock: seconds that never go back.
             now: the time of day, with a time zone.
         """
-        self._leads = leads
+        self._leading = leading
         self._policies = policies
+        self._confirmations = confirmations
         self._clock = clock
         self._now = now
-        self._planned_for: Mapping[str, Policies] = {}
-        """By namespace; those that belong to none under `EVERYWHERE`."""
-        self._planned_versions: Mapping[str, Versions] = {}
-        self._planned_at = 0.0
-        self._seen: tuple[Policies, Mapping[str, Policies]] = (Map(), {})
-        """The policies that were last looked at, and the same by namespace."""
-        self._confirmed: dict[str, PolicyVersions] = {}
+        self._seen: tuple[Policies, Mapping[str, PoliciesThere]] = (Map(), {})
+        """The policies that were last looked at, and the same by place."""
+        self._told: dict[str, str] = {}
+        """By namespace, why nothing is evicted there for now, once that was logged."""
         self._stopping = False
 
-    def begin_wave(self, policies: Policies, namespaces: Iterable[str], planned_at: float) -> None:
-        """Note which policies the moves that follow were planned for, and when, on the clock.
+    def planned_for(self, policies: Policies, at: float) -> PlannedFor:
+        """Return what moves are planned for.
 
         Args:
-            policies: all there were.
-            namespaces: of the moves' pods.
-            planned_at: when they were planned, on the clock.
+            policies: all there are.
+            at: when they are planned, on the clock.
         """
-        places = {EVERYWHERE, *namespaces}
-        self._planned_for = _by_namespace(policies, places)
-        self._planned_versions = {place: versions_of(there) for place, there in self._planned_for.items()}
-        self._planned_at = planned_at
-        self._seen = (policies, self._planned_for)
-        self._confirmed = {place: read for place, read in self._confirmed.items() if place in places}
-
-    def confirm(self, namespace: str, read: PolicyVersions) -> None:
-        """Note which policies there are in a namespace, or under `EVERYWHERE`, by the API server's own word."""
-        self._confirmed[namespace] = read
+        return PlannedFor(policies, self._by_place(policies), self._leading.term(), at)
 
     def stop(self) -> None:
-        """Let no move begin any more."""
+        """Let no move be sent any more."""
         self._stopping = True
 
-    def __call__(self, move: Move) -> Held | None:
+    async def confirm(self, namespace: str) -> None:
+        """Ask the API server for the policies of a namespace, unless it said a moment ago which there are."""
+        await self._confirmations.refresh((EVERYWHERE, namespace))
+
+    def why_not(self, move: Move, planned: PlannedFor) -> Held | None:
         """Return what stands in a move's way, or None if nothing does."""
         if self._stopping:
             return Held(Reason.NOT_LEADING, "this replica is being stopped")
-        if not self._leads():
+        if not self._leading.leads() or self._leading.term() != planned.term:
             return Held(Reason.NOT_LEADING, "this replica does not lead")
         policies = self._policies()
         if (held := self.of_policy(policies.get(move.policy), move.policy)) is not None:
             return held
-        namespace = move.pod.namespace
-        there = self._by_namespace(policies)
-        if any(there.get(place) != self._planned_for.get(place) for place in (EVERYWHERE, namespace)):
+        namespace, there = move.pod.namespace, self._by_place(policies)
+        if any(_changed(there.get(place), planned.by_place.get(place)) for place in (EVERYWHERE, namespace)):
             return Held(Reason.IN_MOTION, "the policies have changed since it was planned")
-        if (age := self._clock() - self._planned_at) > WAVE_SECONDS:
+        if (age := self._clock() - planned.at) > OLD_SECONDS:
             return Held(Reason.IN_MOTION, f"it was planned {age:.0f} s ago, and is planned anew")
-        return self.unconfirmed(namespace)
+        return self.unconfirmed(namespace, planned)
 
-    def unconfirmed(self, namespace: str) -> Held | None:
+    def unconfirmed(self, namespace: str, planned: PlannedFor) -> Held | None:
         """Return why the policies that moves of a namespace were planned for may not be those there are.
 
         None if they are.
         """
-        return self._unconfirmed_at(EVERYWHERE) or self._unconfirmed_at(namespace)
-
-    def _unconfirmed_at(self, place: str) -> Held | None:
-        where = f" of {place}" if place else ""
-        confirmed = self._confirmed.get(place)
-        if confirmed is None or (age := self._clock() - confirmed.asked_at) > CONFIRMED_SECONDS:
-            since = "yet" if confirmed is None else f"for {age:.0f} s"
-            return Held(Reason.API_UNAVAILABLE, f"the policies{where} could not be read {since}")
-        if confirmed.versions != self._planned_versions.get(place):
-            return Held(Reason.IN_MOTION, f"the policies{where} have changed, and the watch has not brought it yet")
-        return None
-
-    def _by_namespace(self, policies: Policies) -> Mapping[str, Policies]:
-        """Return the policies that matter to the wave by namespace; looked for once for as long as none changes."""
-        if policies is not self._seen[0]:
-            self._seen = (policies, _by_namespace(policies, self._planned_for))
-        return self._seen[1]
+        held = self._unconfirmed_at(EVERYWHERE, planned) or self._unconfirmed_at(namespace, planned)
+        self._tell(namespace, held)
+        return held
 
     def of_policy(self, policy: Policy | None, name: str) -> Held | None:
         """Return why nothing may be done in the name of a policy, or None if it may."""
@@ -147,10 +152,43 @@ class Permission:
             return Held(Reason.DRY_RUN, f"the mode of policy {name} is DryRun: it plans and does not evict")
         return Windows.of(policy.spec.windows).why_closed(self._now())
 
+    async def aclose(self) -> None:
+        """End what is still being asked."""
+        await self._confirmations.aclose()
 
-def _by_namespace(policies: Policies, places: Iterable[str]) -> Mapping[str, Policies]:
-    found: dict[str, dict[str, Policy]] = {place: {} for place in places}
+    def _unconfirmed_at(self, place: str, planned: PlannedFor) -> Held | None:
+        where = f" of {place}" if place else ""
+        confirmed = self._confirmations.of(place)
+        if confirmed is None or (age := self._clock() - confirmed.asked_at) > CONFIRMED_SECONDS:
+            since = "yet" if confirmed is None else f"for {age:.0f} s"
+            return Held(Reason.API_UNAVAILABLE, f"the policies{where} could not be read {since}")
+        if confirmed.versions != planned.by_place.get(place, PoliciesThere()).versions:
+            return Held(Reason.IN_MOTION, f"the policies{where} have changed, and the watch has not brought it yet")
+        return None
+
+    def _tell(self, namespace: str, held: Held | None) -> None:
+        """Log once that nothing is evicted in a namespace for now."""
+        if held is None:
+            self._told.pop(namespace, None)
+        elif self._told.get(namespace) != held.reason:
+            self._told[namespace] = held.reason
+            _log.warning("Nothing is evicted for now", namespace=namespace, reason=held.reason, message=held.message)
+
+    def _by_place(self, policies: Policies) -> Mapping[str, PoliciesThere]:
+        """Return the policies by place; looked for once for as long as none changes."""
+        if policies is not self._seen[0]:
+            self._seen = (policies, _by_place(policies))
+        return self._seen[1]
+
+
+def _changed(now: PoliciesThere | None, planned: PoliciesThere | None) -> bool:
+    if now is planned:
+        return False
+    return now is None or planned is None or now.policies != planned.policies
+
+
+def _by_place(policies: Policies) -> Mapping[str, PoliciesThere]:
+    found: dict[str, dict[str, Policy]] = {}
     for name, policy in policies.items():
-        if policy.namespace in found:
-            found[policy.namespace][name] = policy
-    return {place: Map(there) for place, there in found.items()}
+        found.setdefault(policy.namespace, {})[name] = policy
+    return {place: PoliciesThere(there := Map(named), versions_of(there)) for place, named in found.items()}

@@ -11,7 +11,7 @@ from respread.planning.held import Held
 from respread.spread.group import GroupKey, SpreadGroup
 
 
-class Settling:
+class QuietPeriods:
     """Remembers since when each group is what it is.
 
     A spread index keeps the same object for a group that has not changed, so that a change is a new object. What our

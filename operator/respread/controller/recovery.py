@@ -24,7 +24,6 @@ from respread.api.status import (
 )
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.checkpoint import group_name
-from respread.eviction.carry_out import Flights
 from respread.eviction.in_flight import Flight, InFlight
 from respread.eviction.pacing import Limiter, Pace
 from respread.eviction.remembered import ClockReading, remembered_flights
@@ -50,6 +49,12 @@ def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping
     for flight in in_flight.flights:
         found[flight.move.policy].append(_remembered(flight, snapshot))
     return {policy: tuple(moves[:MAX_MOVES_IN_FLIGHT]) for policy, moves in found.items()}
+
+
+def moves_of(policy: str, in_flight: InFlight, snapshot: ClusterSnapshot) -> tuple[MoveInFlight, ...]:
+    """Return what the status of one policy is to say of the moves under way; see `moves_to_remember`."""
+    flights = [flight for flight in in_flight.flights if flight.move.policy == policy]
+    return tuple(_remembered(flight, snapshot) for flight in flights[:MAX_MOVES_IN_FLIGHT])
 
 
 class AskingRules(NamedTuple):
@@ -87,21 +92,23 @@ class AskingRules(NamedTuple):
         return frozenset(move.pod.uid for move in pace.of([flight.move for flight in asked]).now)
 
 
-def resume(
-    flights: Flights,
+def resumed(
+    known: InFlight,
     statuses: Mapping[str, PolicyStatus],
     snapshot: ClusterSnapshot,
     spread: Spread,
     rules: AskingRules,
-) -> None:
-    """Take up the moves that the policies' statuses say are under way, and no others.
+    moment: ClockReading,
+) -> InFlight:
+    """Return the moves that the policies' statuses say are under way, and no others.
 
     Args:
-        flights: what is known here; moves among it that are no longer in a status were seen to their end by others.
+        known: what is known here; moves among it that are no longer in a status were seen to their end by others.
         statuses: by the policies' names.
         snapshot: the cluster as the watch shows it.
         spread: its spread groups.
         rules: by which those that may not have been made may be asked for again.
+        moment: now.
     """
     names: dict[str, dict[str, GroupKey]] = {}
 
@@ -110,10 +117,9 @@ def resume(
             names[namespace] = {group_name(key): key for key in spread.by_namespace.get(namespace, ())}
         return names[namespace]
 
-    moment = ClockReading(flights.clock(), flights.wall_clock())
-    resumed = list(remembered_flights(statuses, snapshot, groups_named, moment, flights.now.patience))
-    allowed = rules.allow(resumed, snapshot)
-    flights.now = flights.now.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in resumed)
+    flights = list(remembered_flights(statuses, snapshot, groups_named, moment, known.patience))
+    allowed = rules.allow(flights, snapshot)
+    return known.resumed(msgspec.structs.replace(flight, ours=flight.uid in allowed) for flight in flights)
 
 
 def _remembered(flight: Flight, snapshot: ClusterSnapshot) -> MoveInFlight:

@@ -1,4 +1,4 @@
-"""What one turn of the control loop came to, as status, metrics and people are told. Pure."""
+"""What one reconcile came to, as status, metrics and people are told. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from respread.api.conditions import PolicyOutcome
 from respread.api.policy import Policy
 from respread.api.status import BlockedCount, DomainCount, MoveInFlight, Summary, ViolatedConstraint, Violation
 from respread.cluster.pod import WhenUnsatisfiable
-from respread.controller.record import Record
+from respread.controller.history import History
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
@@ -21,8 +21,8 @@ from respread.spread.index import Spread
 from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
 
 
-class Turn(NamedTuple):
-    """One turn of the control loop."""
+class Reconciled(NamedTuple):
+    """What one reconcile found and did."""
 
     spread: Spread
     plan: Plan
@@ -35,18 +35,19 @@ class Turn(NamedTuple):
     time: datetime
 
 
-def outcomes_of(policies: Iterable[Policy], turn: Turn, record: Record) -> dict[str, PolicyOutcome]:
-    """Return what a turn found and did in the name of each policy, by name."""
-    shares = _shares(turn)
-    waiting = {key: each.held for each in turn.held for key in each.move.groups}
+def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: History) -> dict[str, PolicyOutcome]:
+    """Return what a reconcile found and did in the name of each policy, by name."""
+    shares = _shares(reconciled)
+    waiting = {key: each.held for each in reconciled.held for key in each.move.groups}
     nothing = _Share()
     return {
-        policy.name: _outcome(policy, shares.get(policy.name, nothing), turn, waiting, record) for policy in policies
+        policy.name: _outcome(policy, shares.get(policy.name, nothing), reconciled, waiting, history)
+        for policy in policies
     }
 
 
 class _Share:
-    """The part of a turn that is one policy's."""
+    """The part of a reconcile that is one policy's."""
 
     __slots__ = ("blocked", "groups", "held", "moves")
 
@@ -57,21 +58,21 @@ class _Share:
         self.held: list[HeldMove] = []
 
 
-def _shares(turn: Turn) -> Mapping[str, _Share]:
+def _shares(reconciled: Reconciled) -> Mapping[str, _Share]:
     shares: defaultdict[str, _Share] = defaultdict(_Share)
-    for key, name in turn.plan.policies.items():
-        shares[name].groups.append(turn.spread.groups[key])
-    for blocked in turn.plan.blocked:
+    for key, name in reconciled.plan.policies.items():
+        shares[name].groups.append(reconciled.spread.groups[key])
+    for blocked in reconciled.plan.blocked:
         shares[blocked.policy].blocked[blocked.group] = blocked
-    for move in turn.plan.moves:
+    for move in reconciled.plan.moves:
         shares[move.policy].moves.append(move)
-    for held in turn.held:
+    for held in reconciled.held:
         shares[held.move.policy].held.append(held)
     return shares
 
 
 def _outcome(
-    policy: Policy, share: _Share, turn: Turn, waiting: Mapping[GroupKey, Held], record: Record
+    policy: Policy, share: _Share, reconciled: Reconciled, waiting: Mapping[GroupKey, Held], history: History
 ) -> PolicyOutcome:
     groups, blocked, moves = share.groups, share.blocked, share.moves
     violated = [group for group in groups if group.violated]
@@ -81,38 +82,46 @@ def _outcome(
             groups=len(groups),
             violated=len(violated),
             worst_skew=max((group.skew for group in groups), default=0),
-            pods=turn.reach.pods.get(policy.name, 0),
+            pods=reconciled.reach.pods.get(policy.name, 0),
             planned_evictions=len(moves),
-            in_flight=sum(move.policy == policy.name for move in turn.in_flight),
-            evicted=record.evicted.get(policy.name, 0),
+            in_flight=sum(move.policy == policy.name for move in reconciled.in_flight),
+            evicted=history.evicted.get(policy.name, 0),
         ),
         violations=tuple(
             _violation(group, planned[group.key], _why(group.key, blocked, waiting)) for group in violated
         ),
         blocked=_blocked_counts(blocked.values(), share.held),
-        overridden_by=turn.reach.overridden_by.get(policy.name, ()),
-        group_evictions=record.group_evictions(policy.name),
-        failures_in_a_row=record.failures_in_a_row(policy.name),
-        paused="" if (held := record.paused(policy) or record.single(policy)) is None else held.message,
+        overridden_by=reconciled.reach.overridden_by.get(policy.name, ()),
+        group_evictions=history.group_evictions(policy.name),
+        failures_in_a_row=history.failures_in_a_row(policy.name),
+        paused="" if (held := history.paused(policy) or history.single(policy)) is None else held.message,
         oscillating=tuple(
             f"{', '.join(map(str, group.workloads))} in {group.key.namespace} ({pace.in_last_hour} evictions)"
             for group in violated
-            if (pace := record.pace_of(group)).beyond(policy.name, policy.spec.limits) is not None
+            if (pace := history.pace_of(group)).beyond(policy.name, policy.spec.limits) is not None
         ),
-        back_offs=record.remembered_back_offs(group.key for group in groups),
-        recent_evictions=record.recent_evictions(policy),
-        moves_in_flight=turn.remembered.get(policy.name, ()),
-        plan_time=turn.time,
-        last_eviction_time=record.last_eviction_time.get(policy.name),
+        back_offs=history.remembered_back_offs(group.key for group in groups),
+        recent_evictions=history.recent_evictions(policy),
+        moves_in_flight=reconciled.remembered.get(policy.name, ()),
+        plan_time=reconciled.time,
+        last_eviction_time=history.last_eviction_time.get(policy.name),
     )
 
 
-def figures_of(policies: Iterable[Policy], turn: Turn, outcomes: Mapping[str, PolicyOutcome]) -> PlanFigures:
-    """Return what the metrics show of a turn, and of what it came to for policies, by name, as far as that is known."""
-    shares = _shares(turn)
+def figures_of(
+    policies: Iterable[Policy], reconciled: Reconciled, outcomes: Mapping[str, PolicyOutcome]
+) -> PlanFigures:
+    """Return what the metrics show of a reconcile, and of what it came to for policies as far as that is known.
+
+    Args:
+        policies: all of them.
+        reconciled: what the reconcile found and did.
+        outcomes: what it came to for policies, by name.
+    """
+    shares = _shares(reconciled)
     nothing = _Share()
     return PlanFigures(
-        skews=_Skews(turn.spread.groups.values()),
+        skews=_Skews(reconciled.spread.groups.values()),
         policies=tuple(
             _policy_figures(policy.name, shares.get(policy.name, nothing), outcomes.get(policy.name))
             for policy in policies

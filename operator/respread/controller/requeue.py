@@ -1,4 +1,4 @@
-"""When the control loop has to look again although nothing changes."""
+"""When the next reconcile is due although nothing changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOON_SECONDS: Final = 10.0
 _SOON: Final = frozenset({Reason.LIMIT_REACHED, Reason.WINDOW_CLOSED})
 
 
-def next_look(
+def next_reconcile(
     planned: Plan,
     held: Iterable[HeldMove],
     *,
@@ -28,7 +28,7 @@ def next_look(
     others: Iterable[float | None],
     release: Callable[[BlockedGroup], float | None],
 ) -> float:
-    """Return when to look again, on the clock.
+    """Return when the next reconcile is due, on the clock.
 
     Args:
         planned: the plan.

@@ -8,7 +8,6 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -16,22 +15,18 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from respread import __version__
-from respread.api.policy import VictimRules
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
+from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
-from respread.controller.control_loop import BEAT_SECONDS, LONGEST_PAUSE_SECONDS, ControlLoop, Leading
+from respread.controller.control_loop import BEAT_SECONDS, LONGEST_PAUSE_SECONDS, ControlLoop
 from respread.controller.options import OperatorOptions
 from respread.controller.owner_selectors import OwnerSelectors
-from respread.controller.permission import Permission
-from respread.controller.policy_versions import PolicyReader
+from respread.controller.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.register import Register
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.status_writer import StatusWriter
-from respread.eviction.carry_out import Carrier, Flights
-from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
-from respread.eviction.owners.last_look import Owners
-from respread.eviction.refusals import Refusals
+from respread.eviction.eviction_api import TIMEOUT_SECONDS
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Intake
 from respread.handlers.operator import run_operator
@@ -43,7 +38,6 @@ from respread.kube.lease_place import LeasePlace
 from respread.kube.renewal import Renewal
 from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
-from respread.planning.plan import Move
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from respread.telemetry.health import HealthReport, Heartbeat
@@ -111,24 +105,20 @@ async def run(options: OperatorOptions) -> None:
             name="operator",
         )
         try:
-            flights = Flights(seconds_since_boot)
+            register = Register(seconds_since_boot)
             leadership = await acting.enter_async_context(
-                _leadership(options, access, requests, metrics, intake, flights)
+                _leadership(options, access, requests, metrics, intake, register)
             )
-            announcements = Announcements(events.record, intake.policies.current)
-            permission = Permission(
-                leadership.leading.leads,
-                lambda: intake.policies.policies,
+            actors = put_together(
+                requests,
+                intake,
+                leadership.leading,
+                announcements=Announcements(events.record, intake.policies.current),
+                metrics=metrics,
                 clock=seconds_since_boot,
-                now=lambda: datetime.now(UTC),
-            )
-            carrier = Carrier(
-                EvictionApi(requests),
-                Owners(requests, seconds_since_boot, rules=partial(_victim_rules, intake)),
-                flights,
-                Refusals(seconds_since_boot),
-                may_evict=permission,
+                policy_kinds=policy_kinds,
                 exclusive_seconds=leadership.exclusive_seconds,
+                register=register,
             )
             prevention = PreventionLoop(
                 DeletionCosts(requests),
@@ -142,18 +132,9 @@ async def run(options: OperatorOptions) -> None:
             owner_selectors = OwnerSelectors(requests, intake, seconds_since_boot)
             loop = ControlLoop(
                 intake,
-                carrier,
+                actors,
                 leading=leadership.leading,
-                permission=permission,
                 prevention=prevention,
-                statuses=StatusWriter(
-                    requests,
-                    seconds_since_boot,
-                    kinds=policy_kinds,
-                    exclusive_seconds=leadership.exclusive_seconds,
-                ),
-                policy_reader=PolicyReader(requests, seconds_since_boot, kinds=policy_kinds),
-                announcements=announcements,
                 metrics=metrics,
                 heartbeat=heartbeat,
                 scheduler=SchedulerModel(options.scheduler_configuration, version, owner_selectors),
@@ -201,7 +182,7 @@ async def _leadership(
     requests: Requests,
     metrics: Metrics,
     intake: Intake,
-    flights: Flights,
+    register: Register,
 ) -> AsyncIterator[_Leadership]:
     """Take part in the election, where there is one; at the end the Lease is given up."""
     identity = _identity()
@@ -226,7 +207,7 @@ async def _leadership(
             identity,
             times=options.lease_times,
             on_change=on_change,
-            may_give_up=lambda: not flights.now.uncertain,
+            may_give_up=lambda: not register.in_flight.uncertain,
             is_first=partial(_nobody_has_led, intake),
         )
 
@@ -244,12 +225,6 @@ async def _leadership(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError, AccessError):
             await running
-
-
-def _victim_rules(intake: Intake, move: Move) -> VictimRules:
-    """Return `spec.victims` of a move's policy; without the policy the move is not made anyway."""
-    policy = intake.policies.current(move.policy)
-    return VictimRules() if policy is None else policy.spec.victims
 
 
 def _place_of_lease(options: OperatorOptions, access: ClusterAccess, intake: Intake) -> Callable[[], ObjectKey | None]:

@@ -1,12 +1,19 @@
-"""Writing policies' statuses: only what changed, and of one policy not more often than every few seconds."""
+"""Writing policies' statuses: only what changed, and of one policy not more often than every few seconds.
+
+What a status has to remember for the next process is as of the moment that it is sent, and the requests for one policy
+go one after another: none arrives late and takes back what another has written down.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from math import inf
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from immutables import Map
 
 from respread.api.policy import GROUP, PLURALS, VERSION, Policy
 from respread.api.status import PolicyStatus, encode_status
@@ -23,6 +30,8 @@ _log: Final = get_logger(__name__)
 LEAST_INTERVAL_SECONDS: Final = 5.0
 MOST_AT_ONCE: Final = 200
 """How many are written before the control loop goes on: a second's worth."""
+GATHER_SECONDS: Final = 0.03
+"""How long a status that something depends on waits for more that is to be written down: it seldom comes alone."""
 _TIMEOUT_SECONDS: Final = 10.0
 _AT_ONCE: Final = 8
 
@@ -36,15 +45,29 @@ class Wanted(NamedTuple):
     """The one last seen in the API."""
 
 
+class _Ensuring(NamedTuple):
+    """A status that is about to be written for all who ask for it before it is sent."""
+
+    latest: list[Wanted]
+    written: asyncio.Task[bool]
+
+
+def _nothing_more(_: Policy, status: PolicyStatus) -> PolicyStatus:
+    return status
+
+
 class StatusWriter:
     """Brings the statuses in the API to what they should be."""
 
     __slots__ = (
         "_at_once",
         "_clock",
+        "_ensuring",
         "_exclusive_seconds",
         "_hurried",
         "_kinds",
+        "_locks",
+        "_remembering",
         "_requests",
         "_written",
         "_written_at",
@@ -57,6 +80,7 @@ class StatusWriter:
         *,
         kinds: Iterable[Kind] = POLICY_KINDS,
         exclusive_seconds: Callable[[], float] = lambda: _TIMEOUT_SECONDS,
+        remembering: Callable[[Policy, PolicyStatus], PolicyStatus] = _nothing_more,
     ) -> None:
         """Write through the API server.
 
@@ -65,6 +89,7 @@ class StatusWriter:
             clock: seconds that never go back.
             kinds: of the policies that count.
             exclusive_seconds: for how long nobody else can lead, and write statuses.
+            remembering: returns a policy's status with what it has to remember at the moment that it is sent.
         """
         self._requests = requests
         self._clock = clock
@@ -73,7 +98,11 @@ class StatusWriter:
         self._at_once = asyncio.Semaphore(_AT_ONCE)
         self._written: dict[str, PolicyStatus] = {}
         self._written_at: dict[str, float] = {}
+        self._remembering = remembering
         self._hurried: set[str] = set()
+        self._ensuring: dict[str, _Ensuring] = {}
+        """By the policies' UIDs."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self) -> dict[str, FoundStatus]:
         """Return the statuses of all policies as the API server has them now, by the policies' names.
@@ -95,6 +124,10 @@ class StatusWriter:
         """Return the status last written, or read when this replica began to lead; else the one seen in the API."""
         return self._written.get(policy.uid, seen)
 
+    def all_known(self, policies: Map[str, Policy], seen: Mapping[str, PolicyStatus]) -> dict[str, PolicyStatus]:
+        """Return what is `known` of each policy, by name; `seen` are the statuses last seen in the API."""
+        return {name: self.known(policy, seen.get(name, PolicyStatus())) for name, policy in policies.items()}
+
     async def write(self, wanted: Iterable[Wanted]) -> float | None:
         """Write statuses that differ and are due; return when the next one is, on the clock.
 
@@ -110,21 +143,21 @@ class StatusWriter:
         due = self._first_of([each for each in different if self._due_at(each.policy) <= now])
         self._written_at.update((each.policy.uid, now) for each in due)
         self._hurried &= {each.policy.name for each in different} - {each.policy.name for each in due}
-        await asyncio.gather(*(self._write(each) for each in due))
+        await asyncio.gather(*(self._write_in_turn(each) for each in due))
         left = (each for each in different if each.status != self.known(each.policy, each.seen))
         return min((self._due_at(each.policy) for each in left), default=None)
 
     async def ensure(self, wanted: Iterable[Wanted]) -> set[str]:
         """Write statuses without waiting until they are due: something depends on them.
 
+        All who ask for a policy's before it is sent are served by one request.
+
         Returns:
             The names of the policies that have theirs for certain.
         """
         statuses = tuple(wanted)
-        different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
-        written = await asyncio.gather(*(self._write(each) for each in different))
-        missing = {each.policy.name for each, done in zip(different, written, strict=True) if not done}
-        return {each.policy.name for each in statuses} - missing
+        written = await asyncio.gather(*map(self._ensured, statuses))
+        return {each.policy.name for each, done in zip(statuses, written, strict=True) if done}
 
     def hurry(self, policies: Iterable[str]) -> None:
         """Let the statuses of some policies, by name, be written the next time even if they are not due."""
@@ -139,26 +172,46 @@ class StatusWriter:
             return -inf
         return self._written_at.get(policy.uid, -inf) + LEAST_INTERVAL_SECONDS
 
-    def _last_look(self) -> None:
-        """Keep a leader that was frozen from writing over what the next one remembers."""
-        if self._exclusive_seconds() <= 0:
-            raise NoResponseError("this replica does not lead any more", sent=False)
+    def _ensured(self, wanted: Wanted) -> Awaitable[bool]:
+        """Have a status written, and return whether it was; it is, even if who asks stops waiting."""
+        uid = wanted.policy.uid
+        if (known := self._ensuring.get(uid)) is None:
+            task = asyncio.create_task(self._ensure(uid))
+            known = self._ensuring[uid] = _Ensuring([], task)
+        known.latest[:] = [wanted]
+        return asyncio.shield(known.written)
 
-    async def _write(self, wanted: Wanted) -> bool:
+    async def _ensure(self, uid: str) -> bool:
+        await asyncio.sleep(GATHER_SECONDS)
+        async with self._lock(uid):
+            (wanted,) = self._ensuring.pop(uid).latest
+            status = self._remembering(wanted.policy, wanted.status)
+            return status == self.known(wanted.policy, wanted.seen) or await self._write(wanted.policy, status)
+
+    async def _write_in_turn(self, wanted: Wanted) -> bool:
+        async with self._lock(wanted.policy.uid):
+            return await self._write(wanted.policy, self._remembering(wanted.policy, wanted.status))
+
+    def _lock(self, uid: str) -> asyncio.Lock:
+        return self._locks.setdefault(uid, asyncio.Lock())
+
+    async def _write(self, policy: Policy, status: PolicyStatus) -> bool:
         """Write a status, and return whether it was."""
-        policy, status, _ = wanted
         in_namespace = "/namespaces/{namespace}" if policy.namespace else ""
         names = {"name": policy.object_name} | ({"namespace": policy.namespace} if policy.namespace else {})
         async with self._at_once:
             try:
-                response = await self._requests.send(
+                request = await self._requests.prepare(
                     "PATCH",
                     f"/apis/{GROUP}/{VERSION}{in_namespace}/{PLURALS[policy.kind]}/{{name}}/status",
                     names,
                     body={"metadata": {"uid": policy.uid}, "status": encode_status(status)},
                     timeout_seconds=min(_TIMEOUT_SECONDS, self._exclusive_seconds()),
-                    last_look=self._last_look,
                 )
+                if self._exclusive_seconds() <= 0:  # the next leader may have written what it remembers
+                    _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
+                    return False
+                response = await request.send()
             except NoResponseError as error:
                 _log.warning("Status not written", policy=policy.name, error=error.message)
                 return False

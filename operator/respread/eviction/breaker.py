@@ -20,7 +20,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.reasons import Reason
-from respread.api.status import MAX_FAILED_WORKLOADS
+from respread.api.status import MAX_FAILED_WORKLOAD_LENGTH, MAX_FAILED_WORKLOADS
 from respread.cluster.workload import WorkloadName
 from respread.planning.held import Held
 
@@ -76,7 +76,8 @@ class Breakers(msgspec.Struct, frozen=True):
             now: seconds since the epoch.
         """
         known = self.policies.get(policy, _NONE)
-        name, names = f"{workload}{_IN}{workload.namespace}", known.workloads
+        # No workload has a name so long but one that somebody wrote into a status.
+        name, names = f"{workload}{_IN}{workload.namespace}"[-MAX_FAILED_WORKLOAD_LENGTH:], known.workloads
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
             names = (*names, name)
         after = msgspec.structs.replace(known, workloads=names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -10,11 +9,7 @@ import msgspec
 
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult, answer_of
-from respread.kube.requests import NoResponseError, Requests, Response
-from respread.planning.held import Held
-
-Gate = Callable[[], Held | None]
-"""What is asked once more, right before an eviction is sent; what it returns stands in the way."""
+from respread.kube.requests import NoResponseError, PreparedRequest, Requests, Response
 
 TIMEOUT_SECONDS: Final = 10.0
 _LEAST_GRACE_PERIOD_SECONDS: Final = 1
@@ -33,47 +28,46 @@ class _Pod(msgspec.Struct):
     metadata: _Metadata
 
 
-class _HeldError(Exception):
-    def __init__(self, held: Held) -> None:
-        super().__init__(held.message)
-        self.held = held
+class PreparedEviction:
+    """A request of an eviction that is ready to be sent."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: PreparedRequest) -> None:
+        self._request = request
+
+    async def send(self) -> Answer:
+        """Ask once for the eviction; return the API server's answer, `Unknown` where none came."""
+        try:
+            return _answer(await self._request.send())
+        except NoResponseError as error:
+            return _unanswered(error)
 
 
 class EvictionApi:
-    """The Eviction API of one cluster."""
+    """The Eviction API of one cluster: read the pod, prepare its eviction, take a last look, send."""
 
     __slots__ = ("_requests",)
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
-    async def evict(
+    async def prepare(
         self,
         pod: Pod,
         *,
-        gate: Gate,
         grace_period_seconds: int | None = None,
         dry_run: bool = False,
-        time_left: Callable[[], float] = lambda: TIMEOUT_SECONDS,
-    ) -> Answer | Held:
-        """Ask once for a pod's eviction.
-
-        The pod is read first, since the API server takes a disruption off the budget before it finds that the UID is
-        another's, and gives it back only after two minutes.
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> PreparedEviction | Answer:
+        """Return a request of a pod's eviction, with its credentials in it; or the answer if there are none.
 
         Args:
             pod: the pod that was planned; a namesake that came after it is left alone.
-            gate: asked right before the eviction is written, when even the credentials are in it. What it holds is not
-                sent.
             grace_period_seconds: what the pod is given to stop; None: what it asks for itself, but at least a second.
             dry_run: whether the API server is only to say what it would do. It evaluates budgets and changes nothing.
-            time_left: asked before the eviction is made ready: within so many seconds it has to have been answered.
-
-        Returns:
-            The API server's answer, `Unknown` where none came to the eviction itself; or what the gate holds it for.
+            timeout_seconds: within how many seconds from now it has to have been answered; 10 at most.
         """
-        if (answer := await self._read(pod)) is not None:
-            return answer
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace_period_seconds is None and pod.spec.stops_without_grace:
             grace_period_seconds = _LEAST_GRACE_PERIOD_SECONDS
@@ -81,13 +75,8 @@ class EvictionApi:
             options["gracePeriodSeconds"] = grace_period_seconds
         if dry_run:
             options["dryRun"] = ["All"]
-
-        def last_look() -> None:
-            if (held := gate()) is not None:
-                raise _HeldError(held)
-
         try:
-            response = await self._requests.send(
+            request = await self._requests.prepare(
                 "POST",
                 _EVICTION,
                 _names(pod),
@@ -98,18 +87,18 @@ class EvictionApi:
                     "metadata": {"namespace": pod.namespace, "name": pod.name},
                     "deleteOptions": options,
                 },
-                timeout_seconds=min(TIMEOUT_SECONDS, time_left()),
-                last_look=last_look,
+                timeout_seconds=min(TIMEOUT_SECONDS, timeout_seconds),
             )
-        except _HeldError as error:
-            return error.held
         except NoResponseError as error:
-            result = EvictionResult.UNKNOWN if error.sent else EvictionResult.UNREACHABLE
-            return Answer(result=result, message=error.message)
-        return _answer(response)
+            return _unanswered(error)
+        return PreparedEviction(request)
 
-    async def _read(self, pod: Pod) -> Answer | None:
-        """Return why there is no point in asking, or None if the pod is there."""
+    async def read(self, pod: Pod) -> Answer | None:
+        """Return why there is no point in asking for a pod's eviction, or None if the pod is there.
+
+        The API server takes a disruption off the budget before it finds that the UID is another's, and gives it back
+        only after two minutes.
+        """
         try:
             response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
         except NoResponseError as error:
@@ -139,6 +128,11 @@ def _answer_about(body: bytes, planned: Pod) -> Answer | None:
 
 def _answer(response: Response) -> Answer:
     return answer_of(response.status_code, response.body, response.retry_after_seconds)
+
+
+def _unanswered(error: NoResponseError) -> Answer:
+    result = EvictionResult.UNKNOWN if error.sent else EvictionResult.UNREACHABLE
+    return Answer(result=result, message=error.message)
 
 
 def _names(pod: Pod) -> dict[str, str]:

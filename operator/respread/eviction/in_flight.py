@@ -166,6 +166,10 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         """Return how many moves are under way."""
         return len(self._entries)
 
+    def __contains__(self, move: Move) -> bool:
+        """Tell whether a move is under way."""
+        return move.pod.uid in self._entries
+
     @cached_property
     def flights(self) -> tuple[Flight, ...]:
         """What is known of each, in the order they were sent."""

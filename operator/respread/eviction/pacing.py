@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from sys import maxsize
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +26,8 @@ from respread.eviction.unready import ControllerPods
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey
+
+_NO_ROOM: Final = Held(Reason.IN_MOTION, "it waits until evictions that were chosen before it are sent")
 
 
 class HeldMove(NamedTuple):
@@ -125,6 +128,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Why a move is not made after others of its policy failed in a row; None if nothing of that holds it."""
     closed: Mapping[str, Held] = {}
     """Policies in whose name nothing is done now, by name, and why: DryRun, or all windows closed."""
+    room: Callable[[str], int] = lambda _: maxsize
+    """How many moves of a namespace can be sent before what they were planned on is old."""
     standings: Standings | None = None
     """How the namespaces stand; None if that is not to count."""
     now: float
@@ -144,14 +149,21 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         waiting: dict[int, Held] = {}
         now: list[tuple[int, Step]] = []
         held: list[tuple[int, Step, Held]] = []
+        begun: Counter[str] = Counter()
         order = FairOrder(steps, self.in_flight, {} if self.standings is None else self.standings.served)
         for position, step in order:
-            why = waiting.get(step[0].component) or self._why_not(step, closed, busy, tallies)
+            namespace = step[0].pod.namespace
+            why = (
+                waiting.get(step[0].component)
+                or self._why_not(step, closed, busy, tallies)
+                or (_NO_ROOM if begun[namespace] >= self.room(namespace) else None)
+            )
             if why is not None:
                 waiting[step[0].component] = why
                 held.append((position, step, why))
                 continue
             now.append((position, step))
+            begun[namespace] += len(step)
             order.made(step)
             closed.update((move.policy, self.single[move.policy]) for move in step if move.policy in self.single)
             controllers.go(step)

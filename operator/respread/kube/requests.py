@@ -61,8 +61,62 @@ class NoResponseError(Exception):
         self.sent = sent
 
 
+class PreparedRequest:
+    """A request with its credentials in it: sending it waits for nothing but the connection and the answer."""
+
+    __slots__ = ("_deadline", "_on_unauthorized", "_request", "_session")
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        request: Mapping[str, Any],
+        deadline: float,
+        on_unauthorized: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        """Hold a request ready; see `Requests.prepare`.
+
+        Args:
+            session: sends it.
+            request: what the session takes.
+            deadline: when it has to have been answered, on the event loop's clock.
+            on_unauthorized: called after an answer 401.
+        """
+        self._session = session
+        self._request = request
+        self._deadline = deadline
+        self._on_unauthorized = on_unauthorized
+
+    async def send(self) -> Response:
+        """Send it, once, and return what came back, whatever the status code.
+
+        Raises:
+            NoResponseError: no answer came, or not all of it.
+        """
+        left_seconds = max(self._deadline - asyncio.get_running_loop().time(), _LEAST_TIMEOUT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
+        try:
+            async with self._session.request(**self._request, timeout=timeout) as raw:
+                content = await raw.read()
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
+            raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
+        if raw.status == HTTPStatus.UNAUTHORIZED and self._on_unauthorized is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._deadline):
+                    await self._on_unauthorized()
+        return Response(
+            status_code=raw.status,
+            body=content,
+            retry_after_seconds=retry_after_seconds(raw.headers.get("Retry-After")),
+        )
+
+
 class Requests:
-    """Sends requests to the API server. Nothing is ever sent twice: who asks decides whether to ask again."""
+    """Makes requests to the API server. Nothing is ever sent twice: who asks decides whether to ask again.
+
+    Who has to look at something right before a request leaves prepares it, looks, and sends it. All others `send`.
+    """
 
     __slots__ = ("_access", "_on_unauthorized", "_session")
 
@@ -72,7 +126,7 @@ class Requests:
         access: ClusterAccess,
         on_unauthorized: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Send requests; `open_requests` makes the session too.
+        """Make requests; `open_requests` makes the session too.
 
         Args:
             session: holds the connections; the caller makes and closes it.
@@ -84,7 +138,7 @@ class Requests:
         self._access = access
         self._on_unauthorized = on_unauthorized
 
-    async def send(
+    async def prepare(
         self,
         method: Method,
         path: str,
@@ -95,9 +149,8 @@ class Requests:
         content_type: str | None = None,
         accept: str = "application/json",
         timeout_seconds: float,
-        last_look: Callable[[], None] = lambda: None,
-    ) -> Response:
-        """Send one request and return what came back, whatever the status code.
+    ) -> PreparedRequest:
+        """Return a request that is ready to be sent: credentials are looked for here, which may take long.
 
         Args:
             method: the HTTP method.
@@ -108,11 +161,9 @@ class Requests:
             content_type: of the body; None: JSON, and for a PATCH a merge patch.
             accept: in which form the answer is wanted; always JSON.
             timeout_seconds: for all of it, from looking for credentials to the last byte of the answer.
-            last_look: called when the request is ready, with nothing left to wait for but the connection; what it
-                raises is raised, and nothing is sent.
 
         Raises:
-            NoResponseError: no answer came, or not all of it.
+            NoResponseError: there are no credentials.
         """
         total_seconds = max(timeout_seconds, _LEAST_TIMEOUT_SECONDS)
         deadline = asyncio.get_running_loop().time() + total_seconds
@@ -129,35 +180,38 @@ class Requests:
         if authorization is not None:
             headers["Authorization"] = authorization
         url = self._access.server + path.format_map({name: quote(value, safe="") for name, value in names.items()})
-        left_seconds = max(deadline - asyncio.get_running_loop().time(), _LEAST_TIMEOUT_SECONDS)
-        timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
-        last_look()
-        try:
-            async with self._session.request(
-                method,
-                URL(f"{url}?{urlencode(query)}" if query else url, encoded=True),
-                data=None if body is None else msgspec.json.encode(dict(body)),
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,  # whoever is there would get our credentials
-                ssl=self._access.ssl_context,
-                server_hostname=self._access.server_name,
-                proxy=self._access.proxy,
-            ) as raw:
-                content = await raw.read()
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
-            raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
-        if raw.status == HTTPStatus.UNAUTHORIZED and self._on_unauthorized is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(deadline):
-                    await self._on_unauthorized()
-        return Response(
-            status_code=raw.status,
-            body=content,
-            retry_after_seconds=retry_after_seconds(raw.headers.get("Retry-After")),
+        request = {
+            "method": method,
+            "url": URL(f"{url}?{urlencode(query)}" if query else url, encoded=True),
+            "data": None if body is None else msgspec.json.encode(dict(body)),
+            "headers": headers,
+            "allow_redirects": False,  # whoever is there would get our credentials
+            "ssl": self._access.ssl_context,
+            "server_hostname": self._access.server_name,
+            "proxy": self._access.proxy,
+        }
+        return PreparedRequest(self._session, request, deadline, self._on_unauthorized)
+
+    async def send(
+        self,
+        method: Method,
+        path: str,
+        names: Mapping[str, str],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        accept: str = "application/json",
+        timeout_seconds: float,
+    ) -> Response:
+        """Prepare a request, send it, and return what came back, whatever the status code; see `prepare`.
+
+        Raises:
+            NoResponseError: no answer came, or not all of it.
+        """
+        request = await self.prepare(
+            method, path, names, query=query, body=body, accept=accept, timeout_seconds=timeout_seconds
         )
+        return await request.send()
 
 
 @contextlib.asynccontextmanager

@@ -69,10 +69,6 @@ class _Pod(msgspec.Struct):
     metadata: _Metadata
 
 
-class _NotSentError(Exception):
-    """It may not be sent any more."""
-
-
 class DeletionCosts:
     """The pod deletion costs of one cluster."""
 
@@ -107,14 +103,10 @@ class DeletionCosts:
         if careful and (found := await self._read(pod, known)) is not None:
             return found
 
-        def last_look() -> None:
-            if not may_send():
-                raise _NotSentError
-
         annotations = {} if cost is None else {"annotations": {POD_DELETION_COST: str(cost)}}
         metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, **annotations}
         try:
-            response = await self._requests.send(
+            request = await self._requests.prepare(
                 "PATCH",
                 _POD,
                 _names(pod),
@@ -122,14 +114,13 @@ class DeletionCosts:
                 body={"apiVersion": "v1", "kind": "Pod", "metadata": metadata},
                 content_type=_APPLY,
                 timeout_seconds=min(TIMEOUT_SECONDS, time_left()),
-                last_look=last_look,
             )
-        except _NotSentError:
-            return None
+            if not may_send():
+                return None
+            return _answer(await request.send())
         except NoResponseError as error:
             result = PatchResult.UNKNOWN if error.sent else PatchResult.UNREACHABLE
             return PatchAnswer(result=result, message=error.message)
-        return _answer(response)
 
     async def _read(self, pod: Pod, known: HeldCost | None) -> PatchAnswer | None:
         """Return why there is no point in a patch, or None if the pod is as it is believed to be."""

@@ -198,7 +198,7 @@ class Metrics:
             ),
             _reconcile_seconds=Histogram(
                 "respread_reconcile_duration_seconds",
-                "Time that a turn of the control loop took, by phase; the phase all is the whole turn.",
+                "Time that a reconcile took, by phase; the phase all is the whole of it.",
                 ("phase",),
                 buckets=_RECONCILE_BUCKETS_SECONDS,
                 registry=registry,
@@ -291,7 +291,7 @@ class Metrics:
 
     @contextmanager
     def reconciling(self, phase: Phase) -> Iterator[None]:
-        """Measure how long the context lasts, as a phase of a turn of the control loop."""
+        """Measure how long the context lasts, as a phase of a reconcile."""
         started = monotonic()
         try:
             yield

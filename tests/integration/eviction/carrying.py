@@ -3,77 +3,163 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
+
+from immutables import Map
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.accounts import Accounts
+from respread.controller.announcements import Announcements
+from respread.controller.evictions import Batch, Carried, Evictions
+from respread.controller.follow_up import FollowUp
+from respread.controller.held_lately import HeldLately
+from respread.controller.history import History
+from respread.controller.lanes import Lanes
+from respread.controller.limiters import Bounding
+from respread.controller.permission import Permission, PlannedFor, Policies
+from respread.controller.register import Register
+from respread.controller.status_writer import StatusWriter
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.carry_out import Carried, Carrier, Flights, MayEvict
 from respread.eviction.eviction_api import EvictionApi
+from respread.eviction.in_flight import Ended, InFlight, Stage
+from respread.eviction.outcomes import Outcome
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
+from respread.eviction.steps import Step
 from respread.kube.requests import Requests, Response
+from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread_sandbox import Sandbox
+from tests.fake_requests import FakeRequests, PassedOn, Send
+from tests.intake import Parts
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until
 
 
-class Counted(Requests):
+class Counted(PassedOn):
     """Requests that remember which evictions were sent."""
 
     def __init__(self, requests: Requests) -> None:
-        self._inner = requests
+        super().__init__(requests)
         self.evictions: list[str] = []
 
-    async def send(
-        self,
-        method: Any,
-        path: str,
-        names: Mapping[str, str],
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str | None = None,
-        accept: str = "application/json",
-        timeout_seconds: float,
-        last_look: Callable[[], None] = lambda: None,
-    ) -> Response:
-        def look() -> None:
-            last_look()
-            if path.endswith("/eviction"):
-                self.evictions.append(names["name"])
+    async def pass_on(self, path: str, names: Mapping[str, str], send: Send, **options: Any) -> Response:
+        if path.endswith("/eviction"):
+            self.evictions.append(names["name"])
+        return await super().pass_on(path, names, send, **options)
 
-        return await self._inner.send(
-            method,
-            path,
-            names,
-            query=query,
-            body=body,
-            content_type=content_type,
-            accept=accept,
-            timeout_seconds=timeout_seconds,
-            last_look=look,
+
+MayEvict = Callable[[Move], Held | None]
+
+
+class Allowing(Permission):
+    """A permission for which nothing counts but what a test says."""
+
+    def __init__(self, may_evict: MayEvict) -> None:
+        self._may_evict = may_evict
+
+    async def confirm(self, namespace: str) -> None:
+        """Ask nobody."""
+
+    def why_not(self, move: Move, planned: PlannedFor) -> Held | None:
+        """Return what the test says."""
+        del planned
+        return self._may_evict(move)
+
+
+class Written(Accounts):
+    """Accounts for which everything could be written down but what a test names."""
+
+    def __init__(self, register: Register, clock: Callable[[], float], unwritten: Collection[str]) -> None:
+        parts = Parts()
+        super().__init__(
+            register,
+            History(time.time),
+            StatusWriter(FakeRequests(), clock),
+            announcements=Announcements(lambda _: None, lambda _: None),
+            metrics=parts.metrics,
+            held_lately=HeldLately(clock),
+            seen=Map,
         )
+        self._unwritten = unwritten
+
+    async def write_down(self, step: Step, bounding: Bounding, policies: Policies) -> Held | None:
+        """Return the answer that a test wants."""
+        del bounding, policies
+        if any(move.pod.uid in self._unwritten for move in step):
+            return Held(Reason.API_UNAVAILABLE, "not written down")
+        return None
 
 
-def carrier(
-    requests: Requests, may_evict: MayEvict = lambda _: None, clock: Callable[[], float] | None = None
-) -> Carrier:
-    clock = clock or asyncio.get_running_loop().time
-    owners, flights, refusals = Owners(requests, clock), Flights(clock), Refusals(clock)
-    return Carrier(EvictionApi(requests), owners, flights, refusals, may_evict=may_evict)
+class Carrying:
+    """Evictions, and what follows them up."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        may_evict: MayEvict = lambda _: None,
+        clock: Callable[[], float] | None = None,
+        unwritten: Collection[str] = (),
+    ) -> None:
+        clock = clock or asyncio.get_running_loop().time
+        self.register, self.clock = Register(clock), clock
+        self.refusals, owners = Refusals(clock), Owners(requests, clock)
+        self.evictions = Evictions(
+            EvictionApi(requests),
+            owners,
+            self.refusals,
+            permission=Allowing(may_evict),
+            register=self.register,
+            accounts=Written(self.register, clock, unwritten),
+            lanes=Lanes(clock),
+            notify=lambda: None,
+        )
+        self.follow_up = FollowUp(self.evictions, owners, notify=lambda: None, clock=clock)
+
+    async def carry_out(self, moves: Sequence[Move], snapshot: ClusterSnapshot) -> tuple[Carried, ...]:
+        """Make moves, and return what came of each, in their order."""
+        tasks = self.evictions.begin(moves, self.batch(snapshot))
+        return tuple([carried for task in tasks for carried in await task])
+
+    async def ask_again(self, snapshot: ClusterSnapshot, *, wanted: bool = True) -> tuple[Carried, ...]:
+        """Ask again for what is due, and return what came of it."""
+        tasks = self.follow_up.ask_again(self.batch(snapshot), lambda _: wanted)
+        return tuple([carried for task in tasks for carried in await task])
+
+    async def look_after(self, snapshot: ClusterSnapshot) -> None:
+        """Ask after replacements that are late."""
+        for task in self.follow_up.look_after(snapshot):
+            await task
+
+    def update(self, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
+        """Take over what the watch shows; whatever replacement is Ready has improved the spread."""
+        self.register.in_flight, ended = self.register.in_flight.updated(
+            snapshot, self.clock(), lambda *_: Outcome.IMPROVED
+        )
+        return ended
+
+    def batch(self, snapshot: ClusterSnapshot) -> Batch:
+        """Return what moves have in common that are chosen now."""
+        return self.evictions.batch(snapshot, PlannedFor(Map(), {}, 0, 0.0), Bounding())
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The moves in flight."""
+        return self.register.in_flight
+
+    @property
+    def stages(self) -> list[Stage]:
+        """How far each has come."""
+        return [flight.stage for flight in self.in_flight.flights]
 
 
 def results(carried: tuple[Carried, ...]) -> list[EvictionResult | Reason]:
     return [each.result.result if isinstance(each.result, Answer) else each.result.reason for each in carried]
-
-
-def own_grace_period(_: Move) -> None:
-    return None
 
 
 Look = Callable[[], tuple[ClusterSnapshot, list[Pod]]]

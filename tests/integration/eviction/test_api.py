@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from respread.api.reasons import Reason
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.eviction_api import EvictionApi, Gate
+from respread.eviction.eviction_api import EvictionApi
 from respread.planning.held import Held
 from respread_sandbox import Sandbox
+from tests import evicting
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.processes import wait_until
 
@@ -25,11 +27,16 @@ def cluster(api_sandbox: Sandbox) -> EvictionCluster:
 
 
 def evict(
-    cluster: EvictionCluster, pod: Pod, *, gate: Gate = lambda: None, kubeconfig: Path | None = None, **options: Any
+    cluster: EvictionCluster,
+    pod: Pod,
+    *,
+    last_look: Callable[[], Held | None] = lambda: None,
+    kubeconfig: Path | None = None,
+    **options: Any,
 ) -> Answer | Held:
     return with_requests(
         kubeconfig or cluster.sandbox.kubeconfig,
-        lambda requests: EvictionApi(requests).evict(pod, gate=gate, **options),
+        lambda requests: evicting.evict(EvictionApi(requests), pod, last_look, **options),
     )
 
 
@@ -231,7 +238,7 @@ class TestGone:
 
 
 class TestBetweenReadingAndEvicting:
-    """What happens at the last moment: the gate is where a test can make it happen."""
+    """What happens at the last moment: the last look is where a test can make it happen."""
 
     def test_the_pod_is_replaced_by_a_namesake(self, cluster: EvictionCluster) -> None:
         cluster.add_budget()
@@ -241,7 +248,7 @@ class TestBetweenReadingAndEvicting:
             cluster.request("DELETE", "/api/v1/{}/pods/a")
             cluster.add_pod("a")
 
-        found = answer(cluster, pod, gate=replace)
+        found = answer(cluster, pod, last_look=replace)
         assert found.result is EvictionResult.CHANGED
         assert "the UID in the precondition" in found.message
         assert cluster.exists("a")
@@ -250,7 +257,7 @@ class TestBetweenReadingAndEvicting:
 
     def test_the_pod_goes(self, cluster: EvictionCluster) -> None:
         pod = cluster.add_pod("a")
-        found = answer(cluster, pod, gate=lambda: cluster.request("DELETE", "/api/v1/{}/pods/a") and None)
+        found = answer(cluster, pod, last_look=lambda: cluster.request("DELETE", "/api/v1/{}/pods/a") and None)
         assert found.result is EvictionResult.GONE
 
     def test_the_namespace_is_being_deleted(self, cluster: EvictionCluster) -> None:
@@ -263,13 +270,13 @@ class TestBetweenReadingAndEvicting:
         assert found.held.reason is Reason.NAMESPACE_TERMINATING
         assert cluster.exists("a")
 
-    def test_a_closed_gate_sends_nothing(self, cluster: EvictionCluster) -> None:
+    def test_what_the_last_look_holds_is_not_sent(self, cluster: EvictionCluster) -> None:
         closed = Held(Reason.NOT_LEADING, "somebody else leads")
-        assert evict(cluster, cluster.add_pod("a"), gate=lambda: closed) is closed
+        assert evict(cluster, cluster.add_pod("a"), last_look=lambda: closed) is closed
         assert cluster.exists("a")
 
     def test_no_time_left_is_no_time_at_all(self, cluster: EvictionCluster) -> None:
-        found = answer(cluster, cluster.add_pod("a"), time_left=lambda: 0.0)
+        found = answer(cluster, cluster.add_pod("a"), timeout_seconds=0.0)
         # the least time there is may or may not be enough, and nobody waits for ever
         assert found.result in {EvictionResult.EVICTED, EvictionResult.UNKNOWN}
 

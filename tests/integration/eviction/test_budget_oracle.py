@@ -12,6 +12,7 @@ from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.planning.victims.budgets import BudgetLedger
 from respread_sandbox import Sandbox
+from tests.evicting import evict
 from tests.integration.eviction_cluster import EvictionCluster, with_requests
 from tests.integration.snapshots import take_snapshot
 
@@ -69,7 +70,7 @@ def test_the_verdict_is_the_real_api_servers(api_sandbox: Sandbox) -> None:
     async def compare(requests: Requests) -> None:
         api = EvictionApi(requests)
         for pod in pods:
-            answer = await api.evict(pod, gate=lambda: None, dry_run=True)
+            answer = await evict(api, pod, dry_run=True)
             assert isinstance(answer, Answer)
             verdict = ledger.verdict(pod)
             expected = answer.held.reason if answer.held else None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from respread.api.reasons import Reason
-from respread.cluster.state import ClusterSnapshot
+from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.carry_out import UNANSWERED_SECONDS, Carried, Carrier
 from respread.eviction.in_flight import Stage
 from respread.eviction.outcomes import Outcome
 from respread.kube.requests import NoResponseError, Requests, Response
@@ -19,7 +18,8 @@ from respread.planning.held import Held
 from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import SPEC, move
-from tests.integration.eviction.carrying import Counted, Look, carrier, own_grace_period, play, results, two_deployments
+from tests.fake_requests import Send
+from tests.integration.eviction.carrying import Carrying, Counted, Look, play, results, two_deployments
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.stub_api_server import StubApiServer, answering, hanging
 from tests.integration.workloads import wait_for_ready_pods, wait_until
@@ -36,17 +36,17 @@ def test_moves_of_two_workloads_from_eviction_to_replacement(sandbox: Sandbox, n
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
         moves = [move(pods[0]), move(pods[3])]
-        carrying = carrier(requests)
-        carried = await carrying.carry_out(moves, snapshot, own_grace_period)
+        carrying = Carrying(requests)
+        carried = await carrying.carry_out(moves, snapshot)
         assert [each.move for each in carried] == moves
         assert results(carried) == [EvictionResult.EVICTED] * 2
         assert sorted(requests.evictions) == [pods[0].name, pods[3].name]
-        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED] * 2
+        assert carrying.stages == [Stage.EVICTED] * 2
         for name in ("web-0", "web-1"):
             await asyncio.to_thread(wait_for_ready_pods, sandbox, namespace, name, 3)
-        ended = carrying.flights.update(web()[0], lambda *_: Outcome.IMPROVED)
+        ended = carrying.update(web()[0])
         assert len(ended) == 2
-        assert len(carrying.flights.now) == 0
+        assert len(carrying.in_flight) == 0
 
     play(sandbox, scenario)
 
@@ -54,12 +54,12 @@ def test_moves_of_two_workloads_from_eviction_to_replacement(sandbox: Sandbox, n
 def test_two_moves_of_one_workload_in_one_wave(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
-        carrying = carrier(requests)
-        carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot, own_grace_period)
+        carrying = Carrying(requests)
+        carried = await carrying.carry_out([move(pods[0]), move(pods[1])], snapshot)
         assert results(carried) == [EvictionResult.EVICTED] * 2
         # without knowing that it was us, the third would be held
-        forgetful = carrier(requests)
-        assert results(await forgetful.carry_out([move(pods[2])], snapshot, own_grace_period)) == [Reason.IN_MOTION]
+        forgetful = Carrying(requests)
+        assert results(await forgetful.carry_out([move(pods[2])], snapshot)) == [Reason.IN_MOTION]
 
     sandbox.freeze_component(CONTROLLER_MANAGER)
     try:
@@ -72,11 +72,11 @@ def test_a_policy_that_stops_enforcing_in_mid_wave(sandbox: Sandbox, web: Look) 
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
         stopped = Held(Reason.DRY_RUN, "switched")
-        carrying = carrier(requests, lambda _: stopped if requests.evictions else None)
-        carried = await carrying.carry_out([move(each) for each in pods[:3]], snapshot, own_grace_period)
+        carrying = Carrying(requests, lambda _: stopped if requests.evictions else None)
+        carried = await carrying.carry_out([move(each) for each in pods[:3]], snapshot)
         assert results(carried) == [EvictionResult.EVICTED, Reason.DRY_RUN, Reason.DRY_RUN]
         assert requests.evictions == [pods[0].name]
-        assert len(carrying.flights.now) == 1
+        assert len(carrying.in_flight) == 1
 
     play(sandbox, scenario)
 
@@ -110,7 +110,7 @@ class TestBudget:
             set_min_available(2)
             snapshot, pods = web()
             moves = [move(each) for each in pods]
-            carried = await carrier(requests).carry_out(moves, snapshot, own_grace_period)
+            carried = await Carrying(requests).carry_out(moves, snapshot)
             assert results(carried) == [
                 EvictionResult.EVICTED,
                 Reason.HELD_BY_BUDGET,
@@ -128,14 +128,14 @@ class TestBudget:
             set_min_available(2)
             before, pods = web()
             set_min_available(3)
-            carrying = carrier(requests)
+            carrying = Carrying(requests)
             for _ in range(5):
-                carried = await carrying.carry_out([move(pods[0]), move(pods[1])], before, own_grace_period)
+                carried = await carrying.carry_out([move(pods[0]), move(pods[1])], before)
                 assert results(carried)[1] is Reason.HELD_BY_BUDGET
             assert len(requests.evictions) == 1
-            assert len(carrying.flights.now) == 0
+            assert len(carrying.in_flight) == 0
             set_min_available(2)
-            carried = await carrying.carry_out([move(pods[0])], web()[0], own_grace_period)
+            carried = await carrying.carry_out([move(pods[0])], web()[0])
             assert results(carried) == [EvictionResult.EVICTED]
 
         play(sandbox, scenario)
@@ -164,16 +164,14 @@ def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_b
 
     async def scenario() -> None:
         async with stub.running() as requests:
-            carrying = carrier(requests)
-            making = asyncio.create_task(
-                carrying.carry_out([move(victim)], cluster([], [victim, other]), own_grace_period)
-            )
+            carrying = Carrying(requests)
+            making = asyncio.create_task(carrying.carry_out([move(victim)], cluster([], [victim, other])))
             while ("POST", "/api/v1/namespaces/default/pods/a/eviction") not in stub.requests:
                 assert not making.done(), making.result()
                 await asyncio.sleep(0.01)
             making.cancel()
             await asyncio.wait([making])
-            (flight,) = carrying.flights.now.flights
+            (flight,) = carrying.in_flight.flights
             assert flight.stage is Stage.SENT
 
     asyncio.run(scenario())
@@ -189,25 +187,25 @@ def test_a_late_replacement_is_asked_after_until_it_comes_or_is_not_wanted() -> 
         found = {"metadata": {"name": "web", "uid": "uid-web"}, "spec": {"replicas": replicas}}
         stub.on("GET", "/replicasets/web", answering(found))
 
-    async def turn(carrying: Carrier, at: float) -> list[Outcome]:
+    async def reconcile(carrying: Carrying, at: float) -> list[Outcome]:
         nonlocal now
         now = at
         await carrying.look_after(after)
-        return [each.outcome for each in carrying.flights.update(after, lambda *_: Outcome.IMPROVED)]
+        return [each.outcome for each in carrying.update(after)]
 
     async def scenario() -> None:
         async with stub.running() as requests:
-            carrying = carrier(requests, clock=lambda: now)
-            carrying.flights.sent(move(a), before)
-            carrying.flights.answered(move(a), Answer(result=EvictionResult.EVICTED))
+            carrying = Carrying(requests, clock=lambda: now)
+            carrying.register.sent(move(a), before)
+            carrying.register.answered(move(a), Answer(result=EvictionResult.EVICTED), again=False)
             wanting(2)
             for at in (1, 5.9, 6, 7, 10.9, 11):
-                assert await turn(carrying, at) == []
+                assert await reconcile(carrying, at) == []
             assert len(stub.requests) == 2  # after 5 s without it, and 5 s later
             wanting(1)
-            assert await turn(carrying, 15.9) == []
-            assert await turn(carrying, 16) == [Outcome.UNKNOWN]
-            assert await turn(carrying, 30) == []
+            assert await reconcile(carrying, 15.9) == []
+            assert await reconcile(carrying, 16) == [Outcome.UNKNOWN]
+            assert await reconcile(carrying, 30) == []
             assert len(stub.requests) == 3
 
     asyncio.run(scenario())
@@ -220,35 +218,12 @@ class Losing(Counted):
         super().__init__(requests)
         self._arrives = arrives
 
-    async def send(
-        self,
-        method: Any,
-        path: str,
-        names: Mapping[str, str],
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str | None = None,
-        accept: str = "application/json",
-        timeout_seconds: float,
-        last_look: Callable[[], None] = lambda: None,
-    ) -> Response:
+    async def pass_on(self, path: str, names: Mapping[str, str], send: Send, **options: Any) -> Response:
         lost = path.endswith("/eviction") and not self.evictions
         if lost and not self._arrives:
-            last_look()
             self.evictions.append(names["name"])
             raise NoResponseError("lost", sent=True)
-        response = await super().send(
-            method,
-            path,
-            names,
-            query=query,
-            body=body,
-            content_type=content_type,
-            accept=accept,
-            timeout_seconds=timeout_seconds,
-            last_look=last_look,
-        )
+        response = await super().pass_on(path, names, send, **options)
         if lost:
             raise NoResponseError("lost", sent=True)
         return response
@@ -264,26 +239,20 @@ class Later:
         return self.seconds
 
 
-def ask_again(carrying: Carrier, snapshot: ClusterSnapshot, *, wanted: bool = True) -> Awaitable[tuple[Carried, ...]]:
-    return carrying.ask_again(snapshot, lambda _: wanted, own_grace_period)
-
-
 def test_an_eviction_that_got_lost_is_asked_for_again_and_made_once(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Requests) -> None:
         snapshot, pods = web()
         losing, clock = Losing(requests, arrives=False), Later()
-        carrying = carrier(losing, clock=clock)
-        assert results(await carrying.carry_out([move(pods[0])], snapshot, own_grace_period)) == [
-            EvictionResult.UNKNOWN
-        ]
-        assert await ask_again(carrying, snapshot) == ()  # too soon
+        carrying = Carrying(losing, clock=clock)
+        assert results(await carrying.carry_out([move(pods[0])], snapshot)) == [EvictionResult.UNKNOWN]
+        assert await carrying.ask_again(snapshot) == ()  # too soon
         clock.seconds = UNANSWERED_SECONDS
-        assert await ask_again(carrying, snapshot, wanted=False) == ()
-        assert results(await ask_again(carrying, snapshot)) == [EvictionResult.EVICTED]
+        assert await carrying.ask_again(snapshot, wanted=False) == ()
+        assert results(await carrying.ask_again(snapshot)) == [EvictionResult.EVICTED]
         assert losing.evictions == [pods[0].name] * 2
-        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED]
+        assert carrying.stages == [Stage.EVICTED]
         clock.seconds *= 3
-        assert await ask_again(carrying, snapshot) == ()
+        assert await carrying.ask_again(snapshot) == ()
         after = {each.uid for each in web()[1] if not each.terminating}
         assert {each.uid for each in pods} - after == {pods[0].uid}
 
@@ -294,13 +263,13 @@ def test_one_that_arrived_after_all_is_not_made_twice(sandbox: Sandbox, web: Loo
     async def scenario(requests: Requests) -> None:
         snapshot, pods = web()
         losing, clock = Losing(requests, arrives=True), Later()
-        carrying = carrier(losing, clock=clock)
-        await carrying.carry_out([move(pods[0])], snapshot, own_grace_period)
+        carrying = Carrying(losing, clock=clock)
+        await carrying.carry_out([move(pods[0])], snapshot)
         clock.seconds = UNANSWERED_SECONDS
         # what is watched is behind: there the pod is still as it was
-        (again,) = results(await ask_again(carrying, snapshot))
+        (again,) = results(await carrying.ask_again(snapshot))
         assert again in {Reason.IN_MOTION, EvictionResult.GONE, EvictionResult.CHANGED}
         assert losing.evictions == [pods[0].name]
-        assert len(carrying.flights.now) == 1
+        assert len(carrying.in_flight) == 1
 
     with_requests(sandbox.kubeconfig, scenario)

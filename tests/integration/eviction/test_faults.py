@@ -12,6 +12,7 @@ from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.planning.held import Held
+from tests import evicting
 from tests.eviction_moves import SPEC
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging, truncating
 from tests.worlds import pod
@@ -24,7 +25,7 @@ EVICTION = "/namespaces/default/pods/a/eviction"
 def evict(stub: StubApiServer, of: Pod = A, **options: Any) -> Answer:
     async def run() -> Answer | Held:
         async with stub.running() as requests:
-            return await EvictionApi(requests).evict(of, gate=lambda: None, **options)
+            return await evicting.evict(EvictionApi(requests), of, **options)
 
     answer = asyncio.run(run())
     assert isinstance(answer, Answer)
@@ -55,7 +56,7 @@ def status(message: str, **details: Any) -> dict[str, Any]:
     ],
 )
 def test_the_pod_may_be_going_and_nothing_is_sent_twice(post: Answering, words: str) -> None:
-    answer, stub = evict_with(post, time_left=lambda: 0.3)
+    answer, stub = evict_with(post, timeout_seconds=0.3)
     assert answer.may_have_evicted
     assert not answer.evicted
     assert words in answer.message

@@ -11,8 +11,8 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
+from respread.controller.follow_up import OWED_SECONDS
 from respread.eviction.answers import EvictionResult
-from respread.eviction.carry_out import OWED_SECONDS
 from respread.eviction.in_flight import Stage
 from respread.eviction.outcomes import Outcome
 from respread.kube.requests import Requests, Response
@@ -21,7 +21,8 @@ from respread.planning.plan import Move
 from respread_sandbox import Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import move
-from tests.integration.eviction.carrying import Counted, Look, carrier, own_grace_period, play, results, two_deployments
+from tests.fake_requests import PassedOn, Send
+from tests.integration.eviction.carrying import Carrying, Counted, Look, play, results, two_deployments
 from tests.integration.workloads import wait_until
 
 
@@ -34,17 +35,17 @@ def together(*pods: Pod) -> list[Move]:
     return [move(each, component=7) for each in pods]
 
 
-class Refusing(Requests):
+class Refusing(PassedOn):
     """Requests of which some evictions are answered here, as a full budget would be."""
 
     def __init__(self, requests: Counted) -> None:
+        super().__init__(requests)
         self.refused: set[str] = set()
         """Names of pods."""
         self.rehearsals_too = False
         self.evictions: list[str] = []
-        self._inner = requests
 
-    async def send(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> Response:
+    async def pass_on(self, path: str, names: Mapping[str, str], send: Send, **options: Any) -> Response:
         if path.endswith("/eviction"):
             rehearsal = bool(options.get("query"))
             if not rehearsal:
@@ -53,16 +54,16 @@ class Refusing(Requests):
                 causes = [{"reason": "DisruptionBudget", "message": "full for a moment"}]
                 status = {"kind": "Status", "message": "no", "reason": "TooManyRequests", "details": {"causes": causes}}
                 return Response(status_code=429, body=json.dumps(status).encode())
-        return await self._inner.send(method, path, names, **options)
+        return await super().pass_on(path, names, send, **options)
 
 
 def test_both_pods_of_a_step_go(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
-        carrying = carrier(requests)
-        carried = await carrying.carry_out(together(pods[0], pods[1]), snapshot, own_grace_period)
+        carrying = Carrying(requests)
+        carried = await carrying.carry_out(together(pods[0], pods[1]), snapshot)
         assert results(carried) == [EvictionResult.EVICTED] * 2
-        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED] * 2
+        assert carrying.stages == [Stage.EVICTED] * 2
 
     play(sandbox, scenario)
 
@@ -75,7 +76,7 @@ def test_neither_goes_where_the_budget_has_room_for_one(sandbox: Sandbox, namesp
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
         moves = [*together(pods[0], pods[1]), move(pods[3])]
-        carried = await carrier(requests).carry_out(moves, snapshot, own_grace_period)
+        carried = await Carrying(requests).carry_out(moves, snapshot)
         assert results(carried)[0] in {Reason.HELD_BY_BUDGET, Reason.BUDGET_OUT_OF_DATE}
         assert results(carried)[1:] == [results(carried)[0], EvictionResult.EVICTED]
         assert requests.evictions == [pods[3].name]
@@ -95,13 +96,13 @@ def test_neither_goes_where_something_speaks_against_one_of_them(sandbox: Sandbo
         if why == "owner":
             sandbox.api.request("DELETE", f"/api/v1/namespaces/{pods[4].namespace}/pods/{pods[4].name}")
         stopped = Held(Reason.DRY_RUN, "switched")
-        carrying = carrier(refusing, may_evict=lambda each: stopped if why == "policy" and each.pod is second else None)
+        carrying = Carrying(
+            refusing,
+            may_evict=lambda each: stopped if why == "policy" and each.pod is second else None,
+            unwritten={second.uid} if why == "written" else (),
+        )
 
-        async def write_down(moves: object) -> set[str]:
-            assert moves
-            return {second.uid} if why == "written" else set()
-
-        carried = await carrying.carry_out(together(first, second), snapshot, own_grace_period, write_down)
+        carried = await carrying.carry_out(together(first, second), snapshot)
         held = {
             "policy": Reason.DRY_RUN,
             "written": Reason.API_UNAVAILABLE,
@@ -110,7 +111,7 @@ def test_neither_goes_where_something_speaks_against_one_of_them(sandbox: Sandbo
         }
         assert results(carried) == [held[why]] * 2
         assert refusing.evictions == []
-        assert len(carrying.flights.now) == 0
+        assert len(carrying.in_flight) == 0
 
     sandbox.freeze_component(CONTROLLER_MANAGER)
     try:
@@ -135,15 +136,15 @@ def test_the_second_is_owed_once_the_first_has_gone(sandbox: Sandbox, web: Look)
         first, second = pods[0], pods[3]
         refusing, clock = Refusing(counted), Later()
         refusing.refused = {second.name}
-        carrying = carrier(refusing, clock=clock)
-        carried = await carrying.carry_out(together(first, second), snapshot, own_grace_period)
+        carrying = Carrying(refusing, clock=clock)
+        carried = await carrying.carry_out(together(first, second), snapshot)
         assert results(carried) == [EvictionResult.EVICTED, EvictionResult.HELD_BY_BUDGET]
-        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED, Stage.OWED]
-        overlaid = carrying.flights.now.overlay(snapshot)
+        assert carrying.stages == [Stage.EVICTED, Stage.OWED]
+        overlaid = carrying.in_flight.overlay(snapshot)
         assert overlaid.pods[second.key].terminating  # nothing is planned for its group meanwhile
 
         def ask() -> Any:
-            return carrying.ask_again(snapshot, lambda _: False, own_grace_period)
+            return carrying.ask_again(snapshot, wanted=False)
 
         assert await ask() == ()  # at once it would be the same answer
         refusing.refused = set()
@@ -152,9 +153,9 @@ def test_the_second_is_owed_once_the_first_has_gone(sandbox: Sandbox, web: Look)
         assert results(await ask()) == [Reason.HELD_BY_BUDGET]
         assert refusing.evictions == [first.name, second.name]
         clock.seconds = 74.9
-        assert carrying.flights.update(snapshot, lambda *_: Outcome.IMPROVED) == ()
+        assert carrying.update(snapshot) == ()
         clock.seconds = 75
-        (ended,) = carrying.flights.update(snapshot, lambda *_: Outcome.IMPROVED)
+        (ended,) = carrying.update(snapshot)
         assert ended.move.pod is second
         assert ended.outcome is Outcome.UNKNOWN
         assert "refused, though others that it was to go with were made" in ended.message
@@ -181,34 +182,34 @@ def test_an_owed_one_goes_as_soon_as_its_budget_has_room_again(sandbox: Sandbox,
         first, second = pods[0], pods[3]
         clock = Later()
         full_in_between = FullInBetween(counted, lambda: fill(3))
-        carrying = carrier(full_in_between, clock=clock)
-        carried = await carrying.carry_out(together(first, second), before, own_grace_period)
+        carrying = Carrying(full_in_between, clock=clock)
+        carried = await carrying.carry_out(together(first, second), before)
         assert results(carried) == [EvictionResult.EVICTED, EvictionResult.HELD_BY_BUDGET]
 
         for seconds in (1, 2, 3):
             clock.seconds = seconds
-            asked = await carrying.ask_again(web()[0], lambda _: False, own_grace_period)
+            asked = await carrying.ask_again(web()[0], wanted=False)
             assert results(asked) == [Reason.HELD_BY_BUDGET]
         assert counted.evictions.count(second.name) == 2  # a rehearsal, and the one that was refused
         fill(2)
         clock.seconds = 4
-        asked = await carrying.ask_again(web()[0], lambda _: False, own_grace_period)
+        asked = await carrying.ask_again(web()[0], wanted=False)
         assert results(asked) == [EvictionResult.EVICTED]
-        assert [flight.stage for flight in carrying.flights.now.flights] == [Stage.EVICTED] * 2
+        assert carrying.stages == [Stage.EVICTED] * 2
 
     play(sandbox, scenario)
 
 
-class FullInBetween(Requests):
+class FullInBetween(PassedOn):
     """Requests after the first eviction of which something happens."""
 
     def __init__(self, requests: Requests, happen: Any) -> None:
-        self._inner = requests
+        super().__init__(requests)
         self._happen = happen
         self._happened = False
 
-    async def send(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> Response:
-        response = await self._inner.send(method, path, names, **options)
+    async def pass_on(self, path: str, names: Mapping[str, str], send: Send, **options: Any) -> Response:
+        response = await super().pass_on(path, names, send, **options)
         if path.endswith("/eviction") and not options.get("query") and not self._happened:
             self._happened = True
             await asyncio.to_thread(self._happen)

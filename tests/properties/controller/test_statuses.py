@@ -58,7 +58,7 @@ class Remembering(Scripted):
         self.found = found
         """Statuses by the policies' plural names."""
 
-    async def send(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> Response:
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         """Answer."""
         del names
         plural = path.split("/{name}", maxsplit=1)[0].rpartition("/")[2]
@@ -91,7 +91,7 @@ def run(found: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     async def turns() -> None:
         for seconds in (0.0, 60.0, 400.0, 5 * 3600.0):
             loop.seconds = seconds
-            await loop.loop.turn()
+            await loop.loop.reconcile()
 
     asyncio.run(turns())
     return requests.written

@@ -13,7 +13,7 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.controller.record import Record
+from respread.controller.history import History
 from respread.eviction.in_flight import Ended, InFlight
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter, Pace
@@ -52,7 +52,7 @@ def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_00
     limiters = (Limiter.of(policy),)
     waiting = {tenant.namespace: [_move(tenant, number) for number in range(tenant.moves)] for tenant in tenants}
     state = ClusterState(cluster([], [each.pod for moves in waiting.values() for each in moves]))
-    in_flight, record = InFlight(), Record(lambda: 0.0)
+    in_flight, history = InFlight(), History(lambda: 0.0)
     due: list[tuple[float, Pod]] = []
     healthy = {tenant.namespace for tenant in tenants if tenant.ready_seconds is not None}
     by_name = {tenant.namespace: tenant for tenant in tenants}
@@ -65,7 +65,7 @@ def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_00
             state.apply("pods", [(replacement.key, msgspec.structs.replace(replacement, ready=True))])
         in_flight, ended = in_flight.updated(state.snapshot, now, lambda *_: Outcome.IMPROVED)
         for over in ended:
-            record.learn(over, {}, None)
+            history.learn(over, {}, None)
         under_way = {each.pod.namespace for each in in_flight.moves}
         for namespace in healthy - done.keys() - under_way:
             if not waiting[namespace]:
@@ -77,11 +77,11 @@ def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_00
             for each in moves
         ]
         paced = Pace(
-            snapshot=state.snapshot, limiters=limiters, in_flight=in_flight.moves, standings=record.standings, now=now
+            snapshot=state.snapshot, limiters=limiters, in_flight=in_flight.moves, standings=history.standings, now=now
         ).of(planned)
         for each in paced.now:
             in_flight = in_flight.sent(each, state.snapshot, now)
-            record.serve(each.pod.namespace)
+            history.serve(each.pod.namespace)
             waiting[each.pod.namespace].remove(each)
             replacement = msgspec.structs.replace(
                 each.pod, name=f"{each.pod.name}-new", uid=f"{each.pod.uid}-new", ready=False
@@ -148,7 +148,7 @@ def test_with_a_single_place_namespaces_take_turns() -> None:
 
 
 def test_a_namespace_that_failed_gets_its_share_back_with_the_first_replacement_that_is_ready() -> None:
-    record = Record(lambda: 0.0)
+    history = History(lambda: 0.0)
     victims = [_move(Tenant("shop", 8, None), number) for number in range(8)]
     snapshot = cluster([], [each.pod for each in victims])
     policy = Policy(
@@ -158,7 +158,7 @@ def test_a_namespace_that_failed_gets_its_share_back_with_the_first_replacement_
     )
 
     def made() -> int:
-        pace = Pace(snapshot=snapshot, limiters=(Limiter.of(policy),), standings=record.standings, now=0.0)
+        pace = Pace(snapshot=snapshot, limiters=(Limiter.of(policy),), standings=history.standings, now=0.0)
         return len(pace.of(victims).now)
 
     def end(*, ready: bool, seconds: float) -> None:
@@ -166,7 +166,7 @@ def test_a_namespace_that_failed_gets_its_share_back_with_the_first_replacement_
         ended = Ended(
             move=victims[0], outcome=Outcome.UNCHANGED, replacement=replacement, seconds=seconds, message="over"
         )
-        record.learn(ended, {}, None)
+        history.learn(ended, {}, None)
 
     assert made() == 8  # nobody else wants any
     end(ready=False, seconds=300)

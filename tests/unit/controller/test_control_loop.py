@@ -14,19 +14,14 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
-from respread.controller.control_loop import BEAT_SECONDS, GATHER_SECONDS, ControlLoop, Leading
-from respread.controller.permission import Permission
-from respread.controller.policy_versions import PolicyReader
+from respread.controller.control_loop import BEAT_SECONDS, GATHER_SECONDS, STALE_SECONDS, ControlLoop
+from respread.controller.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.run import LOOP_LIMIT_SECONDS, live
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.status_writer import StatusWriter
-from respread.eviction.carry_out import Carrier, Flights
-from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.owners.last_look import Owners
-from respread.eviction.refusals import Refusals
-from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.stores.changes import ChangeSignal
@@ -34,7 +29,10 @@ from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
 from tests.eviction_moves import move
+from tests.fake_requests import FakeRequests
 from tests.intake import Parts, page
+from tests.unit.controller.simulated_cluster import SimulatedCluster
+from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster
 
 CLUSTER_POLICIES = "clusterrebalancepolicies"
@@ -45,33 +43,21 @@ def policy(name: str, uid: str = "") -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"mode": "Enforce"}}
 
 
-class Scripted(Requests):
+class Scripted(FakeRequests):
     """Answers lists with what it is given, and remembers what was written."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.statuses: dict[str, Any] = {}
         """By the policies' names, what a list brings."""
         self.written: list[tuple[str, Any]] = []
         self.lists = 0
         self.refuses_lists = False
 
-    async def send(
-        self,
-        method: Any,
-        path: str,
-        names: Mapping[str, str],
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str | None = None,
-        accept: str = "application/json",
-        timeout_seconds: float,
-        last_look: Callable[[], None] = lambda: None,
-    ) -> Response:
-        assert timeout_seconds > 0
-        last_look()
-        assert content_type is None
-        assert "json" in accept
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        query, body = options.get("query"), options.get("body")
+        assert options.get("content_type") is None
+        assert "json" in options.get("accept", "application/json")
         if method == "GET":
             if query is None:  # a single object: nobody answers
                 raise NoResponseError("not now", sent=True)
@@ -102,34 +88,27 @@ class Loop:
         intake = self.parts.intake
         for feed in intake.feeds:
             feed.take_page(page())
-        self.permission = Permission(
-            lambda: self.leads,
-            lambda: intake.policies.policies,
+        self.leading = Leading(lambda: self.leads, lambda: self.term)
+        self.acting = put_together(
+            self.requests,
+            intake,
+            self.leading,
+            announcements=Announcements(lambda _: None, intake.policies.current),
+            metrics=self.parts.metrics,
             clock=self.clock,
-            now=lambda: datetime.fromtimestamp(self.wall_clock(), UTC),
+            wall_clock=self.wall_clock,
         )
-        self.flights = Flights(self.clock)
-        carrier = Carrier(
-            EvictionApi(self.requests),
-            Owners(self.requests, self.clock),
-            self.flights,
-            Refusals(self.clock),
-            may_evict=self.permission,
-        )
+        self.register = self.acting.register
         self.loop = ControlLoop(
             intake,
-            carrier,
-            leading=Leading(lambda: self.leads, lambda: self.term),
-            permission=self.permission,
+            self.acting,
+            leading=self.leading,
             prevention=PreventionLoop(
                 DeletionCosts(self.requests),
                 leads=lambda: self.leads,
                 exclusive_seconds=lambda: 10.0,
                 metrics=self.parts.metrics,
             ),
-            statuses=StatusWriter(self.requests, self.clock),
-            policy_reader=PolicyReader(self.requests, self.clock),
-            announcements=Announcements(lambda _: None, intake.policies.current),
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,
             scheduler=scheduler,
@@ -152,14 +131,14 @@ def test_statuses_are_written_by_the_leader_alone_and_what_was_there_is_gone_on_
     loop.have(policy("one"), version=200)
     loop.requests.statuses = {"one": {"summary": {"evicted": 7}}}
     loop.leads = False
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert loop.requests.written == []
     loop.leads = True
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     ((name, status),) = loop.requests.written
     assert (name, status["summary"]["evicted"]) == ("one", 7)
     loop.seconds += 60
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert len(loop.requests.written) == 1  # nothing has changed
 
 
@@ -167,12 +146,12 @@ def test_every_term_begins_by_reading_what_the_one_before_left() -> None:
     loop = Loop()
     loop.have(policy("one"), version=200)
     for _ in range(3):
-        asyncio.run(loop.loop.turn())
+        asyncio.run(loop.loop.reconcile())
     before = loop.requests.lists
     loop.term = 2
     loop.seconds += 60
     loop.requests.statuses = {"one": {"summary": {"evicted": 3}}}
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert loop.requests.lists > before
     assert loop.requests.written[-1][1]["summary"]["evicted"] == 3
 
@@ -181,15 +160,15 @@ def test_a_term_begins_only_when_what_the_spread_depends_on_has_been_asked_for()
     version = ServerVersion(Scripted(), ChangeSignal())
     loop = Loop(SchedulerModel(version=version))
     loop.have(policy("one"), version=200)
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert loop.requests.written == []
     version.asked = True
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert len(loop.requests.written) == 1
     version.asked = False
     loop.requests.statuses = {}
     loop.have(policy("one"), policy("two"), version=300)
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert loop.requests.written[-1][0] == "two", "what becomes unknown later is waited for by itself"
 
 
@@ -197,21 +176,21 @@ def test_a_leader_that_can_t_read_them_does_nothing() -> None:
     loop = Loop()
     loop.have(policy("one"), version=200)
     loop.requests.refuses_lists = True
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert loop.requests.written == []
     loop.requests.refuses_lists = False
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     assert len(loop.requests.written) == 1
 
 
 def test_counters_of_a_policy_that_is_gone_are_dropped() -> None:
     loop = Loop()
     loop.have(policy("one"), policy("two"), version=200)
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     for name in ("one", "two"):
         loop.parts.metrics.count_outcome(policy=name, outcome="Improved")
     loop.have(policy("two"), version=300)
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     counted = [
         loop.parts.registry.get_sample_value(
             "respread_eviction_outcomes_total", {"policy": name, "outcome": "Improved"}
@@ -227,7 +206,7 @@ def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(mon
     ages: list[float] = []
 
     async def scenario() -> None:
-        async def turn() -> float:
+        async def reconcile() -> float:
             turns.append(loop.seconds)
             ages.append(loop.heartbeat.age_seconds)
             loop.seconds += 1
@@ -240,7 +219,7 @@ def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(mon
             loop.seconds += seconds
             await asyncio.sleep(0)
 
-        monkeypatch.setattr(loop.loop, "turn", turn)
+        monkeypatch.setattr(loop.loop, "reconcile", reconcile)
         monkeypatch.setattr(loop.loop, "_pause", pause)
         await loop.loop.run()
 
@@ -263,7 +242,7 @@ def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long
     def three_seconds_pass() -> None:
         loop.seconds += 3
 
-    async def turn() -> float:
+    async def reconcile() -> float:
         if how == "computes":
             await loop.loop._compute(three_seconds_pass)
         else:
@@ -274,7 +253,7 @@ def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long
         found.append(gather)
         loop.loop.stop()
 
-    monkeypatch.setattr(loop.loop, "turn", turn)
+    monkeypatch.setattr(loop.loop, "reconcile", reconcile)
     monkeypatch.setattr(loop.loop, "_wait", wait)
     asyncio.run(loop.loop.run())
     assert found == [gathered]
@@ -300,7 +279,7 @@ def test_a_turn_that_hangs_fails_liveness_until_it_goes_on(monkeypatch: pytest.M
     loop = Loop()
     loop.have(policy("one"), version=200)
     goes_on, waits_on = threading.Event(), asyncio.Event()
-    plan, read = loop.loop._plan, loop.requests.send
+    plan, answer = loop.loop._plan, loop.requests.answer
 
     def computing(*args: Any) -> Any:
         goes_on.wait(10)
@@ -308,12 +287,12 @@ def test_a_turn_that_hangs_fails_liveness_until_it_goes_on(monkeypatch: pytest.M
 
     async def waiting(*args: Any, **options: Any) -> Response:
         await waits_on.wait()
-        return await read(*args, **options)
+        return await answer(*args, **options)
 
     if how == "computes":
         monkeypatch.setattr(loop.loop, "_plan", computing)
     else:
-        monkeypatch.setattr(loop.requests, "send", waiting)
+        monkeypatch.setattr(loop.requests, "answer", waiting)
 
     def failing() -> list[str]:
         report = live(loop.heartbeat, loop.parts.health)
@@ -361,14 +340,14 @@ async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callabl
 def test_the_outcome_of_a_move_is_told_by_who_leads_when_it_ends(leads: bool, told: int | None) -> None:
     loop = Loop()
     loop.have(policy("default"), version=200)
-    asyncio.run(loop.loop.turn())
-    loop.flights.sent(move("gone"), cluster([], []))
-    asyncio.run(loop.loop.turn())
-    assert len(loop.flights.now) == 1
+    asyncio.run(loop.loop.reconcile())
+    loop.register.sent(move("gone"), cluster([], []))
+    asyncio.run(loop.loop.reconcile())
+    assert len(loop.register.in_flight) == 1
     loop.leads = leads
-    loop.seconds += loop.flights.now.patience.step_seconds
-    asyncio.run(loop.loop.turn())
-    assert len(loop.flights.now) == 0  # the leader of this term has it from the status
+    loop.seconds += loop.register.in_flight.patience.step_seconds
+    asyncio.run(loop.loop.reconcile())
+    assert len(loop.register.in_flight) == 0  # the leader of this term has it from the status
     outcome = {"policy": "default", "outcome": "Unknown"}
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == told
 
@@ -381,7 +360,7 @@ def test_a_pause_outlasts_the_leader_and_only_who_leads_shows_it() -> None:
     loop.requests.statuses = {"one": {"failuresInARow": {"workloads": failed, "pauses": 1, "pausedUntil": until}}}
 
     def shown() -> float | None:
-        asyncio.run(loop.loop.turn())
+        asyncio.run(loop.loop.reconcile())
         return loop.parts.registry.get_sample_value("respread_policy_paused", {"policy": "one"})
 
     assert shown() == 1
@@ -412,13 +391,13 @@ def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None
         "newest": "2027-01-15T07:00:00Z",
     }
     loop.requests.statuses = {"default": {"movesInFlight": [remembered]}}
-    asyncio.run(loop.loop.turn())
-    (flight,) = loop.flights.now.flights
+    asyncio.run(loop.loop.reconcile())
+    (flight,) = loop.register.in_flight.flights
     assert (flight.uid, str(flight.move.workload)) == ("uid-gone", "Deployment/web")
     loop.term = 2
     loop.requests.statuses = {"default": {"movesInFlight": []}}
-    asyncio.run(loop.loop.turn())
-    assert loop.flights.now.flights == ()
+    asyncio.run(loop.loop.reconcile())
+    assert loop.register.in_flight.flights == ()
 
 
 @pytest.mark.parametrize(
@@ -474,6 +453,27 @@ def test_what_becomes_due_by_time_alone_wakes_the_loop(
     )
     loop.have({**policy("one"), "spec": {"mode": "Enforce", "quietPeriod": "1ms"}}, version=300)
     loop.leads = False  # so that no status is due before
-    asyncio.run(loop.loop.turn())
+    asyncio.run(loop.loop.reconcile())
     loop.seconds += 1  # the quiet period is over
-    assert asyncio.run(loop.loop.turn()) == pytest.approx(due_at_seconds, abs=0.01)
+    assert asyncio.run(loop.loop.reconcile()) == pytest.approx(due_at_seconds, abs=0.01)
+
+
+def test_nothing_is_evicted_by_what_nothing_was_heard_of_for_long(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = SimulatedCluster(1, limits={})
+
+    async def scenario() -> None:
+        loop = cluster.control_loop()
+        await loop.reconcile()
+        await asyncio.sleep(1)  # the quiet period is over
+        now = [0.0]
+        cluster.parts.intake.health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
+        now[0] = STALE_SECONDS + 1
+        await loop.reconcile()
+        assert cluster.acting.register.chosen == {}
+        now[0] = STALE_SECONDS
+        await loop.reconcile()
+        assert len(cluster.acting.register.chosen) == 1
+        await cluster.acting.aclose()
+
+    run_in_virtual_time(scenario())
+    assert "nothing was heard of" in caplog.text

@@ -8,8 +8,8 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
+from respread.controller.history import Expected, History
 from respread.controller.limiters import Limiters
-from respread.controller.record import Record
 
 
 def policy(name: str = "all", **spec: Any) -> Policy:
@@ -41,12 +41,13 @@ def test_one_that_was_never_right_counts_as_far_as_it_can_be_read() -> None:
 
 
 def test_what_was_counted_stays_in_its_status_for_the_next_process() -> None:
-    record = Record(lambda: 1_800_000_000.0)
-    record.count("shop/own", ["shop/own", "all"], certain=True)
-    counted = record.recent_evictions(RIGHT)
+    history = History(lambda: 1_800_000_000.0)
+    history.expect("uid", Expected("shop/own", ("shop/own", "all"), ()))
+    history.made("uid", "shop/own", certain=True)
+    counted = history.recent_evictions(RIGHT)
     assert sum(each.evictions for each in counted) == 1
-    assert record.recent_evictions(WRONG) == counted
-    assert record.recent_evictions(policy()) == ()  # no limit asks for it
+    assert history.recent_evictions(WRONG) == counted
+    assert history.recent_evictions(policy()) == ()  # no limit asks for it
 
 
 def test_what_is_gone_is_forgotten() -> None:

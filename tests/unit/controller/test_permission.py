@@ -13,8 +13,9 @@ from respread.api.label_selector import LabelSelector
 from respread.api.policy import ClusterPolicySpec, Limits, Policy, PolicySpec, Window
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
-from respread.controller.permission import CONFIRMED_SECONDS, WAVE_SECONDS, Permission
-from respread.controller.policy_versions import EVERYWHERE, PolicyVersions, versions_of
+from respread.controller.confirmations import Confirmations
+from respread.controller.permission import CONFIRMED_SECONDS, OLD_SECONDS, Leading, Permission
+from respread.controller.policy_versions import EVERYWHERE, PolicyReader, PolicyVersions, versions_of
 from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -37,6 +38,13 @@ AT_NIGHT = msgspec.structs.replace(
 )
 
 
+class Nobody(PolicyReader):
+    """Is not asked: what the API server says is told by the tests."""
+
+    def __init__(self) -> None:
+        """Need nobody."""
+
+
 class World:
     """What a permission asks for."""
 
@@ -44,20 +52,30 @@ class World:
         self.leads = True
         self.policies = Map({"default": ENFORCES})
         self.seconds = 100.0
-        self.permission = Permission(
-            lambda: self.leads, lambda: self.policies, clock=lambda: self.seconds, now=lambda: NOW
-        )
-        self.permission.begin_wave(self.policies, ["default", "shop"], self.seconds)
+        self.term = 1
+        self.confirmations = Confirmations(Nobody(), lambda: self.seconds)
+        self.permission = self.make_permission()
+        self.planned = self.permission.planned_for(self.policies, self.seconds)
         self.confirm()
+
+    def make_permission(self) -> Permission:
+        """Return one that has not asked anybody yet."""
+        return Permission(
+            Leading(lambda: self.leads, lambda: self.term),
+            lambda: self.policies,
+            self.confirmations,
+            clock=lambda: self.seconds,
+            now=lambda: NOW,
+        )
 
     def confirm(self) -> None:
         """Let the API server say that the policies are as they are known here."""
         for place in (EVERYWHERE, "default", "shop"):
             there = Map({name: each for name, each in self.policies.items() if each.namespace == place})
-            self.permission.confirm(place, PolicyVersions(versions_of(there), self.seconds))
+            self.confirmations.note(place, PolicyVersions(versions_of(there), self.seconds))
 
     def reason(self, move: Move) -> Reason | None:
-        held = self.permission(move)
+        held = self.permission.why_not(move, self.planned)
         return None if held is None else held.reason
 
 
@@ -79,6 +97,13 @@ def test_a_replica_that_does_not_lead_or_is_stopped_makes_no_move(move: Move) ->
     world.leads = True
     assert world.reason(move) is None
     world.permission.stop()
+    assert world.reason(move) is Reason.NOT_LEADING
+
+
+def test_a_move_that_was_chosen_in_an_earlier_term_is_not_made_in_a_later_one(move: Move) -> None:
+    """Another replica may have led in between, and evicted pods for the same groups."""
+    world = World()
+    world.term = 2
     assert world.reason(move) is Reason.NOT_LEADING
 
 
@@ -110,7 +135,7 @@ def test_so_does_another_policy_that_has_come_to_be(move: Move) -> None:
 
 def test_a_wave_that_takes_too_long_is_planned_anew(move: Move) -> None:
     world = World()
-    world.seconds += WAVE_SECONDS
+    world.seconds += OLD_SECONDS
     world.confirm()
     assert world.reason(move) is None
     world.seconds += 0.1
@@ -122,12 +147,14 @@ def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_latel
     world.seconds += CONFIRMED_SECONDS
     assert world.reason(move) is None
     world.seconds += 0.1
-    held = world.permission(move)
+    held = world.permission.why_not(move, world.planned)
     assert held is not None
     assert (held.reason, held.message) == (Reason.API_UNAVAILABLE, "the policies could not be read for 5 s")
-    fresh = Permission(lambda: True, lambda: world.policies, clock=lambda: 0.0, now=lambda: NOW)
-    fresh.begin_wave(world.policies, ["default"], 0.0)
-    assert fresh(move) == Held(Reason.API_UNAVAILABLE, "the policies could not be read yet")
+    world.confirmations = Confirmations(Nobody(), lambda: world.seconds)
+    fresh = world.make_permission()
+    assert fresh.why_not(move, fresh.planned_for(world.policies, world.seconds)) == Held(
+        Reason.API_UNAVAILABLE, "the policies could not be read yet"
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,7 +169,7 @@ def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_latel
 )
 def test_what_the_api_server_says_counts_although_the_watch_is_silent(move: Move, there: Map[str, Policy]) -> None:
     world = World()
-    world.permission.confirm(EVERYWHERE, PolicyVersions(versions_of(there), world.seconds))
+    world.confirmations.note(EVERYWHERE, PolicyVersions(versions_of(there), world.seconds))
     assert world.reason(move) is Reason.IN_MOTION
 
 
@@ -163,18 +190,17 @@ def test_a_policy_of_the_pods_own_namespace_holds_the_move_and_those_of_others_d
 def test_what_the_api_server_says_of_the_pods_own_namespace_counts_too(move: Move) -> None:
     world = World()
     unseen = Map({"shop/own": own("shop")})
-    world.permission.confirm("shop", PolicyVersions(versions_of(unseen), world.seconds))
+    world.confirmations.note("shop", PolicyVersions(versions_of(unseen), world.seconds))
     assert world.reason(move) is None
     unseen = Map({"default/own": own("default")})
-    world.permission.confirm("default", PolicyVersions(versions_of(unseen), world.seconds))
-    held = world.permission(move)
+    world.confirmations.note("default", PolicyVersions(versions_of(unseen), world.seconds))
+    held = world.permission.why_not(move, world.planned)
     assert held == Held(Reason.IN_MOTION, "the policies of default have changed, and the watch has not brought it yet")
 
 
 def test_a_namespace_whose_policies_were_not_read_holds_its_own_moves_alone(move: Move) -> None:
     world = World()
-    world.permission.begin_wave(world.policies, ["default", "blog"], world.seconds)
-    assert world.permission.unconfirmed("blog") == Held(
+    assert world.permission.unconfirmed("blog", world.planned) == Held(
         Reason.API_UNAVAILABLE, "the policies of blog could not be read yet"
     )
     assert world.reason(move) is None

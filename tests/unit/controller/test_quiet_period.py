@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from respread.api.reasons import Reason
 from respread.cluster.workload import WorkloadName
-from respread.controller.quiet_period import Settling
+from respread.controller.quiet_period import QuietPeriods
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
 from tests.worlds import cluster, constraint, node, pods, spec
@@ -21,7 +21,7 @@ def groups_of(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
 
 
 def test_a_group_is_held_from_when_it_is_first_seen() -> None:
-    settling = Settling()
+    settling = QuietPeriods()
     groups = groups_of(3, 0)
     (key,) = groups
     settling.observe(groups, (), now=100)
@@ -34,7 +34,7 @@ def test_a_group_is_held_from_when_it_is_first_seen() -> None:
 
 
 def test_a_change_starts_the_quiet_period_again() -> None:
-    settling = Settling()
+    settling = QuietPeriods()
     before = groups_of(3, 0)
     (key,) = before
     settling.observe(before, (), now=0)
@@ -45,7 +45,7 @@ def test_a_change_starts_the_quiet_period_again() -> None:
 
 
 def test_what_our_own_moves_change_does_not() -> None:
-    settling = Settling()
+    settling = QuietPeriods()
     before = groups_of(3, 0)
     (key,) = before
     settling.observe(before, (), now=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
@@ -15,14 +16,15 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.comparison import Comparison
-from respread.controller.recovery import AskingRules, moves_to_remember, resume
-from respread.eviction.carry_out import Flights
+from respread.controller.recovery import AskingRules, moves_to_remember, resumed
+from respread.controller.register import Register
 from respread.eviction.in_flight import Ended, InFlight, Patience, Stage
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter
+from respread.eviction.remembered import ClockReading
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
-from respread.spread.index import spread_of
+from respread.spread.index import Spread, spread_of
 from tests.eviction_moves import move
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
@@ -60,13 +62,13 @@ def of_web(snapshot: ClusterSnapshot, name: str = "web-a1-0") -> Move:
     return move(victim, groups=(key,), from_domains=("a",))
 
 
-def process(seconds: float, wall: float = 1_000_000) -> Flights:
-    return Flights(Clock(seconds), Clock(wall))
+def process(seconds: float, wall: float = 1_000_000) -> Register:
+    return Register(Clock(seconds), Clock(wall))
 
 
-def killed(flights: Flights, snapshot: ClusterSnapshot) -> dict[str, PolicyStatus]:
+def killed(register: Register, snapshot: ClusterSnapshot) -> dict[str, PolicyStatus]:
     """Return what the statuses say, as the API server has it, of a process that is no more."""
-    remembered = moves_to_remember(flights.now, snapshot)
+    remembered = moves_to_remember(register.in_flight, snapshot)
     return {
         policy: decode_status(
             msgspec.json.decode(msgspec.json.encode({"status": encode_status(PolicyStatus(moves_in_flight=moves))}))
@@ -75,8 +77,21 @@ def killed(flights: Flights, snapshot: ClusterSnapshot) -> dict[str, PolicyStatu
     }
 
 
-def followed(flights: Flights, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
-    return flights.update(snapshot, Comparison(spread_of(snapshot)))
+def followed(register: Register, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
+    register.in_flight, ended = register.in_flight.updated(snapshot, register.clock(), Comparison(spread_of(snapshot)))
+    return ended
+
+
+def resume(
+    register: Register,
+    statuses: Mapping[str, PolicyStatus],
+    snapshot: ClusterSnapshot,
+    spread: Spread,
+    rules: AskingRules,
+) -> None:
+    """Take up the moves that the statuses tell of."""
+    moment = ClockReading(register.clock(), register.wall_clock())
+    register.in_flight = resumed(register.in_flight, statuses, snapshot, spread, rules, moment)
 
 
 def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
@@ -104,39 +119,39 @@ def test_what_became_of_a_move_is_found_by_the_next_process(
 
     second = process(7)
     resume(second, sent, after, spread_of(after), RULES)
-    (flight,) = second.now.flights
+    (flight,) = second.in_flight.flights
     assert flight.move.policy == "default"
     assert str(flight.move.workload) == "ReplicaSet/web"
     assert flight.move.pod.node_name == "a1"
     assert flight.move.pod.controller == OwnerReference("apps/v1", "ReplicaSet", "web", "uid-web")
     assert [each.outcome for each in followed(second, after)] == ([] if outcome is None else [outcome])
-    assert len(second.now) == (outcome is None)
+    assert len(second.in_flight) == (outcome is None)
 
 
 def test_a_replacement_in_the_wrong_place_that_is_never_ready(sent: dict[str, PolicyStatus]) -> None:
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
-    second = Flights(clock, Clock(1_000_000))
+    second = Register(clock, Clock(1_000_000))
     resume(second, sent, after, spread_of(after), RULES)
     assert followed(second, after) == ()
-    clock.now += second.now.patience.step_seconds
+    clock.now += second.in_flight.patience.step_seconds
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
 
 
 def test_a_pod_that_is_still_there_may_be_going_and_is_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
     second = process(7, wall=1_000_006)
     resume(second, sent, world(), spread_of(world()), RULES)
-    (flight,) = second.now.flights
+    (flight,) = second.in_flight.flights
     assert flight.stage is Stage.SENT
-    assert second.now.unanswered(7, 5) == (flight.move,)
-    assert second.now.unanswered(7, 7) == ()
+    assert second.in_flight.unanswered(7, 5) == (flight.move,)
+    assert second.in_flight.unanswered(7, 7) == ()
     assert followed(second, world()) == ()
 
 
 def test_one_that_was_sent_long_ago_is_not_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
     second = process(7, wall=1_000_000 + 75)
     resume(second, sent, world(), spread_of(world()), RULES)
-    assert second.now.unanswered(7, 5) == ()  # what it was planned for may be another cluster by now
+    assert second.in_flight.unanswered(7, 5) == ()  # what it was planned for may be another cluster by now
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
 
 
@@ -144,9 +159,9 @@ def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
     before = world(came("young"), came("replacement-of-another", creation_timestamp=NOW + ONE_SECOND))
     first = process(50)
     first.sent(of_web(before), world(came("young")))
-    flight = first.now.flights[0]
+    flight = first.in_flight.flights[0]
     other = before.pods[came("replacement-of-another").key]
-    first.now = InFlight().resumed([msgspec.structs.replace(flight, known=flight.known | {other.uid})])
+    first.in_flight = InFlight().resumed([msgspec.structs.replace(flight, known=flight.known | {other.uid})])
     ((remembered,),) = (status.moves_in_flight for status in killed(first, before).values())
     assert remembered.newest == NOW
     assert remembered.newest_pods == ("replacement-of-another", "young")
@@ -168,7 +183,7 @@ def test_of_very_many_pods_made_in_one_second_none_is_named() -> None:
     assert remembered.newest_pods == ()
     second = process(7)
     resume(second, killed(first, before), before, spread_of(before), RULES)
-    assert second.now.flights[0].known == {each.uid for each in before.pods.values()}
+    assert second.in_flight.flights[0].known == {each.uid for each in before.pods.values()}
 
 
 def test_the_pod_of_a_stateful_set_comes_back_by_its_name() -> None:
@@ -189,7 +204,7 @@ def test_without_a_sibling_or_its_group_it_is_followed_all_the_same(sent: dict[s
     second = process(7)
     resume(second, sent, empty, spread_of(empty), RULES)
     assert followed(second, empty) == ()
-    (flight,) = second.now.flights
+    (flight,) = second.in_flight.flights
     assert flight.move.groups == ()
     assert flight.stage is Stage.LEAVING
     (ended,) = followed(second, cluster(NODES, [came()]))
@@ -217,17 +232,17 @@ def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(se
     again = process(50)
     again.sent(of_web(before), before)
     again.sent(of_web(before, "web-a1-1"), before)
-    own = again.now.flights[0]
+    own = again.in_flight.flights[0]
     resume(again, sent, before, spread_of(before), RULES)
-    assert again.now.flights == (own,)
+    assert again.in_flight.flights == (own,)
 
 
 def test_the_status_of_a_namespaces_policy_speaks_of_no_other_namespace(sent: dict[str, PolicyStatus]) -> None:
     (status,) = sent.values()
-    for policy, resumed in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
-        flights = process(7)
-        resume(flights, {policy: status}, world(), spread_of(world()), RULES)
-        assert len(flights.now) == resumed
+    for policy, known in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
+        register = process(7)
+        resume(register, {policy: status}, world(), spread_of(world()), RULES)
+        assert len(register.in_flight) == known
 
 
 def test_what_no_plan_of_ours_would_do_is_followed_and_not_asked_for_again() -> None:
@@ -244,8 +259,8 @@ def test_what_no_plan_of_ours_would_do_is_followed_and_not_asked_for_again() -> 
     def asked(of: dict[str, PolicyStatus], rules: AskingRules = RULES) -> list[str]:
         second = process(7, wall=1_000_006)
         resume(second, of, after, spread_of(after), rules)
-        assert len(second.now) == 4
-        return [each.pod.name for each in second.now.unanswered(7, 5)]
+        assert len(second.in_flight) == 4
+        return [each.pod.name for each in second.in_flight.unanswered(7, 5)]
 
     assert asked(statuses) == ["web-a1-1", "web-a1-2"]  # not the protected one, and as many as the limits let
     assert asked({"another": statuses["default"]}) == []  # it does not govern them

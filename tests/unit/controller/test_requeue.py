@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from respread.api.reasons import Reason
-from respread.controller.requeue import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_look
+from respread.controller.requeue import IDLE_SECONDS, SOON_SECONDS, WAITING_SECONDS, next_reconcile
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Plan
@@ -29,7 +29,7 @@ def look(
         for number, reason in enumerate(reasons)
     )
     return (
-        next_look(
+        next_reconcile(
             Plan(blocked=blocked),
             [HeldMove(move("a"), Held(reason, "")) for reason in held],
             now=NOW,

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from respread.cluster.meta import ObjectKey
 from respread.kube.leadership import Elector, LeaseTimes, seconds_since_boot
-from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.requests import NoResponseError, Response
+from tests.fake_requests import FakeRequests
 from tests.virtual_time import run_in_virtual_time
 
 LEASE = ObjectKey("respread", "respread")
@@ -68,34 +69,24 @@ class LeaseServer:
         return spec
 
 
-class Line(Requests):
+class Line(FakeRequests):
     """The way of one candidate to the server."""
 
     def __init__(self, server: LeaseServer, chance: random.Random | None = None) -> None:
+        super().__init__()
         self.server = server
         self.chance = chance
         self.dead = False
         self.hangs = False
         self.late_seconds = 0.0
 
-    async def send(
-        self,
-        method: Any,
-        path: str,
-        names: Mapping[str, str],
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str | None = None,
-        accept: str = "application/json",
-        timeout_seconds: float,
-        last_look: Callable[[], None] = lambda: None,
-    ) -> Response:
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
         assert path.format(**names).startswith("/apis/coordination.k8s.io/v1/namespaces/respread/leases")
-        assert (query, content_type, accept) == (None, None, "application/json")
-        last_look()
+        assert [options.get(each) for each in ("query", "content_type")] == [None, None]
+        assert options.get("accept", "application/json") == "application/json"
+        body = options.get("body")
         if self.hangs:
-            await asyncio.sleep(timeout_seconds)
+            await asyncio.sleep(options["timeout_seconds"])
         if self.dead or self.hangs:
             raise NoResponseError("cut", sent=True)
         if self.chance is None:

@@ -22,6 +22,7 @@ from respread.kube.credentials import Endpoint
 from respread.kube.renewal import LEAST_INTERVAL_SECONDS, Renewal
 from respread.kube.requests import NoResponseError, Requests, open_requests
 from respread.planning.held import Held
+from tests.evicting import evict
 from tests.eviction_moves import SPEC
 from tests.worlds import pod
 
@@ -137,7 +138,7 @@ def test_a_lease_that_is_lost_while_credentials_are_looked_for_stops_the_evictio
                 return LOST if lost and order.count("renewed") == 2 else None
 
             async with open_requests(ClusterAccess(Endpoint(server=server), Renewed(renew))) as requests:
-                return await EvictionApi(requests).evict(POD, gate=gate)
+                return await evict(EvictionApi(requests), POD, gate)
 
     answer = asyncio.run(scenario())
     assert order == ["renewed", "renewed", "asked"]  # for the pod, for its eviction, and then whether it may be

@@ -1,4 +1,4 @@
-"""What a turn of the control loop costs grows at most in proportion to the cluster: counted in calls, not in time."""
+"""What a reconcile costs grows at most in proportion to the cluster: counted in calls, not in time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.controller.record import Record
+from respread.controller.history import History
 from respread.controller.recovery import moves_to_remember
-from respread.controller.report import Turn, figures_of, outcomes_of
+from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Plan
@@ -108,8 +108,8 @@ class Scene(NamedTuple):
 
     def tell(self) -> None:
         """Say what status and metrics are to say."""
-        record = Record(lambda: 0.0)
-        turn = Turn(
+        history = History(lambda: 0.0)
+        reconciled = Reconciled(
             spread=self.spread,
             plan=self.plan,
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),
@@ -118,7 +118,7 @@ class Scene(NamedTuple):
             remembered=moves_to_remember(self.in_flight, self.state.snapshot),
             time=NOW,
         )
-        figures_of([POLICY], turn, outcomes_of([POLICY], turn, record))
+        figures_of([POLICY], reconciled, outcomes_of([POLICY], reconciled, history))
 
     def ask_budgets(self) -> None:
         """Ask for every pod whether budgets let it go."""

@@ -11,11 +11,12 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.in_flight import InFlight
+from respread.eviction.owners.batch_readings import BatchReadings
+from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.other_controllers import OtherControllers
 from respread.eviction.owners.reading import OwnerReading, read_controller, read_owner
 from respread.eviction.owners.replacements import Replacements
 from respread.eviction.owners.rest_rules import wants_replacement, why_not_at_rest, why_too_small
-from respread.eviction.owners.wave_readings import WaveReadings
 from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -34,7 +35,17 @@ def ordinary_rules(_: Move) -> VictimRules:
 class Owners:
     """Reads controllers and says whether they are at rest."""
 
-    __slots__ = ("_now", "_others", "_readings", "_replacements", "_requests", "_rules")
+    __slots__ = (
+        "_clock",
+        "_coming",
+        "_fresh_seconds",
+        "_now",
+        "_others",
+        "_readings",
+        "_replacements",
+        "_requests",
+        "_rules",
+    )
 
     def __init__(
         self,
@@ -44,6 +55,7 @@ class Owners:
         rules: Callable[[Move], VictimRules] = ordinary_rules,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         fresh_seconds: float = FRESH_SECONDS,
+        coming: ComingReplacements | None = None,
     ) -> None:
         """Look at controllers through the API server.
 
@@ -54,19 +66,32 @@ class Owners:
             now: the time of day, with a time zone.
             fresh_seconds: how long a reading serves. What we evict meanwhile is taken into account; what others do in
                 that time is not seen.
+            coming: what replacements take of quotas that do not exist yet.
         """
         self._requests = requests
+        self._clock = clock
         self._rules = rules
         self._now = now
-        self._readings: WaveReadings[OwnerReading] = WaveReadings(clock, fresh_seconds)
-        self._replacements = Replacements(requests, clock, fresh_seconds)
+        self._fresh_seconds = fresh_seconds
+        self._coming = ComingReplacements() if coming is None else coming
+        self._readings: BatchReadings[OwnerReading] = BatchReadings(clock, fresh_seconds)
+        self._replacements = Replacements(requests, clock, fresh_seconds, self._coming)
         self._others = OtherControllers(requests, clock)
 
-    def forget(self) -> None:
-        """Forget all readings: what follows is another wave, and whatever was read is from before the last one."""
-        self._readings.forget()
-        self._replacements.forget()
-        self._others.forget()
+    def anew(self) -> Owners:
+        """Return the same with nothing read yet: for moves that were planned on what is known now."""
+        return Owners(
+            self._requests,
+            self._clock,
+            rules=self._rules,
+            now=self._now,
+            fresh_seconds=self._fresh_seconds,
+            coming=self._coming,
+        )
+
+    def over(self, pod: Pod) -> None:
+        """Note that a move which nothing spoke against is in flight by now, or not made after all."""
+        self._coming.not_planned(pod)
 
     async def why_not_at_rest(
         self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight, together: Sequence[Move] = ()

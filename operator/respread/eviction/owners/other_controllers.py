@@ -16,9 +16,9 @@ from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.in_flight import InFlight
+from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.reading import ControllerObject, read_controller
 from respread.eviction.owners.rest_rules import why_incomplete
-from respread.eviction.owners.wave_readings import WaveReadings
 from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -27,15 +27,15 @@ from respread.planning.victims.protection import why_not_replaced
 from respread.spread.group import GroupKey
 
 MOST_CONTROLLERS: Final = 1000
-"""A group that counts the pods of more is left alone: reading them takes the API server longer than a wave may last."""
+"""A group that counts the pods of more is left alone: reading them takes the API server longer than there is time."""
 AT_ONCE: Final = 16
 """How many are read at the same time."""
 READING_SECONDS: Final = 5.0
-"""How long a wave reads them in all. A wave may last 20 s, and its other steps are not to wait for one group."""
+"""How long they are read for one move: what it was planned on is not to get old."""
 
 
 class OtherControllers:
-    """Reads, for the moves of one wave, the controllers that share their spread groups: each once."""
+    """Reads, for moves that were chosen together, the controllers that share their spread groups: each once."""
 
     __slots__ = (
         "_at_once",
@@ -45,7 +45,6 @@ class OtherControllers:
         "_readings",
         "_requests",
         "_snapshot",
-        "_until",
     )
 
     def __init__(
@@ -56,22 +55,16 @@ class OtherControllers:
         Args:
             requests: how to ask it.
             clock: seconds that never go back.
-            reading_seconds: how long a wave may take to read them.
+            reading_seconds: how long reading them may take for one move.
         """
         self._requests = requests
         self._reading_seconds = reading_seconds
-        self._readings: WaveReadings[ControllerObject] = WaveReadings(clock, inf)
+        self._readings: BatchReadings[ControllerObject] = BatchReadings(clock, inf)
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._snapshot = ClusterSnapshot()
         self._by_group: dict[GroupKey, Mapping[str, Pod]] = {}
         self._label_sets: dict[str, Matching] = {}
-        """By namespace: a wave has as many groups as moves, which are not to be tried on every label set each."""
-        self._until: float | None = None
-
-    def forget(self) -> None:
-        """Forget all readings: what follows is another wave."""
-        self._readings.forget()
-        self._until = None
+        """By namespace: there are as many groups as moves, which are not to be tried on every label set each."""
 
     async def why_incomplete(self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight) -> Held | None:
         """Return which of them speaks against a move, or None if all have the pods they want.
@@ -132,9 +125,6 @@ class OtherControllers:
 
     async def _read(self, unread: list[Pod], of: int) -> Held | None:
         """Read some controllers, several at the same time; return why not all of them could be read."""
-        now = asyncio.get_running_loop().time
-        if self._until is None:
-            self._until = now() + self._reading_seconds
         left, problems = iter(unread), list[Held]()
 
         async def read_some() -> None:
@@ -145,7 +135,7 @@ class OtherControllers:
                     return
 
         try:
-            async with asyncio.timeout_at(self._until), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self._reading_seconds), asyncio.TaskGroup() as group:
                 for _ in range(min(AT_ONCE, len(unread))):
                     group.create_task(read_some())
         except TimeoutError:

@@ -17,12 +17,13 @@ from respread.cluster.pod import Pod
 from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.admission_rules import why_limit_range_refuses, why_quota_refuses
 from respread.eviction.owners.admitted_pod import Json, admitted
+from respread.eviction.owners.batch_readings import BatchReadings
+from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.namespace_rules import NamespaceRules, read_namespace_rules
 from respread.eviction.owners.pod_usage import usage
 from respread.eviction.owners.reading import ControllerObject, OwnerReading
 from respread.eviction.owners.rest_rules import revision_of_pod
 from respread.eviction.owners.template_rules import why_differs
-from respread.eviction.owners.wave_readings import WaveReadings
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.held import Held
@@ -39,31 +40,24 @@ _REVISION: Final = "/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{na
 class Replacements:
     """Predicts the replacements of pods from their controllers' templates."""
 
-    __slots__ = ("_decoder", "_namespaces", "_objects", "_planned", "_requests", "_usages")
+    __slots__ = ("_coming", "_decoder", "_namespaces", "_objects", "_requests")
 
-    def __init__(self, requests: Requests, clock: Callable[[], float], fresh_seconds: float) -> None:
+    def __init__(
+        self, requests: Requests, clock: Callable[[], float], fresh_seconds: float, coming: ComingReplacements
+    ) -> None:
         """Look through the API server.
 
         Args:
             requests: how to ask it.
             clock: seconds that never go back.
             fresh_seconds: how long a reading serves.
+            coming: what replacements take of quotas that do not exist yet; told of those that nothing speaks against.
         """
         self._requests = requests
-        self._objects: WaveReadings[Json] = WaveReadings(clock, fresh_seconds)
-        self._namespaces: WaveReadings[NamespaceRules] = WaveReadings(clock, fresh_seconds)
+        self._objects: BatchReadings[Json] = BatchReadings(clock, fresh_seconds)
+        self._namespaces: BatchReadings[NamespaceRules] = BatchReadings(clock, fresh_seconds)
         self._decoder = Decoder()
-        self._usages: dict[str, dict[str, int]] = {}
-        """What the replacements take of quotas, by the UIDs of the pods: of moves of this wave, and of those under
-        way that have no replacement yet."""
-        self._planned: dict[str, str] = {}
-        """The namespaces of the moves of this wave that nothing has spoken against, by the UIDs of the pods."""
-
-    def forget(self) -> None:
-        """Forget all readings: what follows is another wave."""
-        self._objects.forget()
-        self._namespaces.forget()
-        self._planned.clear()
+        self._coming = coming
 
     async def why_not(self, move: Move, reading: OwnerReading, in_flight: InFlight, rules: VictimRules) -> Held | None:
         """Return why a pod must not be evicted for its replacement's sake, or None if nothing speaks against it.
@@ -74,11 +68,8 @@ class Replacements:
             in_flight: the moves under way.
             rules: `spec.victims` of its policy.
         """
-        self._planned.pop(move.pod.uid, None)
         try:
-            pod, template, namespace = await asyncio.gather(
-                self._pod(move.pod), self._template(move.pod, reading), self._rules_of(move.pod.namespace)
-            )
+            pod, template, namespace = await self._read(move.pod, reading)
             if isinstance(pod, Held):
                 return pod
             if isinstance(template, Held):
@@ -95,38 +86,32 @@ class Replacements:
             what = f"{type(error).__name__}: {error}"
             return Held(Reason.API_UNAVAILABLE, f"the pod or the template of its controller can't be read: {what}")
 
+    async def _read(self, pod: Pod, reading: OwnerReading) -> tuple[Json | Held, Json | Held, NamespaceRules | Held]:
+        """Return a pod, the template of its replacement and the rules of its namespace, read at the same time."""
+        of_pod = asyncio.create_task(self._pod(pod))
+        of_template = asyncio.create_task(self._template(pod, reading))
+        of_namespace = asyncio.create_task(self._rules_of(pod.namespace))
+        try:
+            return await asyncio.gather(of_pod, of_template, of_namespace)
+        finally:  # none goes on once another has failed
+            for task in (of_pod, of_template, of_namespace):
+                task.cancel()
+
     def _why_refused(
         self, move: Move, pod: Json, replacement: Json, namespace: NamespaceRules, in_flight: InFlight
     ) -> Held | None:
-        spec, uid = replacement["spec"], move.pod.uid
+        spec = replacement["spec"]
         if (held := why_limit_range_refuses(spec, namespace.limit_ranges or ())) is not None:
             return held
         if namespace.quotas:
             freed = usage(pod["spec"]) if is_replaced_when_gone(move.pod) else {}
-            others = self._others(move, in_flight)
+            others = self._coming.usages_beside(move.pod, in_flight)
             if isinstance(others, Held):
                 return others
             if (held := why_quota_refuses(spec, namespace.quotas, freed, others)) is not None:
                 return held
-            self._usages[uid] = usage(spec)
-        self._planned[uid] = move.pod.namespace
+            self._coming.add(move.pod, usage(spec))
         return None
-
-    def _others(self, move: Move, in_flight: InFlight) -> list[dict[str, int]] | Held:
-        """Return what replacements take that quotas do not show yet."""
-        replaced = {each.uid for each in in_flight.flights if each.replacement is not None}
-        awaited = {each.uid: each.move.pod for each in in_flight.flights if each.replacement is None}
-        self._usages = {uid: it for uid, it in self._usages.items() if uid in awaited or uid in self._planned}
-        here = {uid for uid, pod in awaited.items() if pod.namespace == move.pod.namespace}
-        here |= {uid for uid, namespace in self._planned.items() if namespace == move.pod.namespace}
-        here -= {move.pod.uid, *replaced}
-        if unknown := sorted(here - self._usages.keys()):
-            name = awaited[unknown[0]].name if unknown[0] in awaited else unknown[0]
-            return Held(
-                Reason.IN_MOTION,
-                f"the ResourceQuotas of namespace {move.pod.namespace} do not show the replacement of {name} yet",
-            )
-        return [self._usages[uid] for uid in here]
 
     async def _rules_of(self, namespace: str) -> NamespaceRules | Held:
         return await self._namespaces.get(namespace, lambda: read_namespace_rules(self._requests, namespace))

@@ -1,37 +1,31 @@
-"""Nothing is evicted by what is stale or has changed; what is evicted was written down before, and is counted."""
+"""Nothing is evicted by what has changed; what is evicted was written down before, and is counted."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import pytest
 from aiohttp import web
-from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
-from respread.cluster.meta import OwnerReference
+from respread.api.status import PolicyStatus
+from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
-from respread.controller.limiters import Limiters
-from respread.controller.permission import Permission
-from respread.controller.policy_versions import PolicyReader
-from respread.controller.record import Record
-from respread.controller.status_writer import StatusWriter
-from respread.controller.waves import CUT_SECONDS, STALE_SECONDS, Waves
-from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.carry_out import Carried, Carrier, Flights
-from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.owners.last_look import Owners
-from respread.eviction.refusals import Refusals
-from respread.eviction.steps import FIRST_PORTION
+from respread.controller.confirmations import CONFIRM_SECONDS
+from respread.controller.evictions import Batch
+from respread.controller.history import History
+from respread.controller.limiters import Limiters, bounding
+from respread.controller.permission import Leading
+from respread.eviction.answers import Answer
 from respread.kube.requests import Requests
 from respread.planning.plan import Move
+from respread.stores.policy_store import PolicyObject
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from tests.eviction_moves import SPEC, move
 from tests.intake import Parts
@@ -56,7 +50,7 @@ class Cluster:
         self.generation = present.generation
         """Of the policy that the API server has."""
         self.seconds = 1000.0
-        self.waves: Waves | None = None
+        self.leads = True
         self.parts = Parts()
         self.stub = StubApiServer()
         self.snapshot: ClusterSnapshot = cluster([node("node-1", "a")], [A, B])
@@ -101,44 +95,41 @@ class Cluster:
         metadata = {"name": "default", "uid": "uid-default", "generation": self.generation}
         return web.json_response({"metadata": {}, "items": [{"metadata": metadata}]})
 
-    def evict(self, *others: Move) -> tuple[bool, Record]:
-        """Make a wave of the move of pod a and others; return whether all were made, and what was counted."""
+    def evict(self, *others: Move) -> tuple[bool, History]:
+        """Make the move of pod a and others; return whether all were made, and what was counted."""
 
-        async def scenario() -> tuple[bool, Record]:
+        async def scenario() -> tuple[bool, History]:
             async with self.stub.running() as requests:
-                waves, record = self._waves(requests)
-                policies = Map({"default": self.present})
-                limiters = Limiters().of(policies)
+                acting = self.acting(requests)
                 moves = [move(A), *others]
                 try:
-                    made = await waves.make(moves, self.snapshot, policies, limiters=limiters, planned_at=self.seconds)
+                    tasks = acting.evictions.begin(moves, self.batch(acting, moves))
+                    carried = [each for task in tasks for each in await task]
                 finally:
-                    await waves.aclose()
-                return made, record
+                    await acting.aclose()
+                made = [isinstance(each.result, Answer) and each.result.may_have_evicted for each in carried]
+                return all(made), acting.history
 
         return asyncio.run(scenario())
 
-    def _waves(self, requests: Requests) -> tuple[Waves, Record]:
-        def clock() -> float:
-            return self.seconds
+    def batch(self, acting: Acting, moves: Sequence[Move]) -> Batch:
+        """Return what the moves have in common."""
+        policies = self.parts.intake.policies.policies
+        bound = bounding(moves, Limiters().of(policies), self.snapshot)
+        return acting.evictions.batch(self.snapshot, acting.permission.planned_for(policies, self.seconds), bound)
 
-        permission = Permission(
-            lambda: True, lambda: Map({"default": self.present}), clock=clock, now=lambda: datetime.now(UTC)
-        )
-        owners, flights, refusals = Owners(requests, clock), Flights(clock), Refusals(clock)
-        carrier = Carrier(EvictionApi(requests), owners, flights, refusals, may_evict=permission)
-        record = Record(NOW.timestamp)
-        self.waves = waves = Waves(
-            carrier,
-            permission,
-            record,
-            StatusWriter(requests, clock),
-            PolicyReader(requests, clock),
+    def acting(self, requests: Requests) -> Acting:
+        """Return all that acts through the API server."""
+        self.parts.intake.policies.apply([(ObjectKey("", "default"), PolicyObject(self.present, PolicyStatus()))])
+        return put_together(
+            requests,
+            self.parts.intake,
+            Leading(lambda: self.leads, lambda: 1),
             announcements=Announcements(lambda _: None, lambda _: self.present),
             metrics=self.parts.metrics,
-            intake=self.parts.intake,
+            clock=lambda: self.seconds,
+            wall_clock=NOW.timestamp,
         )
-        return waves, record
 
     @property
     def asked(self) -> list[str]:
@@ -171,14 +162,14 @@ def test_what_no_api_server_answers_holds_the_move(path: str, answer: dict[str, 
 
 def test_a_move_is_written_down_then_made_then_counted() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
-    made, record = world.evict()
+    made, history = world.evict()
     assert made
     assert world.asked == ["PATCH status", "POST eviction"]
     ahead = next(body for body in world.stub.bodies if body is not None)["status"]
     assert [each["pod"] for each in ahead["movesInFlight"]] == ["a"]
     assert sum(each["evictions"] for each in ahead["recentEvictions"]) == 1
-    assert record.history.count_in_last_hour("default", 0) == 1  # and not twice, for having been written down
-    assert record.evicted == {"default": 1}
+    assert history.history.count_in_last_hour("default", 0) == 1  # and not twice, for having been written down
+    assert history.evicted == {"default": 1}
     assert world.counted("Evicted") == 1
 
 
@@ -186,22 +177,10 @@ def test_a_move_is_written_down_then_made_then_counted() -> None:
 def test_what_can_t_be_written_down_is_not_made(answer: Answering) -> None:
     world = Cluster(policy())
     world.stub.on("PATCH", "/status", answer)
-    made, record = world.evict()
+    made, history = world.evict()
     assert not made
     assert "POST eviction" not in world.asked
-    assert record.evicted == {}
-
-
-def test_nothing_is_evicted_by_what_nothing_was_heard_of_for_long(caplog: pytest.LogCaptureFixture) -> None:
-    world = Cluster(policy())
-    now = [0.0]
-    health = type(world.parts.health)(world.parts.health.kinds, lambda: now[0])
-    world.parts.intake.health = health
-    now[0] = STALE_SECONDS + 1
-    made, _ = world.evict()
-    assert not made
-    assert world.stub.requests == []
-    assert "nothing was heard of" in caplog.text
+    assert history.evicted == {}
 
 
 def test_nothing_is_evicted_by_a_policy_that_has_changed_unseen(caplog: pytest.LogCaptureFixture) -> None:
@@ -229,24 +208,24 @@ def test_a_policy_that_changes_unseen_in_mid_wave_stops_it() -> None:
 
     async def slowly(_: web.Request) -> web.StreamResponse:
         world.generation = 2
-        await asyncio.sleep(1.3)
+        world.seconds += CONFIRM_SECONDS
         return web.json_response({})
 
     world.stub.on("PATCH", "/status", slowly)
-    made, record = world.evict()
+    made, history = world.evict()
     assert not made
     assert world.asked == ["PATCH status"]
-    assert record.evicted == {}
+    assert history.evicted == {}
 
 
 def test_a_refusal_counts_for_nothing_but_the_metric() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     refusal = {"kind": "Status", "message": "no", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
     world.stub.on("POST", EVICTION, answering(refusal, status=429))
-    made, record = world.evict()
+    made, history = world.evict()
     assert not made
-    assert record.evicted == {}
-    assert not record.history.minutes.get("default")
+    assert history.evicted == {}
+    assert not history.history.minutes.get("default")
     assert world.counted("HeldByBudget") == 1
 
 
@@ -262,11 +241,11 @@ def test_a_namespace_whose_policies_can_t_be_read_holds_its_own_moves_alone(
     world.snapshot = cluster([node("node-1", "a")], [A, B, ELSEWHERE])
     world.stub.on("GET", world.own_policies("greedy"), answer)
     started = time.monotonic()
-    made, record = world.evict(move(ELSEWHERE))
+    made, history = world.evict(move(ELSEWHERE))
     assert time.monotonic() - started < 2.5  # it is not waited for until it times out
     assert not made
     assert world.asked == ["PATCH status", "POST eviction"]
-    assert record.evicted == {"default": 1}
+    assert history.evicted == {"default": 1}
     assert "the policies of greedy could not be read yet" in caplog.text
 
 
@@ -276,36 +255,3 @@ def test_only_the_policies_are_read_that_may_have_a_say_in_the_wave() -> None:
     assert made
     read = {path for _, path in world.stub.requests if path.endswith("policies")}
     assert read == {CLUSTER_POLICIES.path, world.own_policies("default")}
-
-
-class Tiring(Carrier):
-    """Takes a fifth of a second for each move, and makes all of them."""
-
-    def __init__(self, world: Cluster, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.world = world
-        self.portions: list[float] = []
-
-    async def carry_out(self, moves: Sequence[Move], *_: Any) -> tuple[Carried, ...]:
-        self.portions.append(self.world.seconds)
-        self.world.seconds += 0.2 * len(moves)
-        return tuple(Carried(each, Answer(result=EvictionResult.EVICTED)) for each in moves)
-
-
-def test_a_wave_that_takes_too_long_is_cut_and_what_was_made_of_it_stays_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All together would take 60 s: what they were planned on would be too old for most of them."""
-    monkeypatch.setattr(f"{__name__}.Carrier", partial(Tiring, world := Cluster(policy())))
-    victims = [
-        pod(f"web-{number}", "node-1", SPEC, controller=OwnerReference("apps/v1", "ReplicaSet", "x", f"uid-{number}"))
-        for number in range(300)
-    ]
-    world.snapshot = cluster([node("node-1", "a")], [A, *victims])
-    started = world.seconds
-    made, record = world.evict(*map(move, victims))
-    assert not made
-    assert 0 < record.evicted["default"] < 300
-    assert world.waves is not None
-    assert world.waves.cut
-    assert world.seconds - started < CUT_SECONDS + FIRST_PORTION * 0.2

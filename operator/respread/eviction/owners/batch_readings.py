@@ -1,4 +1,4 @@
-"""What was read from the API server for the moves of a wave: each thing once, however many ask for it."""
+"""What was read from the API server for moves that were chosen together: each thing once, however many ask."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class _Kept(msgspec.Struct, Generic[_T], frozen=True):
     read_at: float
 
 
-class WaveReadings(Generic[_T]):
-    """Readings by key. Who asks for one that is being read waits for it; what could not be read is read again."""
+class BatchReadings(Generic[_T]):
+    """BatchReadings by key. Who asks for one that is being read waits for it; what could not be read is read again."""
 
     __slots__ = ("_clock", "_fresh_seconds", "_kept", "_reading")
 
@@ -34,11 +34,6 @@ class WaveReadings(Generic[_T]):
         self._fresh_seconds = fresh_seconds
         self._kept: dict[Hashable, _Kept[_T]] = {}
         self._reading: dict[Hashable, asyncio.Lock] = {}
-
-    def forget(self) -> None:
-        """Forget all readings."""
-        self._kept.clear()
-        self._reading.clear()
 
     def known(self, key: Hashable) -> _T | None:
         """Return a reading that is fresh."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
+
+from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.status import (
@@ -45,18 +48,35 @@ LATE_SECONDS: Final = 60.0
 """What ends sooner without a replacement that is Ready has not been given up on: none was wanted."""
 
 
-class Record:
+class Expected(NamedTuple):
+    """A move that is written down in statuses, and may have been made by the time that anybody reads them."""
+
+    policy: str
+    bounded: tuple[str, ...]
+    """Names of the policies whose `limits.perHour` it counts for."""
+    groups: tuple[GroupKey, ...]
+
+
+class _Counts(NamedTuple):
+    """The evictions of the last hour."""
+
+    of_policies: EvictionHistory = EvictionHistory()
+    of_groups: GroupHistory = GroupHistory()
+
+
+class History:
     """The leader's memory. A new leader begins with what the statuses say."""
 
     __slots__ = (
+        "_counts",
         "_evicted",
+        "_expected",
         "_last_eviction",
         "_names",
         "_wall_clock",
+        "_with_expected",
         "back_offs",
         "breakers",
-        "group_history",
-        "history",
         "standings",
     )
 
@@ -70,9 +90,12 @@ class Record:
         self._wall_clock = wall_clock
         self.back_offs = BackOffs(rules or BackOffRules())
         self.breakers = Breakers()
-        self.history = EvictionHistory()
-        self.group_history = GroupHistory()
         self.standings = Standings()
+        self._counts = _Counts()
+        self._expected: Map[str, Expected] = Map()
+        """By the UIDs of the pods."""
+        self._with_expected: _Counts | None = None
+        """Kept for as long as neither changes."""
         self._names = GroupNames()
         self._evicted: Counter[str] = Counter()
         self._last_eviction: dict[str, datetime] = {}
@@ -85,19 +108,30 @@ class Record:
             groups: the spread groups there are, by namespace.
         """
         now = self._wall_clock()
-        self.back_offs, self.history = recalled(statuses, self.back_offs.rules, groups, now)
+        self.back_offs, of_policies = recalled(statuses, self.back_offs.rules, groups, now)
         self.breakers = recalled_failures(statuses, self.breakers.rules, now)
-        self.group_history = recalled_group_history(statuses, groups, now)
+        self._count(_Counts(of_policies, recalled_group_history(statuses, groups, now)))
         self._evicted = Counter({policy: status.summary.evicted for policy, status in statuses.items()})
         self._last_eviction = {}
+
+    def at(self, seconds: float) -> History:
+        """Return what is known now, for whoever reads it at a moment in seconds since the epoch while this goes on."""
+        frozen = copy(self)
+        frozen._evicted = self._evicted.copy()  # noqa: SLF001 - our own class
+        frozen._last_eviction = self._last_eviction.copy()  # noqa: SLF001 - our own class
+        frozen._wall_clock = lambda: seconds  # noqa: SLF001 - our own class
+        return frozen
 
     def forget_others(self, policies: Collection[str]) -> None:
         """Forget what was done in the names of policies other than these."""
         for names in (self._evicted, self._last_eviction):
             for gone in names.keys() - set(policies):
                 del names[gone]
-        for gone in set(self.history.minutes) - set(policies):
-            self.history = EvictionHistory(self.history.minutes.delete(gone))
+        minutes = self._counts.of_policies.minutes
+        for gone in set(minutes) - set(policies):
+            minutes = minutes.delete(gone)
+        if minutes is not self._counts.of_policies.minutes:
+            self._count(self._counts._replace(of_policies=EvictionHistory(minutes)))
         for gone in set(self.breakers.policies) - set(policies):
             self.breakers = self.breakers.succeeded(gone)
 
@@ -141,7 +175,8 @@ class Record:
         """Forget what no longer matters of groups that are balanced or gone and have no move under way."""
         now = self._wall_clock()
         self.back_offs = without_settled(self.back_offs, groups, busy, now)
-        self.group_history = self.group_history.without_old(now)
+        if (recent := self._counts.of_groups.without_old(now)) is not self._counts.of_groups:
+            self._count(self._counts._replace(of_groups=recent))
         self._names.keep(groups)
 
     def why_left_alone(self, group: SpreadGroup) -> Held | None:
@@ -158,15 +193,20 @@ class Record:
     def pace_of(self, group: SpreadGroup) -> GroupPace:
         """Return how a group stands to `limits.perHourPerGroup`."""
         made = 0
-        if self.group_history.policies:
-            made = self.group_history.in_last_hour(self._names.of(group.key), self._wall_clock())
+        if (history := self.group_history).policies:
+            made = history.in_last_hour(self._names.of(group.key), self._wall_clock())
         return GroupPace(sum(group.counts.values()), made)
 
     # Policies
 
-    def paused(self, policy: Policy) -> Held | None:
-        """Return why nothing is evicted in the name of a policy for now, or None if failures don't pause it."""
-        return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock())
+    def paused(self, policy: Policy, namespace: str | None = None) -> Held | None:
+        """Return why nothing is evicted in the name of a policy for now, or None if failures don't pause it.
+
+        Args:
+            policy: in whose name.
+            namespace: of the pod; None for the policy as a whole.
+        """
+        return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock(), namespace)
 
     def why_not_tried(self, policy: Policy, namespace: str, undecided: Collection[str]) -> Held | None:
         """Return why nothing is evicted in a namespace after moves of a policy failed in a row, or None if it may be.
@@ -196,21 +236,62 @@ class Record:
         """Note that a pod of a namespace was evicted, or may have been."""
         self.standings = self.standings.with_eviction(namespace)
 
-    def count(self, policy: str, bounded: Iterable[str], groups: Iterable[GroupKey] = (), *, certain: bool) -> None:
-        """Count an eviction that was made, or may have been.
+    @property
+    def history(self) -> EvictionHistory:
+        """How many evictions count for `limits.perHour`, those that are expected among them."""
+        return self._all().of_policies
+
+    @property
+    def group_history(self) -> GroupHistory:
+        """How many evictions were made for spread groups, those that are expected among them."""
+        return self._all().of_groups
+
+    def expect(self, uid: str, expected: Expected) -> None:
+        """Count a move that is about to be made until it is known whether it was; `uid` is that of its pod."""
+        self._expected = self._expected.set(uid, expected)
+        self._with_expected = None
+
+    def made(self, uid: str, policy: str, *, certain: bool) -> None:
+        """Count a move that was made, or may have been; one that was counted before is not counted again.
 
         Args:
+            uid: of its pod.
             policy: in whose name.
-            bounded: names of the policies whose `limits.perHour` it counts for.
-            groups: the groups that it was made for.
             certain: whether the API server said that it was made.
         """
         now = self._wall_clock()
-        self.history = self.history.with_evictions(bounded, now)
-        self.group_history = self.group_history.with_evictions(policy, map(self._names.of, groups), now)
+        if (expected := self._expected.get(uid)) is not None:
+            self._expected = self._expected.delete(uid)
+            self._count(self._counting(self._counts, expected, now))
         if certain:
             self._evicted[policy] = min(self._evicted[policy] + 1, MAX_COUNT)
             self._last_eviction[policy] = datetime.fromtimestamp(now, UTC)
+
+    def not_made(self, uid: str) -> bool:
+        """Drop a move that was not made, and return whether it was expected."""
+        if uid not in self._expected:
+            return False
+        self._expected = self._expected.delete(uid)
+        self._with_expected = None
+        return True
+
+    def _all(self) -> _Counts:
+        if self._with_expected is None:
+            counts, now = self._counts, self._wall_clock()
+            for expected in self._expected.values():
+                counts = self._counting(counts, expected, now)
+            self._with_expected = counts
+        return self._with_expected
+
+    def _counting(self, counts: _Counts, move: Expected, now: float) -> _Counts:
+        return _Counts(
+            counts.of_policies.with_evictions(move.bounded, now),
+            counts.of_groups.with_evictions(move.policy, map(self._names.of, move.groups), now),
+        )
+
+    def _count(self, counts: _Counts) -> None:
+        self._counts = counts
+        self._with_expected = None
 
     @property
     def evicted(self) -> Mapping[str, int]:

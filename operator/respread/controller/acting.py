@@ -1,0 +1,145 @@
+"""What acts in the policies' names, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from time import time
+from typing import NamedTuple
+
+from respread.api.policy import VictimRules
+from respread.cluster.decode.decoder import Kind
+from respread.controller.accounts import Accounts, Remembered
+from respread.controller.announcements import Announcements
+from respread.controller.confirmations import Confirmations
+from respread.controller.evictions import Evictions
+from respread.controller.follow_up import FollowUp
+from respread.controller.held_lately import HeldLately
+from respread.controller.history import History
+from respread.controller.lanes import Lanes
+from respread.controller.permission import Leading, Permission
+from respread.controller.policy_versions import PolicyReader
+from respread.controller.register import Register
+from respread.controller.status_writer import StatusWriter
+from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
+from respread.eviction.owners.last_look import Owners
+from respread.eviction.refusals import Refusals
+from respread.handlers.informers import Intake
+from respread.kube.requests import Requests
+from respread.planning.plan import Move
+from respread.stores.watched_kinds import POLICY_KINDS
+from respread.telemetry.metrics import Metrics
+
+
+class Acting(NamedTuple):
+    """All of it. It belongs to one event loop."""
+
+    register: Register
+    """Which moves are under way."""
+    history: History
+    """What was done and came of it."""
+    statuses: StatusWriter
+    announcements: Announcements
+    permission: Permission
+    lanes: Lanes
+    held_lately: HeldLately
+    evictions: Evictions
+    follow_up: FollowUp
+
+    def next_end(self) -> float | None:
+        """Return when something ends by time alone that holds moves, or is to be asked again; None where nothing is."""
+        ends = (self.evictions.refusals.next_end(), self.held_lately.next_end(), self.follow_up.next_ask())
+        return min((at for at in ends if at is not None), default=None)
+
+    async def aclose(self) -> None:
+        """End all that has not begun, and what was sent when it is answered."""
+        await self.evictions.aclose()
+        await self.permission.aclose()
+
+
+def put_together(
+    requests: Requests,
+    intake: Intake,
+    leading: Leading,
+    *,
+    announcements: Announcements,
+    metrics: Metrics,
+    clock: Callable[[], float],
+    wall_clock: Callable[[], float] = time,
+    policy_kinds: Iterable[Kind] = POLICY_KINDS,
+    exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
+    register: Register | None = None,
+) -> Acting:
+    """Return what acts through an API server.
+
+    Args:
+        requests: how to ask it.
+        intake: what is known of the cluster.
+        leading: whether this replica acts.
+        announcements: tell people.
+        metrics: count.
+        clock: seconds that never go back.
+        wall_clock: seconds since the epoch.
+        policy_kinds: of the policies that count.
+        exclusive_seconds: for how long nobody else can lead.
+        register: which moves are under way; none without it.
+    """
+
+    def notify() -> None:
+        intake.changes.notify("evictions")
+
+    kinds = tuple(policy_kinds)
+    register = Register(clock, wall_clock) if register is None else register
+    history, held_lately, lanes = History(wall_clock), HeldLately(clock), Lanes(clock)
+    statuses = StatusWriter(
+        requests,
+        clock,
+        kinds=kinds,
+        exclusive_seconds=exclusive_seconds,
+        remembering=Remembered(register, history, lambda: intake.state.snapshot).in_status,
+    )
+    permission = Permission(
+        leading,
+        lambda: intake.policies.policies,
+        Confirmations(PolicyReader(requests, clock, kinds=kinds), clock),
+        clock=clock,
+        now=lambda: datetime.fromtimestamp(wall_clock(), UTC),
+    )
+    owners = Owners(requests, clock, rules=partial(_victim_rules, intake))
+    evictions = Evictions(
+        EvictionApi(requests),
+        owners,
+        Refusals(clock),
+        permission=permission,
+        register=register,
+        accounts=Accounts(
+            register,
+            history,
+            statuses,
+            announcements=announcements,
+            metrics=metrics,
+            held_lately=held_lately,
+            seen=lambda: intake.policies.statuses,
+        ),
+        lanes=lanes,
+        notify=notify,
+        exclusive_seconds=exclusive_seconds,
+    )
+    return Acting(
+        register=register,
+        history=history,
+        statuses=statuses,
+        announcements=announcements,
+        permission=permission,
+        lanes=lanes,
+        held_lately=held_lately,
+        evictions=evictions,
+        follow_up=FollowUp(evictions, owners, notify=notify, clock=clock),
+    )
+
+
+def _victim_rules(intake: Intake, move: Move) -> VictimRules:
+    """Return `spec.victims` of a move's policy; without the policy the move is not made anyway."""
+    policy = intake.policies.current(move.policy)
+    return VictimRules() if policy is None else policy.spec.victims

@@ -1,0 +1,75 @@
+"""Which of the planned moves are made now: those that limits, pauses and windows have room for at this moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from respread.api.policy import Policy
+from respread.controller.observation import Observation
+from respread.eviction.pacing import GroupPace, Limiter, Pace, Paced
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.spread.group import GroupKey
+
+
+def choose(
+    moves: Sequence[Move],
+    observation: Observation,
+    *,
+    limiters: tuple[Limiter, ...],
+    undecided: Iterable[Move],
+    closed_by: Callable[[Policy | None, str], Held | None],
+    held_lately: Callable[[Move], Held | None],
+    room: Callable[[str], int],
+) -> Paced:
+    """Return the moves that are made now, and why the others are not.
+
+    Args:
+        moves: of a plan, in its order.
+        observation: what they were planned on.
+        limiters: one for each policy.
+        undecided: moves that are over, and not known to be a lasting success.
+        closed_by: why nothing may be done in the name of a policy; given it and its name.
+        held_lately: what held a move, or others of its groups, a moment ago.
+        room: how many moves of a namespace can be sent before their plan is old.
+    """
+    history, policies = observation.history, observation.policies
+    in_flight = observation.under_way.moves
+    trying: defaultdict[str, set[str]] = defaultdict(set)
+    for move in (*in_flight, *undecided):
+        trying[move.policy].add(move.pod.namespace)
+    closed: dict[str, Held] = {}
+    single: dict[str, Held] = {}
+    for name in {move.policy for move in moves}:
+        policy = policies.get(name)
+        if (held := closed_by(policy, name)) is not None:
+            closed[name] = held
+        elif policy is not None and (tried := history.single(policy)) is not None:
+            single[name] = tried
+
+    def failed_before(move: Move) -> Held | None:
+        if move.policy in single:
+            policy, namespace = policies[move.policy], move.pod.namespace
+            if (held := history.why_not_tried(policy, namespace, trying[move.policy])) is not None:
+                return held
+        return held_lately(move)
+
+    def group_pace(key: GroupKey) -> GroupPace | None:
+        group = observation.spread.groups.get(key)
+        return None if group is None else history.pace_of(group)
+
+    return Pace(
+        snapshot=observation.snapshot,
+        limiters=limiters,
+        in_flight=in_flight,
+        replacements=observation.under_way.replacements,
+        history=history.history,
+        standings=history.standings,
+        groups=group_pace,
+        single=single,
+        failed_before=failed_before,
+        closed=closed,
+        room=room,
+        now=observation.time.timestamp(),
+    ).of(moves)

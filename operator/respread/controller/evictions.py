@@ -1,0 +1,260 @@
+"""The life of an eviction, from the moment that a reconcile chooses it until the API server has answered.
+
+    chosen        the reconcile goes on at once; for plans and limits it is under way from now on
+    looked at     its policies are those it was planned for, budgets have room, its controllers are at rest; where a
+                  step has several pods all are looked at, and the API server is asked whether it would evict each
+    written down  in its policy's status, together with all that are ready by then
+    prepared      looked at once more, the pod read, the request made with its credentials in it: all that waits
+    last look     leader? policies as planned? budgets? Nothing is awaited between this and
+    sent          from here on it is in flight (`eviction.in_flight`), and reconciles follow it
+    answered      told, counted, and remembered if it was refused
+
+A step has one life: mostly it is one move; where it has several they are made whole or not at all, and once one is made
+the others are owed. What is held on the way is not sent, frees its place at once, and is planned anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from respread.api.reasons import Reason
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.accounts import Accounts
+from respread.controller.lanes import Lanes
+from respread.controller.limiters import Bounding
+from respread.controller.permission import Permission, PlannedFor
+from respread.controller.register import Register
+from respread.eviction.answers import Answer, EvictionResult
+from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
+from respread.eviction.owners.last_look import Owners
+from respread.eviction.refusals import Refusals
+from respread.eviction.steps import Step, steps_of
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.planning.victims.budget_index import BudgetIndex
+from respread.planning.victims.budgets import BudgetLedger
+
+_STOPPED: Final = Held(Reason.NOT_LEADING, "this replica is being stopped")
+_DROPPED: Final = Answer(result=EvictionResult.UNKNOWN, message="its answer was not waited for")
+
+
+class Batch(NamedTuple):
+    """What moves have in common that one reconcile chose: what they were planned on, and what is read for them."""
+
+    snapshot: ClusterSnapshot
+    """The cluster, as the watch shows it."""
+    planned_for: PlannedFor
+    bounding: Bounding
+    """The policies whose limits count each move."""
+    owners: Owners
+    """What is read of their controllers, each thing once."""
+    budgets: BudgetIndex
+
+
+class Carried(NamedTuple):
+    """A move, and what came of it: the API server's answer, or why it was not asked."""
+
+    move: Move
+    result: Answer | Held
+
+
+class Evictions:
+    """Carries out what reconciles choose, in tasks beside them. It belongs to one event loop."""
+
+    __slots__ = (
+        "_accounts",
+        "_api",
+        "_exclusive_seconds",
+        "_notify",
+        "_owners",
+        "_permission",
+        "lanes",
+        "refusals",
+        "register",
+    )
+
+    def __init__(
+        self,
+        api: EvictionApi,
+        owners: Owners,
+        refusals: Refusals,
+        *,
+        permission: Permission,
+        register: Register,
+        accounts: Accounts,
+        lanes: Lanes,
+        notify: Callable[[], None],
+        exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            api: the Eviction API.
+            owners: how to look at controllers.
+            refusals: what was refused before.
+            permission: whether a move may be made at this moment.
+            register: which moves are under way.
+            accounts: written down before a move is made; told of what came of it.
+            lanes: let steps begin when it is their turn.
+            notify: called when a place may have become free.
+            exclusive_seconds: for how long nobody else can lead; an eviction that is not answered by then is dropped,
+                and counts as one that may have been made.
+        """
+        self._api = api
+        self._owners = owners
+        self.refusals = refusals
+        self._permission = permission
+        self.register = register
+        self._accounts = accounts
+        self.lanes = lanes
+        self._notify = notify
+        self._exclusive_seconds = exclusive_seconds
+
+    def batch(self, snapshot: ClusterSnapshot, planned_for: PlannedFor, bounding: Bounding) -> Batch:
+        """Return what moves have in common that are chosen now; nothing is read for them yet."""
+        return Batch(snapshot, planned_for, bounding, self._owners.anew(), BudgetIndex())
+
+    def begin(self, moves: Sequence[Move], batch: Batch) -> list[asyncio.Task[tuple[Carried, ...]]]:
+        """Take moves that were chosen, of each step all; return the tasks that carry out the steps, in their order."""
+        self.register.chosen.update((move.pod.uid, move) for move in moves)
+        return [self.lanes.start(step, self._carry_out(step, batch)) for step in steps_of(moves)]
+
+    async def aclose(self) -> None:
+        """End all that has not begun, and what was sent when it is answered."""
+        await self.lanes.aclose(lambda step: any(move in self.register.in_flight for move in step))
+
+    async def _carry_out(self, step: Step, batch: Batch) -> tuple[Carried, ...]:
+        """Make a step's moves, unless something speaks against any of them; once one is made, the others are owed."""
+        carried: list[Carried] = []
+        try:
+            async with self.lanes.turn(step):
+                held, begun = await self._look(step, batch), False
+                if held is None:
+                    held = await self._accounts.write_down(step, batch.bounding, batch.planned_for.policies)
+                for move in step:
+                    result = await self._evict(move, batch, begun=begun) if held is None else held
+                    why = result if isinstance(result, Held) else result.held
+                    if isinstance(result, Answer) and result.may_have_evicted:
+                        begun = True
+                    elif begun and why is not None:
+                        self.register.owed(move, batch.snapshot)
+                    else:
+                        held = why  # for the rest of its step as well; None where it has gone by itself
+                    carried.append(self._end(move, result, batch))
+        finally:
+            for move in step[len(carried) :]:
+                self._end(move, _DROPPED if move in self.register.in_flight else _STOPPED, batch)
+        return tuple(carried)
+
+    async def _look(self, step: Step, batch: Batch) -> Held | None:
+        """Return what stands in a step's way, by all that can be known before it is begun; None if nothing does."""
+        for move in step:
+            if (held := await self._why_not(move, batch, begun=False, together=step)) is not None:
+                return held
+        if len(step) == 1:
+            return None
+        return self._beyond_budgets(step, batch) or await self._rehearse(step, batch)
+
+    async def _rehearse(self, step: Step, batch: Batch) -> Held | None:
+        """Ask the API server whether it would evict each pod of a step, so that it is not begun in vain."""
+        for move in step:
+            request = await self._request(move, batch, dry_run=True)
+            if (held := self._last_look(move, batch, begun=False)) is not None:
+                return held
+            answer = await request.send() if isinstance(request, PreparedEviction) else request
+            if not answer.evicted:
+                self._note(move, answer, batch)
+                return answer.held or Held(Reason.IN_MOTION, f"{move.pod.name} has gone by itself")
+        return None
+
+    async def _evict(self, move: Move, batch: Batch, *, begun: bool) -> Answer | Held:
+        """Evict one pod; return the API server's answer, or why it was not asked.
+
+        Args:
+            move: the move.
+            batch: what it was planned on.
+            begun: whether others of its step were made already.
+        """
+        request = await self._prepare(move, batch, begun=begun)
+        if not isinstance(request, PreparedEviction):
+            return request
+        if (held := self._last_look(move, batch, begun=begun)) is not None:
+            return held
+        self.register.sent(move, batch.snapshot)
+        answer = await request.send()
+        self.register.answered(move, answer, again=False)
+        return answer
+
+    async def repeat(self, move: Move, batch: Batch) -> tuple[Carried, ...]:
+        """Ask once more for an eviction that is in flight, and may not have been made."""
+        async with self.lanes.turn((move,)):
+            result: PreparedEviction | Answer | Held = await self._prepare(move, batch, begun=True)
+            if isinstance(result, PreparedEviction):
+                result = self._last_look(move, batch, begun=True) or await result.send()
+            if isinstance(result, Answer):
+                self.register.answered(move, result, again=True)
+            return (self._end(move, result, batch),)
+
+    async def _prepare(self, move: Move, batch: Batch, *, begun: bool) -> PreparedEviction | Answer | Held:
+        """Do all that waits. What was read for the look and is not old is not read again."""
+        return await self._why_not(move, batch, begun=begun) or await self._request(move, batch)
+
+    async def _request(self, move: Move, batch: Batch, *, dry_run: bool = False) -> PreparedEviction | Answer:
+        """Make a request of a pod's eviction; return why there is no point in it instead if the pod is not there."""
+        if (answer := await self._api.read(move.pod)) is not None:
+            return answer
+        return await self._api.prepare(
+            move.pod,
+            grace_period_seconds=batch.planned_for.grace_period_seconds(move),
+            dry_run=dry_run,
+            timeout_seconds=self._exclusive_seconds(),
+        )
+
+    async def _why_not(self, move: Move, batch: Batch, *, begun: bool, together: Step = ()) -> Held | None:
+        """Return what stands in a move's way; what lasts is remembered, for planning to do without the pod."""
+        await self._permission.confirm(move.pod.namespace)
+        if (held := self._last_look(move, batch, begun=begun)) is not None:
+            return held
+        others = self.register.in_flight.without(move)
+        held = await batch.owners.why_not_at_rest(move, batch.snapshot, others, together)
+        if held is not None:
+            self.refusals.hold(move.pod, held)
+        return held
+
+    def _last_look(self, move: Move, batch: Batch, *, begun: bool) -> Held | None:
+        """Return what stands in a move's way at this very moment, or None if nothing does."""
+        return (
+            self._permission.why_not(move, batch.planned_for)
+            or (None if begun else self._accounts.why_paused(move, batch.planned_for.policies))
+            or self.refusals.why_not(move.pod, self._ledger(move, batch).budgets_of(move.pod))
+            or self._beyond_budgets((move,), batch)
+        )
+
+    def _beyond_budgets(self, step: Step, batch: Batch) -> Held | None:
+        """Return which budget has no room for a step beside what is in flight, or None if all have."""
+        ledger = self._ledger(step[0], batch)
+        for move in step:
+            verdict = ledger.verdict(move.pod)
+            if isinstance(verdict, Held):
+                return verdict
+            ledger.take(move.pod)
+        return None
+
+    def _ledger(self, move: Move, batch: Batch) -> BudgetLedger:
+        others = self.register.in_flight.without(move)
+        return BudgetLedger(batch.snapshot, others.pods(batch.snapshot), batch.budgets)
+
+    def _end(self, move: Move, result: Answer | Held, batch: Batch) -> Carried:
+        """Handle what came of a move."""
+        if isinstance(result, Answer):
+            self._note(move, result, batch)
+        self.register.forget(move)
+        self._owners.over(move.pod)
+        self._accounts.close(move, result, batch.bounding)
+        self._notify()
+        return Carried(move, result)
+
+    def _note(self, move: Move, answer: Answer, batch: Batch) -> None:
+        self.refusals.note(move.pod, self._ledger(move, batch).budgets_of(move.pod), answer)

@@ -1,0 +1,116 @@
+"""The tasks that carry out steps: in which order they begin, and how many of them at the same time.
+
+Steps that share a controller are carried out one after another, in the order they were chosen. Of the others those of
+one namespace share `AT_ONCE` places: where the API server takes long over evictions, as with a webhook that hangs, the
+steps of other namespaces go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from respread.eviction.steps import Step
+from respread.planning.plan import Move
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+_T = TypeVar("_T")
+
+AT_ONCE: Final = 16
+"""Steps of a namespace that are carried out at the same time: an API server serves a few hundred requests, and others
+want some too."""
+AT_ONCE_IN_ALL: Final = 64
+"""Of all namespaces; the connections there are serve the Lease as well."""
+BACKLOG_SECONDS: Final = 4.0
+"""How long a move that was chosen is to wait at most before it is begun: long before its plan is too old."""
+_FIRST_SECONDS: Final = 1.0
+"""How long a move is taken to take before any of its namespace was made."""
+_WEIGHT: Final = 0.2
+"""How much the last move counts for how long the next one is taken to take."""
+
+
+class Lanes:
+    """Lets each step begin when it is its turn, and tells how many more may be chosen."""
+
+    __slots__ = ("_at_once", "_clock", "_controllers", "_in_all", "_seconds", "_tasks", "_under_way")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Begin with no task.
+
+        Args:
+            clock: seconds that never go back.
+        """
+        self._clock = clock
+        self._tasks: dict[asyncio.Task[Any], Step] = {}
+        self._in_all = asyncio.Semaphore(AT_ONCE_IN_ALL)
+        # What nobody waits for any more is forgotten.
+        self._controllers: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._at_once: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._under_way: Counter[str] = Counter()
+        """Moves by namespace."""
+        self._seconds: dict[str, float] = {}
+        """How long a move took lately, by namespace."""
+
+    def start(self, step: Step, life: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Start a task that is about a step."""
+        task = asyncio.create_task(life)
+        self._tasks[task] = step
+        task.add_done_callback(self._done)
+        return task
+
+    def moves(self) -> set[str]:
+        """Return the UIDs of the pods that tasks are about."""
+        return {move.pod.uid for step in self._tasks.values() for move in step}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, step: Step) -> AsyncIterator[None]:
+        """Wait for the turn of a step; it lasts until the context ends."""
+        namespace = step[0].pod.namespace
+        self._under_way[namespace] += len(step)
+        try:
+            async with contextlib.AsyncExitStack() as turn:
+                for controller in sorted({_controller(move) for move in step}):
+                    await turn.enter_async_context(self._controllers.setdefault(controller, asyncio.Lock()))
+                await turn.enter_async_context(self._at_once.setdefault(namespace, asyncio.Semaphore(AT_ONCE)))
+                await turn.enter_async_context(self._in_all)
+                began = self._clock()
+                yield
+                self._took(namespace, (self._clock() - began) / len(step))
+        finally:
+            self._under_way[namespace] -= len(step)
+            if not self._under_way[namespace]:
+                del self._under_way[namespace]
+                self._seconds.pop(namespace, None)
+
+    def room(self, namespace: str) -> int:
+        """Return how many more moves of a namespace may be chosen, so that each is begun while its plan is not old."""
+        seconds = max(self._seconds.get(namespace, _FIRST_SECONDS), 0.001)
+        return int(AT_ONCE * (1 + BACKLOG_SECONDS / seconds)) - self._under_way[namespace]
+
+    async def aclose(self, has_begun: Callable[[Step], bool]) -> None:
+        """End all tasks: at once those of steps that have not begun, the others when their requests are answered."""
+        tasks = dict(self._tasks)
+        for task, step in tasks.items():
+            if not has_begun(step):
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _took(self, namespace: str, seconds: float) -> None:
+        before = self._seconds.get(namespace, seconds)
+        self._seconds[namespace] = before + _WEIGHT * (seconds - before)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("An eviction failed for a reason that is a bug", exc_info=error)
+
+
+def _controller(move: Move) -> str:
+    controller = move.pod.controller
+    return move.pod.uid if controller is None else controller.uid

@@ -1,0 +1,79 @@
+"""Every move under way: chosen by a reconcile, on record in its policy's status, or in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import time
+
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.answers import Answer
+from respread.eviction.in_flight import InFlight
+from respread.planning.plan import Move
+
+
+class Register:
+    """Belongs to one event loop: it changes only between the awaits of who reads it."""
+
+    __slots__ = ("chosen", "clock", "in_flight", "on_record", "wall_clock")
+
+    def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time) -> None:
+        """Begin with none.
+
+        Args:
+            clock: seconds that never go back.
+            wall_clock: seconds since the epoch.
+        """
+        self.clock = clock
+        self.wall_clock = wall_clock
+        self.in_flight = InFlight()
+        """The moves whose evictions were sent, until their replacements are Ready."""
+        self.chosen: dict[str, Move] = {}
+        """Those of which nothing was sent yet, by the UIDs of their pods, in the order they were chosen."""
+        self.on_record: dict[str, Move] = {}
+        """Those among them that may be sent at any moment: every status that is written remembers them."""
+
+    def with_chosen(self, snapshot: ClusterSnapshot) -> InFlight:
+        """Return all moves under way, as plans and limits have to see them: as if all that are chosen were sent."""
+        return self._with(self.chosen.values(), snapshot)
+
+    def with_those_on_record(self, snapshot: ClusterSnapshot) -> InFlight:
+        """Return the moves in flight and those that may be at any moment: what the next process has to know of."""
+        return self._with(self.on_record.values(), snapshot)
+
+    def sent(self, move: Move, snapshot: ClusterSnapshot) -> None:
+        """Note a move right before its eviction is sent: from now on it is in flight."""
+        self.in_flight = self._with((move,), snapshot)
+        self.forget(move)
+
+    def owed(self, move: Move, snapshot: ClusterSnapshot) -> None:
+        """Note that a move was refused although others of its step were made."""
+        self.in_flight = self._with((move,), snapshot).owed(move)
+        self.forget(move)
+
+    def answered(self, move: Move, answer: Answer, *, again: bool) -> None:
+        """Note what the API server said to a move's eviction.
+
+        Args:
+            move: the move.
+            answer: its answer.
+            again: whether it was in flight before it was asked for. If no answer came then, a refusal now says nothing
+                of that: the first request may still be on its way.
+        """
+        gone = answer.held is None
+        if not again or answer.may_have_evicted or (gone and self.in_flight.is_owed(move)):
+            self.in_flight = self.in_flight.answered(move, answer, self.clock())
+
+    def not_wanted(self, move: Move) -> None:
+        """Note that a move's controller wants no replacement."""
+        self.in_flight = self.in_flight.not_wanted(move)
+
+    def forget(self, move: Move) -> None:
+        """Note that a move is not about to be sent any more."""
+        self.chosen.pop(move.pod.uid, None)
+        self.on_record.pop(move.pod.uid, None)
+
+    def _with(self, moves: Iterable[Move], snapshot: ClusterSnapshot) -> InFlight:
+        in_flight = self.in_flight
+        for move in moves:
+            in_flight = in_flight.sent(move, snapshot, self.clock(), self.wall_clock())
+        return in_flight

@@ -1,0 +1,55 @@
+"""What replacements that do not exist yet will take of quotas."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.eviction.in_flight import InFlight
+from respread.planning.held import Held
+
+Usage = dict[str, int]
+"""Amounts by what a quota names."""
+
+_NO_REPLACEMENT: Final = "the ResourceQuotas of namespace {} do not show the replacement of {} yet"
+
+
+class ComingReplacements:
+    """The replacements of moves that are about to be made, and of those in flight that have none yet."""
+
+    __slots__ = ("_planned", "_usages")
+
+    def __init__(self) -> None:
+        """Expect none yet."""
+        self._usages: dict[str, Usage] = {}
+        """By the UIDs of the pods that are replaced."""
+        self._planned: dict[str, str] = {}
+        """The namespaces of the moves that are about to be made, by the UIDs of the pods."""
+
+    def add(self, pod: Pod, usage: Usage) -> None:
+        """Expect the replacement of a pod whose move is about to be made."""
+        self._usages[pod.uid] = usage
+        self._planned[pod.uid] = pod.namespace
+
+    def not_planned(self, pod: Pod) -> None:
+        """Note that the move of a pod is in flight by now, or is not made."""
+        self._planned.pop(pod.uid, None)
+
+    def usages_beside(self, pod: Pod, in_flight: InFlight) -> list[Usage] | Held:
+        """Return what the others in a pod's namespace take that quotas do not show, or why that is not known.
+
+        Args:
+            pod: the pod whose replacement would join them.
+            in_flight: the moves whose evictions were sent.
+        """
+        awaited = {each.uid: each.move.pod for each in in_flight.flights if each.replacement is None}
+        replaced = {each.uid for each in in_flight.flights if each.replacement is not None}
+        self._usages = {uid: usage for uid, usage in self._usages.items() if uid in awaited or uid in self._planned}
+        here = {uid for uid, each in awaited.items() if each.namespace == pod.namespace}
+        here |= {uid for uid, namespace in self._planned.items() if namespace == pod.namespace}
+        here -= {pod.uid, *replaced}
+        if unknown := sorted(here - self._usages.keys()):
+            name = awaited[unknown[0]].name if unknown[0] in awaited else unknown[0]
+            return Held(Reason.IN_MOTION, _NO_REPLACEMENT.format(pod.namespace, name))
+        return [self._usages[uid] for uid in here]

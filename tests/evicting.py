@@ -1,0 +1,25 @@
+"""One eviction by itself: the steps that `controller.evictions` takes through the Eviction API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from respread.cluster.pod import Pod
+from respread.eviction.answers import Answer
+from respread.eviction.eviction_api import EvictionApi, PreparedEviction
+from respread.planning.held import Held
+
+
+async def evict(
+    api: EvictionApi, pod: Pod, last_look: Callable[[], Held | None] = lambda: None, **options: Any
+) -> Answer | Held:
+    """Read a pod, prepare its eviction, take a last look, and send it."""
+    if (answer := await api.read(pod)) is not None:
+        return answer
+    request = await api.prepare(pod, **options)
+    if not isinstance(request, PreparedEviction):
+        return request
+    if (held := last_look()) is not None:
+        return held
+    return await request.send()

@@ -1,0 +1,56 @@
+"""Requests that are answered in a test, or looked at on their way: prepared and sent like the operator's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from respread.kube.requests import PreparedRequest, Requests, Response
+
+Send = Callable[[], Awaitable[Response]]
+
+
+class Prepared(PreparedRequest):
+    """A request that a test answers once it is sent."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Send) -> None:
+        self._answer = answer
+
+    async def send(self) -> Response:
+        """Answer."""
+        return await self._answer()
+
+
+class FakeRequests(Requests):
+    """Requests of which none leaves this process."""
+
+    def __init__(self) -> None:
+        """Need no client."""
+
+    async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
+        """Hold the request ready until it is sent."""
+        assert options["timeout_seconds"] > 0
+        return Prepared(lambda: self.answer(method, path, names, **options))
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        """Answer a request that was sent."""
+        raise NotImplementedError
+
+
+class PassedOn(Requests):
+    """Requests that go on to others."""
+
+    def __init__(self, inner: Requests) -> None:
+        self._inner = inner
+
+    async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
+        """Prepare it there."""
+        prepared = await self._inner.prepare(method, path, names, **options)
+        return Prepared(lambda: self.pass_on(path, names, prepared.send, **options))
+
+    async def pass_on(self, path: str, names: Mapping[str, str], send: Send, **options: Any) -> Response:
+        """Send a request, and return the answer to it."""
+        del path, names, options
+        return await send()

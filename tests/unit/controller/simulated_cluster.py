@@ -1,0 +1,238 @@
+"""A cluster in virtual time, with a control loop on it: evictions and replacements take as long as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from concurrent.futures import Executor, Future
+from datetime import UTC, datetime
+from typing import Any
+
+from respread.controller.acting import put_together
+from respread.controller.announcements import Announcements
+from respread.controller.control_loop import ControlLoop
+from respread.controller.permission import Leading
+from respread.controller.prevention_loop import PreventionLoop
+from respread.kube.requests import Response
+from respread.prevention.deletion_costs import DeletionCosts
+from respread.telemetry.health import Heartbeat
+from tests.fake_requests import FakeRequests
+from tests.intake import Parts, page
+
+ZONE = "topology.kubernetes.io/zone"
+ZONES = ("a", "b", "c")
+NAMESPACE = "shop"
+BORN = "2027-01-15T07:00:00Z"
+EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp()
+
+
+class AtOnce(Executor):
+    """Computes where it is asked to: in virtual time computing takes none."""
+
+    def submit(self, work: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        """Return what is computed already."""
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*args, **options))
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            done.set_exception(error)
+        return done
+
+
+class SimulatedCluster(FakeRequests):
+    """ReplicaSets with more pods in zone a than their constraint allows, and an API server."""
+
+    def __init__(
+        self, workloads: int, *, replicas: int = 6, limits: Mapping[str, Any], eviction_seconds: float = 0.3
+    ) -> None:
+        super().__init__()
+        self.parts = Parts()
+        self.replicas = replicas
+        self.ready_seconds = 2.0
+        self.eviction_seconds: defaultdict[str, float] = defaultdict(lambda: eviction_seconds)
+        """By workload, how long the API server takes for the eviction of one of its pods."""
+        self.request_seconds = 0.01
+        self.evicted: list[tuple[float, str]] = []
+        """When each pod was evicted, and of which workload."""
+        self.asked: list[tuple[float, str]] = []
+        """When each eviction arrived at the API server, and of a pod of which workload."""
+        self.ready: list[float] = []
+        """When each replacement was Ready."""
+        self.written: list[Any] = []
+        self.sent_unwritten: list[str] = []
+        """Pods whose eviction arrived before they were in a status."""
+        self.policy: dict[str, Any] = {
+            "metadata": {"name": "default", "uid": "uid-default", "generation": 1},
+            "spec": {"mode": "Enforce", "quietPeriod": "1ms", "limits": dict(limits)},
+        }
+        self._version = 1000
+        self._names = Counter[str]()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.pods: dict[str, dict[str, Any]] = {}
+        for number in range(workloads):
+            for zone in (*"aaa", *"bc" * ((replicas - 3) // 2), *"b" * ((replicas - 3) % 2)):
+                self._create(f"app-{number}", zone, ready=True)
+
+    # The operator
+
+    def control_loop(self) -> ControlLoop:
+        """Return a control loop that knows the cluster."""
+        clock = asyncio.get_running_loop().time
+        for feed in self.parts.intake.feeds:
+            feed.take_page(page())
+        nodes = [
+            {
+                "metadata": {"name": f"node-{zone}", "labels": {ZONE: zone, "kubernetes.io/hostname": f"node-{zone}"}},
+                "status": {"allocatable": {"pods": "10000"}},
+            }
+            for zone in ZONES
+        ]
+        self.parts.feed("nodes").take_page(page(*nodes, version=500))
+        self.parts.feed("namespaces").take_page(page({"metadata": {"name": NAMESPACE}}, version=500))
+        self.parts.feed("pods").take_page(page(*self.pods.values(), version=500))
+        self.parts.feed("clusterrebalancepolicies").take_page(page(self.policy, version=500))
+        leading = Leading(lambda: True, lambda: 1)
+        self.acting = put_together(
+            self,
+            self.parts.intake,
+            leading,
+            announcements=Announcements(lambda _: None, self.parts.intake.policies.current),
+            metrics=self.parts.metrics,
+            clock=clock,
+            wall_clock=lambda: EPOCH + clock(),
+        )
+        loop = ControlLoop(
+            self.parts.intake,
+            self.acting,
+            leading=leading,
+            prevention=PreventionLoop(
+                DeletionCosts(self), leads=lambda: True, exclusive_seconds=lambda: 10.0, metrics=self.parts.metrics
+            ),
+            metrics=self.parts.metrics,
+            heartbeat=Heartbeat("control-loop", limit_seconds=1e9, clock=clock),
+            clock=clock,
+            wall_clock=lambda: EPOCH + clock(),
+        )
+        loop._thread = AtOnce()  # type: ignore[assignment]
+        return loop
+
+    @property
+    def violated(self) -> int:
+        """How many workloads are not spread as they should be."""
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for pod in self.pods.values():
+            counts[pod["metadata"]["labels"]["app"]][pod["spec"]["nodeName"]] += 1
+        spreads = [[each[f"node-{zone}"] for zone in ZONES] for each in counts.values()]
+        return sum(max(each) - min(each) > 1 for each in spreads)
+
+    # The API server and the controllers
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        """Answer a request as an API server does."""
+        if path.endswith("/eviction"):
+            return await self._evict(names["name"])
+        await asyncio.sleep(self.request_seconds)
+        if method == "PATCH":
+            self.written.append(options["body"]["status"])
+            return _response({})
+        return self._read(path, names, options.get("query") or {})
+
+    def _read(self, path: str, names: Mapping[str, str], query: Mapping[str, str]) -> Response:
+        if path.endswith("/clusterrebalancepolicies"):
+            return _response({"metadata": {}, "items": [self.policy]})
+        if path.endswith("/replicasets/{name}"):
+            return _response(self._replica_set(names["name"]))
+        if path.endswith("/pods"):
+            app = query.get("labelSelector", "").removeprefix("app=")
+            found = [pod for pod in self.pods.values() if pod["metadata"]["labels"]["app"] == app]
+            return _response({"metadata": {}, "items": found})
+        if path.endswith("/pods/{name}"):
+            found_pod = self.pods.get(names["name"])
+            return _response(found_pod) if found_pod else _response({"details": {"kind": "pods"}}, 404)
+        return _response({"metadata": {}, "items": []})
+
+    async def _evict(self, name: str) -> Response:
+        app = self.pods[name]["metadata"]["labels"]["app"]
+        now = asyncio.get_running_loop().time
+        self.asked.append((now(), app))
+        remembered = {each["uid"] for status in self.written[-1:] for each in status["movesInFlight"]}
+        if self.pods[name]["metadata"]["uid"] not in remembered:
+            self.sent_unwritten.append(name)
+        await asyncio.sleep(self.eviction_seconds[app])
+        gone = self.pods.pop(name)
+        self.evicted.append((now(), app))
+        self._bring(gone, deleted=True)
+        task = asyncio.create_task(self._replace(app))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return _response({"kind": "Status", "status": "Success"}, 201)
+
+    async def _replace(self, app: str) -> None:
+        await asyncio.sleep(0.05)
+        there = Counter(
+            pod["spec"]["nodeName"] for pod in self.pods.values() if pod["metadata"]["labels"]["app"] == app
+        )
+        pod = self._create(app, min(ZONES, key=lambda zone: there[f"node-{zone}"]), ready=False)
+        self._bring(pod)
+        await asyncio.sleep(self.ready_seconds)
+        pod["status"] = _status(ready=True)
+        self._bring(pod)
+        self.ready.append(asyncio.get_running_loop().time())
+
+    def _create(self, app: str, zone: str, *, ready: bool) -> dict[str, Any]:
+        self._names[app] += 1
+        name = f"{app}-{self._names[app]}"
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": app, "uid": f"uid-{app}", "controller": True}
+        # the first are old, later ones are born when they are created
+        born = BORN if ready else datetime.fromtimestamp(EPOCH + self._version, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pod = {
+            "metadata": {
+                "namespace": NAMESPACE,
+                "name": name,
+                "uid": f"uid-{name}",
+                "labels": {"app": app},
+                "creationTimestamp": born,
+                "ownerReferences": [owner],
+            },
+            "spec": {"nodeName": f"node-{zone}", **_template_spec(app)},
+            "status": _status(ready=ready),
+        }
+        self.pods[name] = pod
+        return pod
+
+    def _replica_set(self, app: str) -> dict[str, Any]:
+        return {
+            "metadata": {"name": app, "uid": f"uid-{app}", "generation": 1},
+            "spec": {
+                "replicas": self.replicas,
+                "selector": {"matchLabels": {"app": app}},
+                "template": {"metadata": {"labels": {"app": app}}, "spec": _template_spec(app)},
+            },
+            "status": {"observedGeneration": 1, "replicas": self.replicas},
+        }
+
+    def _bring(self, pod: dict[str, Any], *, deleted: bool = False) -> None:
+        self._version += 1
+        body = {**pod, "metadata": {**pod["metadata"], "resourceVersion": str(self._version)}}
+        self.parts.event("pods", body, deleted=deleted)
+
+
+def _template_spec(app: str) -> dict[str, Any]:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": app}},
+    }
+    return {"containers": [{"name": "web"}], "topologySpreadConstraints": [constraint]}
+
+
+def _status(*, ready: bool) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
+    return {"phase": "Running" if ready else "Pending", "startTime": BORN, "conditions": conditions}
+
+
+def _response(body: Any, status_code: int = 200) -> Response:
+    return Response(status_code=status_code, body=json.dumps(body).encode())

@@ -1,0 +1,57 @@
+"""What a leader makes of evictions that failed in a row before it makes another one."""
+
+from __future__ import annotations
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.cluster.workload import WorkloadName
+from respread.controller.history import History
+
+NOW = 1_800_000_000.0
+POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
+FIRST = History(lambda: NOW).breakers.rules.first_seconds
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def after_failures(clock: Clock) -> History:
+    """Return what is known after three workloads of one namespace failed, again when they were tried."""
+    history = History(clock)
+    for name in ("a", "b", "c", "a", "b"):
+        history.breakers = history.breakers.failed("default", WorkloadName("Deployment", "shop", name), 3, clock.now)
+        clock.now = history.breakers.policies["default"].until
+    clock.now = history.breakers.policies["default"].until - history.breakers.rules.pause_seconds(3)
+    return history
+
+
+def test_for_a_minute_nothing_is_evicted_anywhere() -> None:
+    clock = Clock()
+    history = after_failures(clock)
+    clock.now += FIRST - 1
+    assert history.why_not_tried(POLICY, "shop", ()) is not None
+    assert history.why_not_tried(POLICY, "elsewhere", ()) is not None
+
+
+def test_then_another_namespace_has_one_at_a_time_whatever_is_under_way_in_the_failing_one() -> None:
+    clock = Clock()
+    history = after_failures(clock)
+    clock.now += FIRST
+    assert history.why_not_tried(POLICY, "shop", ()) is not None
+    assert history.why_not_tried(POLICY, "elsewhere", {"shop"}) is None
+    assert history.why_not_tried(POLICY, "elsewhere", {"shop", "elsewhere"}) is not None
+
+
+def test_after_the_pause_the_failing_one_waits_for_whatever_is_under_way() -> None:
+    clock = Clock()
+    history = after_failures(clock)
+    clock.now = history.breakers.policies["default"].until
+    assert history.why_not_tried(POLICY, "shop", {"elsewhere"}) is not None
+    assert history.why_not_tried(POLICY, "shop", ()) is None
+
+
+def test_where_nothing_failed_in_a_row_nothing_is_held() -> None:
+    assert History(lambda: NOW).why_not_tried(POLICY, "shop", {"shop"}) is None

@@ -1,0 +1,108 @@
+"""No eviction waits for another one but where limits want it to: places that are free are taken at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.unit.controller.simulated_cluster import SimulatedCluster
+from tests.virtual_time import run_in_virtual_time
+
+
+def limits(in_flight: int) -> dict[str, Any]:
+    """Return limits that let so many be in flight, wherever they are."""
+    alike = dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode"), in_flight)
+    return {**alike, "inFlightPerWorkload": "100%"}
+
+
+async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> float:
+    """Run a control loop until everything is balanced and Ready; return how long that took."""
+    loop = cluster.control_loop()
+    running = asyncio.create_task(loop.run())
+    now = asyncio.get_running_loop().time
+    started = now()
+    async with asyncio.timeout(most_seconds):
+        while cluster.violated or len(cluster.ready) < len(cluster.evicted):
+            assert not running.done(), running.result()
+            await asyncio.sleep(0.01)
+    taken = now() - started
+    loop.stop()
+    await running
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "workloads", "eviction_seconds", "ready_seconds"),
+    [(10, 100, 2.0, 2.0), (50, 300, 0.3, 2.0)],
+)
+def test_limits_are_used_for_as_long_as_something_is_left_to_do(
+    in_flight: int, workloads: int, eviction_seconds: float, ready_seconds: float
+) -> None:
+    """Each move has a place from when it is sent until its replacement is Ready, here for ever the same time."""
+    cluster = SimulatedCluster(workloads, limits=limits(in_flight), eviction_seconds=eviction_seconds)
+    cluster.ready_seconds = ready_seconds
+    taken = run_in_virtual_time(until_balanced(cluster, 3600))
+    assert len(cluster.evicted) == workloads
+    ideal = workloads / in_flight * (eviction_seconds + 0.05 + ready_seconds)
+    assert ideal / taken >= 0.8, (ideal, taken)
+    assert most_at_once(cluster) <= in_flight
+    assert cluster.sent_unwritten == []
+
+
+def most_at_once(cluster: SimulatedCluster) -> int:
+    """Return how many were in flight at most, from arriving at the API server to being replaced."""
+    changes = sorted([(at, 1) for at, _ in cluster.asked] + [(at, -1) for at in cluster.ready])
+    now = most = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def test_a_slow_eviction_of_one_workload_holds_up_no_other() -> None:
+    """As where a webhook takes its time over the pods of some; 8 s is less than an eviction may take."""
+    cluster = SimulatedCluster(40, limits=limits(10))
+    slow = {f"app-{number}" for number in range(4)}
+    cluster.eviction_seconds.update(dict.fromkeys(slow, 8.0))
+    run_in_virtual_time(until_balanced(cluster, 600))
+    assert Counter(app for _, app in cluster.evicted) == Counter(f"app-{number}" for number in range(40))
+    first = min(at for at, _ in cluster.asked)
+    answered = min(at for at, app in cluster.evicted if app in slow)
+    meanwhile = sum(first < at < answered for at, app in cluster.evicted if app not in slow)
+    places, one = 10 - len(slow), 0.3 + 0.05 + cluster.ready_seconds
+    assert meanwhile >= 0.8 * places * (answered - first - one) / one
+
+
+@pytest.mark.parametrize("how", ["stopped", "DryRun"])
+def test_what_was_chosen_and_not_sent_is_not_sent_once_it_may_not_be(how: str) -> None:
+    cluster = SimulatedCluster(100, limits=limits(50), eviction_seconds=3.0)
+
+    async def scenario() -> None:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        async with asyncio.timeout(60):
+            while not cluster.asked:  # noqa: ASYNC110 - who asks tells nobody
+                await asyncio.sleep(0.01)
+        assert len(cluster.acting.register.chosen) > 0
+        if how == "stopped":
+            loop.stop()
+        else:
+            cluster.policy = switched(cluster.policy)
+            cluster.parts.event("clusterrebalancepolicies", cluster.policy)
+        sent = len(cluster.asked)
+        await asyncio.sleep(30)
+        assert len(cluster.asked) == sent
+        assert len(cluster.evicted) == sent, "what was sent is answered"
+        assert cluster.acting.register.chosen == {}
+        loop.stop()
+        await running
+
+    run_in_virtual_time(scenario())
+
+
+def switched(policy: dict[str, Any]) -> dict[str, Any]:
+    metadata = {**policy["metadata"], "generation": 2, "resourceVersion": "9000"}
+    return {"metadata": metadata, "spec": {**policy["spec"], "mode": "DryRun"}}
