@@ -16,14 +16,15 @@ from respread.cli.migrate.descheduler import EVICTOR, SPREAD
 
 FILES: Final = tuple(sorted((Path(__file__).parent / "descheduler").glob("*.yaml")))
 
-_DOCUMENTS: Final = {
+DOCUMENTS: Final = {
     f"{file.stem}, {text.splitlines()[0].removeprefix('# ')}": text
     for file in FILES
     for text in re.split(r"^---\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
 }
+"""Every document, by its file and its comment."""
 RUNS: Final = ("kubernetes/cronjob", "kubernetes/deployment", "kubernetes/job", "kubernetes/base/rbac")
-EXAMPLES: Final = {name: text for name, text in _DOCUMENTS.items() if not any(each in name for each in RUNS)}
-"""Every document that holds a policy, by its file and its comment."""
+EXAMPLES: Final = {name: text for name, text in DOCUMENTS.items() if not any(each in name for each in RUNS)}
+"""Those that hold a policy."""
 
 
 def lines(document: Any) -> Iterator[str]:

@@ -162,6 +162,51 @@ def test_what_has_no_field_has_a_comment_that_says_why(evictor: Any, said: str) 
     assert said in comments(policy_of(evictor=evictor))
 
 
+EVICTOR_SAMPLES: dict[str, Any] = {
+    "apiVersion": None,
+    "kind": None,
+    "nodeSelector": "a=b",
+    "labelSelector": {"matchLabels": {"a": "b"}},
+    "namespaceLabelSelector": {"matchLabels": {"a": "b"}},
+    "priorityThreshold": {"value": 1},
+    "nodeFit": True,
+    "minReplicas": 3,
+    "minPodAge": "1m",
+    "noEvictionPolicy": "",
+    "podProtections": {"extraEnabled": ["PodsWithPVC"]},
+    "evictLocalStoragePods": False,
+    "evictDaemonSetPods": False,
+    "evictSystemCriticalPods": False,
+    "evictFailedBarePods": False,
+    "ignorePvcPods": False,
+    "ignorePodsWithoutPDB": False,
+}
+SPREAD_SAMPLES: dict[str, Any] = {
+    "apiVersion": None,
+    "kind": None,
+    "namespaces": {"include": ["a"]},
+    "labelSelector": {},
+    "constraints": ["DoNotSchedule"],
+    "includeSoftConstraints": False,
+    "topologyBalanceNodeFit": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "index", "samples"),
+    [(DefaultEvictorArgs, "evictor", 0, EVICTOR_SAMPLES), (SpreadArgs, "spread", 1, SPREAD_SAMPLES)],
+)
+def test_every_argument_is_named_in_a_comment_whatever_it_says(
+    kind: type[msgspec.Struct], part: str, index: int, samples: dict[str, Any]
+) -> None:
+    assert set(samples) == {field.encode_name for field in msgspec.structs.fields(kind)}
+    for name, value in samples.items():
+        if value is not None:
+            path = f"profiles[0].pluginConfig[{index}].args.{name}"
+            arguments: dict[str, Any] = {part: {name: value}}
+            assert path in comments(policy_of(**arguments)), name
+
+
 def test_storage_classes_are_protected_with_all_others() -> None:
     classes = {"PodsWithPVC": {"protectedStorageClasses": [{"name": "fast"}]}}
     text = policy_of(evictor={"podProtections": {"extraEnabled": ["PodsWithPVC"], "config": classes}})

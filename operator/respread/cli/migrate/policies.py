@@ -11,7 +11,7 @@ from respread.api.decoding import decode_manifest
 from respread.api.policy import API_VERSION, PolicyKind
 from respread.api.structures import shown
 from respread.cli.migrate import v1alpha1
-from respread.cli.migrate.descheduler import GROUP, SPREAD, DeschedulerPolicy
+from respread.cli.migrate.descheduler import GROUP, SPREAD, DeschedulerPolicy, SpreadArgs
 from respread.cli.migrate.evictor import lines_of_evictor
 from respread.cli.migrate.inputs import FoundPolicy
 from respread.cli.migrate.limits import lines_of_limits
@@ -19,7 +19,7 @@ from respread.cli.migrate.lines import Line, Remark, Setting
 from respread.cli.migrate.place import Place
 from respread.cli.migrate.profiles import Profile, read_profile
 from respread.cli.migrate.reading import Reading, Sourced
-from respread.cli.migrate.runs import Pace, pace_of
+from respread.cli.migrate.runs import pace_of
 from respread.cli.migrate.selection import selection_of
 from respread.cli.migrate.spread_plugin import lines_of_spread
 
@@ -98,11 +98,12 @@ def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
     remarks: list[Remark] = [*found.remarks, *_about_policy(policy), *_remarks(pace.lines)]
     limits = list(lines_of_limits(policy, pace.runs_per_hour))
     for profile in profiles:
-        if profile.spread is None:
+        spread = profile.spread
+        if spread is None:
             why = f"{SPREAD} is not enabled, so there is no policy for it."
             remarks += [Remark((profile.place,), why), *_about_evictor(profile), *profile.remarks]
             continue
-        drafts.append(_draft(profile, limits, pace, reading))
+        drafts.append(_draft(profile, spread, (*limits, *pace.lines), reading))
     remarks += _remarks(limits)
     if not drafts:
         why = "It stays with descheduler: there is no policy to say it in."
@@ -127,17 +128,16 @@ def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPoli
     return policy, profiles
 
 
-def _draft(profile: Profile, limits: Iterable[Line], pace: Pace, reading: Reading) -> Draft:
-    assert profile.spread is not None, "a profile without the plugin gets no policy"  # noqa: S101 - narrows the type
-    selection = selection_of(profile.evictor, profile.spread, reading)
+def _draft(profile: Profile, spread: Sourced[SpreadArgs], shared: Iterable[Line], reading: Reading) -> Draft:
+    """Return the policy of a profile; `shared` is what all policies get from outside of it."""
+    selection = selection_of(profile.evictor, spread, reading)
     own: list[Line] = [
         Setting("mode", "DryRun", _MODE),
         *selection.settings,
-        *lines_of_spread(profile.spread),
+        *lines_of_spread(spread),
         *lines_of_evictor(profile.evictor, reading),
     ]
-    shared = [line for line in (*limits, *pace.lines) if isinstance(line, Setting)]
-    settings = (*(line for line in own if isinstance(line, Setting)), *shared)
+    settings = tuple(line for line in (*own, *shared) if isinstance(line, Setting))
     return Draft(
         selection.kind,
         selection.namespace,

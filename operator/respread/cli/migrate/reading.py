@@ -63,6 +63,15 @@ class Reading:
         self.mistake(place, f"must be an object, not {shown(value)}")
         return {}
 
+    def items(self, value: object, place: Place) -> list[tuple[Any, Place]]:
+        """Read a list of anything, each item with its place; null is an empty one."""
+        if value is None:
+            return []
+        if isinstance(value, list):
+            return [(item, place.item(index)) for index, item in enumerate(value)]
+        self.mistake(place, f"must be a list, not {shown(value)}")
+        return []
+
 
 def places_of(args: msgspec.Struct, place: Place) -> dict[str, Place]:
     """Return where each field that is not None stands, for a structure that was read from one place."""

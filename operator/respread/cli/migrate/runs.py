@@ -162,10 +162,9 @@ def read_manifest(document: Mapping[str, Any], place: Place, reading: Reading) -
     pod_at = owner_at.at("template").at("spec")
     pod = reading.mapping(_inner(owner, "template", "spec"), pod_at)
     containers = [
-        (each, pod_at.at("containers").item(index))
-        for index, each in enumerate(pod.get("containers") or ())
-        if isinstance(each, Mapping)
-        and "descheduler" in f"{each.get('image')} {each.get('command')} {each.get('args')}"
+        (container, where)
+        for container, where in reading.items(pod.get("containers"), pod_at.at("containers"))
+        if isinstance(container, Mapping) and _is_descheduler(container)
     ]
     if not containers:
         return None
@@ -175,10 +174,10 @@ def read_manifest(document: Mapping[str, Any], place: Place, reading: Reading) -
         schedule = None
     zone = spec.get("timeZone")
     arguments = [
-        (str(argument), where.at(field).item(index))
+        (str(argument), at_argument)
         for container, where in containers
         for field in ("command", "args")
-        for index, argument in enumerate(container.get(field) or ())
+        for argument, at_argument in reading.items(container.get(field), where.at(field))
     ]
     suspended = next(
         (at.at(name) for name, off in (("suspend", True), ("replicas", 0)) if name in spec and spec[name] == off), None
@@ -194,10 +193,14 @@ def read_manifest(document: Mapping[str, Any], place: Place, reading: Reading) -
         options=tuple(read_options(arguments)),
         config_maps=frozenset(
             (namespace, str(name))
-            for volume in pod.get("volumes") or ()
+            for volume, _ in reading.items(pod.get("volumes"), pod_at.at("volumes"))
             if (name := _inner(volume, "configMap", "name"))
         ),
     )
+
+
+def _is_descheduler(container: Mapping[str, Any]) -> bool:
+    return any("descheduler" in str(container.get(field)) for field in ("image", "command", "args"))
 
 
 def _inner(value: Any, *path: str) -> Any:
