@@ -3,7 +3,8 @@
     python -m bench.plan [--nodes 1000 5000 15000] [--one-namespace 200 2000 20000] [--violated 0.1]
 
 prints a row for each number of nodes, with a workload of 30 pods for each (and so a violated group in ten), 50 in a
-namespace; and one for each number of workloads of 15 pods that share a single namespace and half as many nodes.
+namespace; and one for each number of workloads of 15 pods that share a single namespace and half as many nodes. The
+garbage collector is set as the operator sets it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from respread.spread.index import SpreadIndex
 NODES: Final = (1_000, 5_000, 15_000)
 WORKLOADS_IN_ONE_NAMESPACE: Final = (200, 2_000, 20_000)
 CHANGES: Final = 20
+GC_THRESHOLDS: Final = (20_000, 20, 100)
+"""Those of `handlers.gc_tuning`, which would bring all of Kopf into the memory that is measured."""
 MIB: Final = 1 << 20
 
 
@@ -61,6 +64,7 @@ def _measure(shape: Shape, violated: float) -> None:
     gc.collect()
     held = _peak() - base
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
     setting = PolicySetting((policy,))
     index, predictor = SpreadIndex(), Predictor(ClusterView())

@@ -114,6 +114,7 @@ class Planner:
         "_selection",
         "_setting",
         "_snapshot",
+        "_table",
         "_tasks",
         "_waiting",
     )
@@ -128,6 +129,7 @@ class Planner:
         self._predictor = Predictor(ClusterView()) if predictor is None else predictor
         self._limits = limits
         self._snapshot = ClusterSnapshot()
+        self._table = self._predictor.view.table
         self._priorities = Priorities()
         self._numbers = count()
         self._budgets = BudgetIndex()
@@ -230,8 +232,9 @@ class Planner:
         before = self._snapshot
         self._snapshot = snapshot
         view.advance(snapshot)
-        if snapshot.nodes is not before.nodes or snapshot.unread is not before.unread:
+        if snapshot.nodes is not before.nodes or snapshot.unread is not before.unread or view.table is not self._table:
             self._memory = Memory()
+        self._table = view.table  # another one once the view has begun anew: its slots are those of other nodes
         none: Map[ObjectKey, Pod] = Map()
         pods, pods_before = snapshot.pods_by_node, before.pods_by_node
         changed = [

@@ -11,7 +11,7 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget
 from respread.cluster.pod import Pod
@@ -21,6 +21,7 @@ from respread.controller.recovery import moves_to_remember
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
+from respread.eviction.pacing import Limiter, Pace, Paced
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.budgets import BudgetLedger
@@ -35,6 +36,16 @@ PODS: Final = 6
 HOSTS: Final = [(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
 SETTING: Final = PolicySetting((POLICY,))
+MOST: Final = 10_000
+UNBOUND: Final = msgspec.structs.replace(
+    POLICY,
+    spec=ClusterPolicySpec(
+        limits=Limits(
+            in_flight=MOST, in_flight_per_namespace=MOST, in_flight_per_node=MOST, in_flight_per_workload=MOST
+        )
+    ),
+)
+"""Lets go at once whatever may go at once."""
 
 
 def world(deployments: int) -> ClusterState:
@@ -106,6 +117,15 @@ class Scene(NamedTuple):
             in_flight=self.in_flight.pods(self.state.snapshot),
         )
 
+    def plan_all_at_once(self) -> Plan:
+        """Plan from nothing, with limits that hold nothing."""
+        return Planner().plan(self.state.snapshot, self.spread, PolicySetting((UNBOUND,)), now=NOW)
+
+    def pace(self) -> Paced:
+        """Choose what is made now, with limits that hold nothing."""
+        first = [move for move in self.plan.moves if move.turn == 0]
+        return Pace(snapshot=self.state.snapshot, limiters=(Limiter.of(UNBOUND),), now=0.0).of(first)
+
     def tell(self) -> None:
         """Say what status and metrics are to say."""
         history = History(lambda: 0.0)
@@ -131,6 +151,8 @@ STEPS: Final[dict[str, Callable[[Scene], object]]] = {
     "groups from nothing": lambda scene: SpreadIndex().update(scene.state.snapshot),
     "a plan from nothing": lambda scene: Planner().plan(scene.state.snapshot, scene.spread, SETTING, now=NOW),
     "a plan after a pod's change": Scene.plan_again,
+    "a plan of all at once": Scene.plan_all_at_once,
+    "what is made now": Scene.pace,
     "budgets": Scene.ask_budgets,
     "moves under way": lambda scene: scene.in_flight.updated(scene.state.snapshot, 1.0, lambda *_: Outcome.UNKNOWN),
     "status and metrics": Scene.tell,

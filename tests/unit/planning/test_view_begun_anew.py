@@ -1,0 +1,54 @@
+"""A view that begins anew, most of what it kept being out of use, numbers its nodes anew: no solution outlives that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, Policy
+from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import Namespace
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterState
+from respread.planning.planner import Planner, PolicySetting
+from respread.spread.index import SpreadIndex
+from tests.worlds import NOW, constraint, node, pod, spec
+
+POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
+LABEL_SETS: Final = 8_300
+"""Enough for a view to begin anew when they are gone."""
+
+
+def pods_of(app: str) -> list[Pod]:
+    of = spec(constraint(selector={"app": app}))
+    owner = OwnerReference("apps/v1", "ReplicaSet", f"{app}-1", f"uid-{app}")
+    hosts = ("a1", "a1", "b1")
+    return [pod(f"{app}-{n}", host, of, labels=Map(app=app), controller=owner) for n, host in enumerate(hosts)]
+
+
+def litter() -> list[Pod]:
+    small = spec()
+    return [pod(f"job-{n}", "x1", small, labels=Map(job=str(n))) for n in range(LABEL_SETS)]
+
+
+def test_room_is_looked_for_on_the_right_nodes() -> None:
+    state, planner, index = ClusterState(), Planner(), SpreadIndex()
+
+    def victims() -> list[str]:
+        planned = planner.plan(state.snapshot, index.update(state.snapshot), PolicySetting((POLICY,)), now=NOW)
+        return [move.pod.name for move in planned.moves]
+
+    state.replace("namespaces", [Namespace(name="default")])
+    narrow = node("c9", "c", pods=1)  # it has room for the replacement of one workload's pod only
+    state.replace("nodes", [narrow])
+    victims()
+    others = [node("a1", "a"), node("b1", "b"), node("x1", None, pods=2 * LABEL_SETS)]
+    state.replace("nodes", [narrow, *others])
+    held = [*pods_of("web"), *pods_of("api")]
+    state.replace("pods", held)
+    assert len(victims()) == 1
+    state.replace("pods", [*held, *litter()])
+    victims()
+    state.replace("pods", held)
+    assert len(victims()) == 1
