@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
+from respread.cluster.filing import Filed, file, under, unfile
 from respread.cluster.meta import Labels
 from respread.cluster.selectors import Selector
 
 _Pair: TypeAlias = tuple[str, str]
 """A label's key and value."""
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-_Filed: TypeAlias = dict[_K, _V | dict[_V, None]]
-"""One value, which most labels have, or several in their order: a dict for each one would be most of an index."""
 
 
 class Matching:
@@ -29,8 +25,8 @@ class Matching:
     def __init__(self) -> None:
         """Start with none."""
         self._label_sets: dict[Labels, None] = {}
-        self._with_pair: _Filed[_Pair, Labels] = {}
-        self._selectors: _Filed[_Pair | None, Selector] = {}
+        self._with_pair: Filed[_Pair, Labels] = {}
+        self._selectors: Filed[_Pair | None, Selector] = {}
         """By a label that they require, or under None if they require none of one value."""
         self._filed_under: dict[Selector, _Pair | None] = {}
 
@@ -38,58 +34,35 @@ class Matching:
         """Add a label set."""
         self._label_sets[labels] = None
         for pair in labels.items():
-            _file(self._with_pair, pair, labels)
+            file(self._with_pair, pair, labels)
 
     def remove_labels(self, labels: Labels) -> None:
         """Remove a label set that is there."""
         del self._label_sets[labels]
         for pair in labels.items():
-            _discard(self._with_pair, pair, labels)
+            unfile(self._with_pair, pair, labels)
 
     def add_selector(self, selector: Selector) -> None:
         """Add a selector, if it is not there."""
         if selector not in self._filed_under:
             selectors = self._selectors
-            pair = min(selector.required, key=lambda pair: len(_under(selectors, pair)), default=None)
+            pair = min(selector.required, key=lambda pair: len(under(selectors, pair)), default=None)
             self._filed_under[selector] = pair
-            _file(selectors, pair, selector)
+            file(selectors, pair, selector)
 
     def remove_selector(self, selector: Selector) -> None:
         """Remove a selector that is there."""
-        _discard(self._selectors, self._filed_under.pop(selector), selector)
+        unfile(self._selectors, self._filed_under.pop(selector), selector)
 
     def labels_of(self, selector: Selector) -> Iterator[Labels]:
         """Yield the label sets that a selector matches, whether or not it was added."""
-        having = [_under(self._with_pair, pair) for pair in selector.required]
+        having = [under(self._with_pair, pair) for pair in selector.required]
         candidates: Collection[Labels] = min(having, key=len, default=self._label_sets)
         return (labels for labels in candidates if selector.matches(labels))
 
     def selectors_of(self, labels: Labels) -> Iterator[Selector]:
         """Yield the added selectors that match a label set, whether or not that was added."""
         for pair in (*labels.items(), None):
-            for selector in _under(self._selectors, pair):
+            for selector in under(self._selectors, pair):
                 if selector.matches(labels):
                     yield selector
-
-
-def _under(filed: _Filed[_K, _V], key: _K) -> Collection[_V]:
-    found = filed.get(key)
-    return () if found is None else found if isinstance(found, dict) else (found,)
-
-
-def _file(filed: _Filed[_K, _V], key: _K, value: _V) -> None:
-    found = filed.get(key)
-    if found is None:
-        filed[key] = value
-    elif isinstance(found, dict):
-        found[value] = None
-    else:
-        filed[key] = {found: None, value: None}
-
-
-def _discard(filed: _Filed[_K, _V], key: _K, value: _V) -> None:
-    found = filed[key]
-    if isinstance(found, dict) and len(found) > 1:
-        del found[value]
-    else:
-        del filed[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from respread.cluster.filing import Filed, file, under, unfile
 from respread.cluster.meta import Labels
 from respread.spread.group import GroupKey, SpreadGroup
 
@@ -23,7 +24,7 @@ class Components:
     def __init__(self) -> None:
         """Begin without groups."""
         self._groups: dict[GroupKey, SpreadGroup] = {}
-        self._with_labels: dict[Labels, set[GroupKey]] = {}
+        self._with_labels: Filed[Labels, GroupKey] = {}
         self._known: dict[GroupKey, Component] = {}
 
     def advance(self, changed: Mapping[GroupKey, SpreadGroup | None]) -> None:
@@ -36,17 +37,14 @@ class Components:
             if before is not None:
                 self._forget(key)
                 for labels in labels_of(before):
-                    self._with_labels[labels].discard(key)
-                    if not self._with_labels[labels]:
-                        del self._with_labels[labels]
+                    unfile(self._with_labels, labels, key)
                 del self._groups[key]
             if group is not None:
                 self._groups[key] = group
                 for labels in labels_of(group):
-                    sharing = self._with_labels.setdefault(labels, set())
-                    for other in sharing:
+                    for other in under(self._with_labels, labels):
                         self._forget(other)
-                    sharing.add(key)
+                    file(self._with_labels, labels, key)
 
     def of(self, key: GroupKey) -> Component:
         """Return the component that a group is in; as long as it is not another one, the same object."""
@@ -65,7 +63,7 @@ class Components:
         while left:
             labels = labels_of(self._groups[left.pop()]) - seen
             seen |= labels
-            new = {other for each in labels for other in self._with_labels[each]} - found
+            new = {other for each in labels for other in under(self._with_labels, each)} - found
             found |= new
             left.extend(new)
         return found

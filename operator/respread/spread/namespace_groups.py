@@ -9,6 +9,7 @@ from typing import TypeAlias
 from immutables import Map
 
 from respread.cluster.differences import changed_keys
+from respread.cluster.filing import Filed, file, under, unfile
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
@@ -53,7 +54,7 @@ class NamespaceGroups:
         self._name = name
         self._defaults = defaults
         self._label_sets: dict[Labels, LabelSet] = {}
-        self._groups_of: dict[Selector, dict[GroupKey, None]] = {}
+        self._groups_of: Filed[Selector, GroupKey] = {}
         self._matching = Matching()
         """The label sets, and the selectors of groups but those that match everything."""
         self.pods: Map[Labels, PodsByName] = Map()
@@ -121,14 +122,14 @@ class NamespaceGroups:
             if comes_or_goes:
                 changes.rematched.add(selector)
             if any(moved.values()):
-                for key in self._groups_of[selector]:
+                for key in under(self._groups_of, selector):
                     changes.moved.setdefault(key, Counter()).update(moved)
 
     def _regroup(self, changes: _Changes, domains_for: DomainsFor, *, nodes_changed: bool) -> set[GroupKey]:
         """Make anew the groups that change, and return them."""
         groups = dict(self.groups)
         dirty = changes.recarried.keys() | changes.moved.keys()
-        dirty.update(key for selector in changes.rematched for key in self._groups_of[selector])
+        dirty.update(key for selector in changes.rematched for key in under(self._groups_of, selector))
         if nodes_changed:
             dirty.update(key for key, group in groups.items() if domains_for(*_where(key)) is not group.domains)
         changed: set[GroupKey] = set()
@@ -151,15 +152,13 @@ class NamespaceGroups:
 
     def _note(self, key: GroupKey) -> None:
         if not key.selector.matches_everything:
-            self._groups_of.setdefault(key.selector, {})[key] = None
+            file(self._groups_of, key.selector, key)
             self._matching.add_selector(key.selector)
 
     def _forget(self, key: GroupKey) -> None:
         if not key.selector.matches_everything:
-            groups = self._groups_of[key.selector]
-            del groups[key]
-            if not groups:
-                del self._groups_of[key.selector]
+            unfile(self._groups_of, key.selector, key)
+            if key.selector not in self._groups_of:
                 self._matching.remove_selector(key.selector)
 
     def _group(
