@@ -85,6 +85,9 @@ bench-evictions: setup ## How many evictions it takes against the fewest possibl
 bench-feasibility: setup ## What it costs to know where pods may go, against the number of nodes.
 	@$(BIN)/python -m bench.feasibility $(ARGS)
 
+bench-idle: setup ## What it costs at rest with 30,000 pods, but for heartbeats (ARGS=--every 10: one of each node every 10 s).
+	@$(BIN)/python -m bench.idle $(ARGS)
+
 bench-ingest: setup ## What it costs to know 30,000 pods, and events per second (ARGS=--many: 150,000 pods).
 	@$(BIN)/python -m bench.ingest $(ARGS)
 

@@ -70,6 +70,11 @@ class World:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self._nodes
+
+    @property
     def apps(self) -> int:
         """How many Deployments there are."""
         return self._apps

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from time import monotonic
 from typing import Any, Final, Self
 
 import aiohttp
@@ -18,9 +19,15 @@ import msgspec
 from respread.handlers.event_buffer import ErrorEventError, LightEvent, NotAnEventError
 from respread.handlers.informer import Feed
 from respread.kube.retry import Backoff
+from respread.stores.watched_kinds import NODES
 from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410
+_TOLD_SECONDS: Final = 10.0
+"""How often Kopf is told how far a watch has come, where nothing comes but heartbeats: often enough to go on from there
+after a disconnection, and for it not to take the watch for dead."""
+_BETWEEN_HEARTBEATS_SECONDS: Final = 0.5
+"""For how long those of nodes are let come together: each time the process wakes up costs as much as reading them."""
 
 _log: Final = get_logger(__name__)
 
@@ -99,6 +106,9 @@ class _WholeLines:
         """Whether anything but errors has come."""
         self._broken: NotAnEventError | None = None
         """Why nothing more is read."""
+        self._told_at_seconds = monotonic()
+        """When Kopf got something."""
+        self._pause_seconds = _BETWEEN_HEARTBEATS_SECONDS if feed.kind == NODES else 0.0
 
     def __aiter__(self) -> Self:
         return self
@@ -120,12 +130,17 @@ class _WholeLines:
             lines = b"".join((*self._begun, whole, line_end))
             self._begun = [rest] if rest else []
             if passed := await self._read(lines):
+                self._told_at_seconds = monotonic()
                 return passed
+            if self._pause_seconds and self._broken is None:
+                # What comes now may be as old as that when it is read.
+                self._feed.backlog.came()
+                await asyncio.sleep(self._pause_seconds)
 
     async def _read(self, lines: bytes) -> bytes:
         """Return what Kopf gets of some lines, up to the first that is an error or no event.
 
-        Of objects' events in a row that is the last one.
+        Of objects' events in a row that is the last one; of heartbeats alone it is nothing most of the time.
         """
         passed: list[bytes] = []
         pending: LightEvent | None = None
@@ -150,11 +165,14 @@ class _WholeLines:
         else:
             self._has_passed = True
             self._backoff.succeeded()
-        if pending is not None:
+        if pending is not None and not self._may_stay_untold(pending, alone=not passed and end is None):
             passed.append(pending.encode())
         if end is not None:
             passed.append(end)
         return b"".join(line + b"\n" for line in passed)
+
+    def _may_stay_untold(self, event: LightEvent, *, alone: bool) -> bool:
+        return alone and event.is_bookmark and monotonic() - self._told_at_seconds < _TOLD_SECONDS
 
     async def _translate(self, line: bytes, *, is_first: bool) -> bytes:
         """Return the error as 410, having waited if it is another, or came before anything else."""

@@ -11,6 +11,7 @@ from typing import Final
 from respread.api.policy import GROUP, PLURALS, VERSION
 from respread.cluster.decode.decoder import KINDS, Kind
 
+NODES: Final = KINDS["nodes"]
 PODS: Final = KINDS["pods"]
 UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector for pods. The scheduler never sees finished ones, so neither do we; one that finishes is deleted

@@ -14,6 +14,7 @@ from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respread.handlers import watch_stream
 from respread.handlers.backlog import Backlog
 from respread.handlers.watch_stream import WatchStream
 from respread.kube.retry import Backoff, Backoffs
@@ -322,5 +323,40 @@ def test_the_watch_is_behind_as_long_as_more_has_come_than_was_read() -> None:
         assert feed.lag_seconds() == 0
         watch.send(BOOKMARK)
         await fourth
+
+    run(scenario)
+
+
+def heartbeats(watch: Watch, versions: range) -> list[bytes]:
+    """Events that change nothing of a listed pod, but its version."""
+    body = pod("web", 5)
+    watch.parts.feed("pods").begin_list()
+    page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": [body]}
+    watch.parts.feed("pods").take_page(json.dumps(page).encode())
+    return [line("MODIFIED", **pod("web", version)) for version in versions]
+
+
+def test_kopf_is_not_told_of_each_heartbeat_but_of_what_comes_among_them() -> None:
+    async def scenario() -> None:
+        watch = Watch()
+        first, second, third = heartbeats(watch, range(6, 9))
+        watch.send(first, second + EVENT, third)
+        passed = [json.loads(each) for each in b"".join(await watch.rest()).splitlines()]
+        (event,) = passed
+        assert event["type"] != "BOOKMARK"
+
+    run(scenario)
+
+
+def test_kopf_is_told_now_and_then_how_far_heartbeats_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a watch that is begun anew goes on from there, and no watch is taken for dead."""
+    monkeypatch.setattr(watch_stream, "_TOLD_SECONDS", 0.0)
+
+    async def scenario() -> None:
+        watch = Watch()
+        watch.send(*heartbeats(watch, range(6, 9)))
+        passed = [json.loads(each) for each in b"".join(await watch.rest()).splitlines()]
+        assert {each["type"] for each in passed} == {"BOOKMARK"}
+        assert passed[-1]["object"]["metadata"]["resourceVersion"] == "8"
 
     run(scenario)

@@ -1,0 +1,119 @@
+"""bench/idle: what the operator costs while nothing happens but heartbeats.
+
+    python -m bench.idle [--pods 30000] [--every 300] [--seconds 60]
+
+A real `respread run` leads, and follows an API server in memory (bench/served.py) with pods of spread Deployments, 20
+on each node. Each node's status is written every 300 s with new times of its heartbeat, as kubelets do where nothing
+changes (`nodeStatusReportFrequency`; `--every 10` for those that are set to do so each time they look). The Leases that
+kubelets renew every 10 s are not watched. CPU is user and system time of the whole process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import uvloop
+
+from bench.busy_sides import cost_of
+from bench.ingest import Row, check
+from bench.ingest_world import node
+from bench.latency import Operator
+from bench.latency_world import World
+
+IDLE_TARGET_PERCENT: Final = 0.3
+MEMORY_TARGET_MIB: Final = 110
+SETTLE_SECONDS: Final = 10.0
+"""After the cluster is known, until it counts: by then it leads, and has looked at everything once."""
+TICK_SECONDS: Final = 0.1
+
+
+class Heart:
+    """Writes nodes' statuses, each at its own time."""
+
+    def __init__(self, world: World, every_seconds: float) -> None:
+        self._world = world
+        self._every_seconds = every_seconds
+        self.beats = 0
+
+    async def run(self, seconds: float) -> None:
+        """Go on for so long."""
+        start, first = time.monotonic(), self.beats
+        while (elapsed := time.monotonic() - start) < seconds:
+            while self.beats - first < elapsed * self._world.nodes / self._every_seconds:
+                self._beat()
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _beat(self) -> None:
+        document = node(self.beats % self._world.nodes)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for condition in document["status"]["conditions"]:
+            condition["lastHeartbeatTime"] = now
+        self._world.server.put("v1", "nodes", document)
+        self.beats += 1
+
+
+async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+    """Run it all, and return the result."""
+    world = World(pods=options.pods, namespaces=options.namespaces, seed=1)
+    say(f"making {options.pods:,} pods on {world.nodes:,} nodes …")
+    world.fill()
+    directory = Path(tempfile.mkdtemp(prefix="bench-idle-"))
+    async with world.server.running() as server, aiohttp.ClientSession() as session:
+        operator = Operator(server, directory)
+        say(f"the operator is process {operator.process.pid}; its log is in {directory}")
+        heart = Heart(world, options.every)
+        try:
+            await operator.ready(session)
+            ready = cost_of(operator.process.pid)
+            await heart.run(SETTLE_SECONDS)
+            say("measuring …")
+            asked, beats, start = len(world.server.requests), heart.beats, time.monotonic()
+            before = run_seconds(operator.process.pid)
+            await heart.run(options.seconds)
+            used, seconds = run_seconds(operator.process.pid) - before, time.monotonic() - start
+            peak_mib = cost_of(operator.process.pid).peak_mib
+        finally:
+            operator.process.terminate()
+            await asyncio.to_thread(operator.process.wait, 30)
+    check(any(method == "PUT" for _, method, _ in world.server.requests), "it does not lead")
+    return [
+        Row("pods", options.pods, ""),
+        Row("CPU until everything is known", ready.cpu_seconds, "s"),
+        Row("heartbeats a second", (heart.beats - beats) / seconds, "/s"),
+        Row("requests a second", (len(world.server.requests) - asked) / seconds, "/s"),
+        Row("CPU at rest, of a core", used / seconds * 100, "%", IDLE_TARGET_PERCENT),
+        Row("peak memory", peak_mib, "MiB", MEMORY_TARGET_MIB),
+    ]
+
+
+def run_seconds(pid: int) -> float:
+    """Return for how long a process has run, to the microsecond: ticks are too coarse for what is nearly nothing."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text(encoding="utf-8").split()[0]) for each in threads) / 1e9
+
+
+def main() -> None:
+    """Measure, and print a table with targets."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pods", type=int, default=30_000)
+    parser.add_argument("--namespaces", type=int, default=20)
+    parser.add_argument("--every", type=float, default=300, help="how often each node's status is written, in seconds")
+    parser.add_argument("--seconds", type=float, default=60)
+    options = parser.parse_args()
+    rows = uvloop.run(measure(options, lambda line: print(line, file=sys.stderr, flush=True)))
+    print(f"bench/idle, each node's status every {options.every:g} s")
+    for row in rows:
+        print(row.render())
+
+
+if __name__ == "__main__":
+    main()
