@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+import pytest
 
 from respread.api.reasons import Reason
 from respread.cli.read.cluster_view import ReadCluster
@@ -15,6 +15,7 @@ from respread.planning.planner import Planner, PolicySetting
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.index import Spread, spread_of
+from tests.properties.instances import factor, try_on
 from tests.properties.planning.small_worlds import NOW, SMALL, World, policy_of, snapshot_of, worlds
 
 
@@ -37,9 +38,12 @@ def explained(planned: Planned, word: str) -> ExplainReport:
     return explain_report(planned, find_target(word, planned.view.snapshot, planned.setting.policies))
 
 
-@settings(max_examples=150)
-@given(worlds(SMALL))
-def test_explanations_agree_with_the_plan(world: World) -> None:
+@pytest.mark.timeout(600 * factor())
+def test_explanations_agree_with_the_plan() -> None:
+    try_on(worlds(SMALL), 60, 0, _agree)
+
+
+def _agree(world: World) -> None:
     planned = planned_for(world)
     plan, spread = planned.plan, planned.spread
     (policy,) = planned.setting.policies
