@@ -198,6 +198,10 @@ FAULTS: Final = (
 )
 
 
+KINDS: Final = ("unit", "integration", "properties")
+"""Folders of tests, the fast ones first."""
+
+
 class Verdict(NamedTuple):
     """What came of a fault."""
 
@@ -261,10 +265,8 @@ def first_failure(copy: Path, selected: Sequence[str]) -> str:
 
 
 def selections_for(copy: Path, rooms: Sequence[str], *, marked: Sequence[str]) -> list[list[str]]:
-    """Return what is run: first the fast tests of some rooms, then their properties, then everything."""
-    by_kind = [
-        [str(path) for room in rooms for path in copy.glob(f"tests/{kind}/{room}")] for kind in ("unit", "properties")
-    ]
+    """Return what is run: first the tests of some rooms, kind after kind, then everything."""
+    by_kind = [[str(path) for room in rooms for path in copy.glob(f"tests/{kind}/{room}")] for kind in KINDS]
     return [[*folders, *marked] for folders in by_kind if folders] + [["tests", *marked]]
 
 
