@@ -162,10 +162,11 @@ FAULTS: Final = (
     ),
     Fault(
         "the last look at what may stop an eviction is skipped",
-        "eviction/eviction_api.py",
-        "if (held := gate()) is not None:",
-        "if (held := None) is not None:",
-        ("eviction",),
+        "controller/evictions.py",
+        "        if (held := self._last_look(move, batch, begun=begun)) is not None:\n"
+        "            return held\n        self.register.sent(",
+        "        self.register.sent(",
+        ("controller", "eviction"),
     ),
     Fault(
         "the last look at the pod's controller is skipped",
