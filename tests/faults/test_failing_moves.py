@@ -144,6 +144,22 @@ def test_replacements_that_never_get_ready_cost_a_few_pods_and_then_it_goes_on(
         assert len(evictions(cluster)) == 2 * len(names)
 
 
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_policy_may_be_paused_by_the_first_failure_or_by_none(cluster: Sandbox, tmp_path: Path, most: int) -> None:
+    names = [f"web-{number}" for number in range(3)]
+    skewed(cluster, *names, broken=True)
+    enforce(cluster, limits={"inFlight": 1, "failuresInARow": most}, eviction={"readyTimeout": "1s"})
+    with OperatorProcess(cluster, tmp_path) as operator:
+        expected = 1 if most else len(names)
+        wait_for(lambda: len(evictions(cluster)) == expected, "as many to be evicted as may fail")
+        wait_for(
+            lambda: operator.metric('respread_eviction_outcomes_total{outcome="NotReady",policy="faults"}') == expected,
+            "them to fail",
+        )
+        assert_nothing_more_is_evicted(cluster, expected)
+        assert holds(cluster, "Paused") == bool(most)
+
+
 def test_a_workload_with_pods_that_are_not_ready_loses_no_other(cluster: Sandbox, tmp_path: Path) -> None:
     skewed(cluster, "web", broken=True)
     enforce(cluster, eviction={"readyTimeout": "1s"})

@@ -125,6 +125,30 @@ def test_stateful_sets_that_may_lose_several_at_once(pool: Pool, policy: str) ->
     assert len(pool.evicted()) == 2
 
 
+def test_a_stateful_set_in_order_whose_first_pod_is_broken_and_may_not_go(pool: Pool) -> None:
+    """Its controller would bring back none of the others before that one is Ready."""
+    spec = {
+        "replicas": 3,
+        "serviceName": "web",
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": template(pool),
+    }
+    create(pool, "apis/apps/v1/{namespace}/statefulsets", "StatefulSet", spec)
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 3)
+    path = f"/api/v1/namespaces/{pool.name}/pods/web-0"
+    pool.sandbox.api.request("PATCH", path, {"metadata": {"annotations": {"respread.dev/evict": "never"}}})
+    broken = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Broken"}]}}
+    pool.sandbox.api.request("PATCH", f"{path}/status", broken, patch_type="strategic-merge")
+    pool.add_zone("zone-b")
+    pool.rebalance(limits={"inFlightPerWorkload": "100%"})
+    assert "web-0" in assert_left_alone(pool, "ReplacementWouldWait", "PodsNotReady")
+    healed = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    pool.sandbox.api.request("PATCH", f"{path}/status", healed, patch_type="strategic-merge")
+    wait_until(lambda: len(pool.evicted()) == 1, "another pod to move", seconds=150)
+    pool.wait_for(3)
+    assert pool.counts() == {"zone-a": 2, "zone-b": 1}
+
+
 def test_what_a_limit_range_gives_counts_and_a_change_of_it_holds(pool: Pool) -> None:
     def limit(cpu: str) -> dict[str, Any]:
         return {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}, "default": {"cpu": "2"}}]}

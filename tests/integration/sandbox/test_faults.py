@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import ApiError, Binaries, ComponentError, NodeShape, Sandbox, SandboxError, SandboxOptions
+from tests.integration.etcd import Etcd
 from tests.integration.workloads import (
     create_deployment,
     deployment,
@@ -115,14 +118,27 @@ def test_pods_that_were_to_start_when_etcd_died_start_after_all(start_sandbox: S
 
 
 def test_a_scheduler_that_ends_by_itself_is_started_anew(start_sandbox: StartSandbox) -> None:
-    """It exits when it finds its cache corrupted, which an outage of etcd can do; here it is asked to."""
-    sandbox = start_sandbox(SandboxOptions(nodes=1, zones=1))
-    before = sandbox.process_id("kube-scheduler")
-    os.kill(before, signal.SIGTERM)
-    wait_until_dead([before])
-    create_deployment(sandbox, "default", deployment("web", replicas=3))
-    wait_for_ready_pods(sandbox, "default", "web", 3)
-    assert sandbox.process_id("kube-scheduler") != before
+    """It exits when it finds a pod on another node than before.
+
+    An outage is enough: in it the pod of a StatefulSet was deleted and another of that name came. The scheduler takes
+    that for a change of the same pod.
+    """
+    sandbox = start_sandbox(SandboxOptions(nodes=2, zones=1, kwok=False))
+    path = "/api/v1/namespaces/default/pods"
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db-0"}}
+    spec = {"containers": [{"name": "main", "image": "simulated"}]}
+    created = sandbox.api.request("POST", path, {**pod, "spec": {**spec, "nodeName": "node-a1"}})
+    sandbox.api.request("POST", path, {**pod, "metadata": {"name": "before"}, "spec": spec})
+    wait_until(lambda: "nodeName" in sandbox.api.get(f"{path}/before")["spec"], "the scheduler to know of both")
+    process = sandbox.process_id("kube-scheduler")
+    metadata = {**created["metadata"], "uid": str(uuid.uuid4())}
+    del metadata["resourceVersion"]
+    sandbox.stop_component("kube-apiserver")
+    asyncio.run(Etcd(sandbox).put("/registry/pods/default/db-0", {**pod, "metadata": metadata, "spec": spec}))
+    sandbox.start_component("kube-apiserver")
+    wait_until(lambda: "cache is corrupted" in sandbox.log("kube-scheduler").read_text(), "it to end", seconds=120)
+    wait_until(lambda: "nodeName" in sandbox.api.get(f"{path}/db-0")["spec"], "the pod to be bound all the same")
+    assert sandbox.process_id("kube-scheduler") != process
 
 
 def test_a_frozen_api_server_answers_nobody_until_it_thaws(start_sandbox: StartSandbox) -> None:
