@@ -456,11 +456,13 @@ def test_the_clock_goes_on() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> None:
+    """Where all goes wrong at once hardly anybody ever leads: half of the worlds have fewer faults, and good lines."""
     chance = random.Random(seed)
+    seldom = 1.0 if chance.random() < 0.5 else 0.1
 
     async def scenario() -> None:
         server = LeaseServer()
-        lines = [Line(server, chance) for _ in range(3)]
+        lines = [Line(server, chance if seldom == 1 or number == 0 else None) for number in range(3)]
         electors = [elector(line, f"candidate-{number}") for number, line in enumerate(lines)]
         tasks = [asyncio.create_task(each.run()) for each in electors]
         led = set()
@@ -472,14 +474,15 @@ def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> N
             if chance.random() < 0.01:
                 number = chance.randrange(3)
                 lines[number].dead = not lines[number].dead
-            if chance.random() < 0.005:
+            if chance.random() < 0.005 * seldom:
                 server.lease = None
-            if chance.random() < 0.005:
+            if chance.random() < 0.005 * seldom:
                 number = chance.randrange(3)
                 tasks[number].cancel()
                 await asyncio.wait([tasks[number]])
                 electors[number] = elector(lines[number], f"candidate-{len(led)}-{chance.random()}")
                 tasks[number] = asyncio.create_task(electors[number].run())
+        assert led or seldom == 1
         for line in lines:
             line.chance, line.dead = None, False
         await asyncio.sleep(60)
