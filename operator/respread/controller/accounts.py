@@ -21,7 +21,7 @@ from respread.controller.limiters import Bounding
 from respread.controller.permission import Policies
 from respread.controller.recovery import moves_of
 from respread.controller.register import Register
-from respread.controller.status_writer import StatusWriter, Wanted
+from respread.controller.status_writer import StatusWriter
 from respread.eviction.answers import Answer
 from respread.eviction.steps import Step
 from respread.planning.held import Held
@@ -106,12 +106,8 @@ class Accounts:
             self.history.expect(move.pod.uid, Expected(move.policy, bounding.of(move), move.groups))
         names = {name for move in step for name in (move.policy, *bounding.hourly(move))}
         seen = self._seen()
-        wanted = [
-            Wanted(policy, self._statuses.known(policy, known), known)
-            for policy in map(policies.__getitem__, sorted(names))
-            for known in [seen.get(policy.name, PolicyStatus())]
-        ]
-        if await self._statuses.ensure(wanted) == names:
+        asked = [(policies[name], seen.get(name, PolicyStatus())) for name in sorted(names)]
+        if await self._statuses.ensure(asked) == names:
             return None
         return Held(Reason.API_UNAVAILABLE, "it could not be written down in its policy's status")
 

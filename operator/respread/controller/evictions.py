@@ -130,19 +130,21 @@ class Evictions:
         carried: list[Carried] = []
         try:
             async with self.lanes.turn(step):
-                held, begun = await self._look(step, batch), False
+                async with self.lanes.place(step):
+                    held, begun = await self._look(step, batch), False
                 if held is None:
                     held = await self._accounts.write_down(step, batch.bounding, batch.planned_for.policies)
-                for move in step:
-                    result = await self._evict(move, batch, begun=begun) if held is None else held
-                    why = result if isinstance(result, Held) else result.held
-                    if isinstance(result, Answer) and result.may_have_evicted:
-                        begun = True
-                    elif begun and why is not None:
-                        self.register.owed(move, batch.snapshot)
-                    else:
-                        held = why  # for the rest of its step as well; None where it has gone by itself
-                    carried.append(self._end(move, result, batch))
+                async with self.lanes.place(step):
+                    for move in step:
+                        result = await self._evict(move, batch, begun=begun) if held is None else held
+                        why = result if isinstance(result, Held) else result.held
+                        if isinstance(result, Answer) and result.may_have_evicted:
+                            begun = True
+                        elif begun and why is not None:
+                            self.register.owed(move, batch.snapshot)
+                        else:
+                            held = why  # for the rest of its step as well; None where it has gone by itself
+                        carried.append(self._end(move, result, batch))
         finally:
             for move in step[len(carried) :]:
                 self._end(move, _DROPPED if move in self.register.in_flight else _STOPPED, batch)
@@ -189,7 +191,7 @@ class Evictions:
 
     async def repeat(self, move: Move, batch: Batch) -> tuple[Carried, ...]:
         """Ask once more for an eviction that is in flight, and may not have been made."""
-        async with self.lanes.turn((move,)):
+        async with self.lanes.turn((move,)), self.lanes.place((move,)):
             result: PreparedEviction | Answer | Held = await self._prepare(move, batch, begun=True)
             if isinstance(result, PreparedEviction):
                 result = self._last_look(move, batch, begun=True) or await result.send()

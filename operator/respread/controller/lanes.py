@@ -22,8 +22,8 @@ _log: Final = get_logger(__name__)
 
 _T = TypeVar("_T")
 
-AT_ONCE: Final = 16
-"""Steps of a namespace that are carried out at the same time: an API server serves a few hundred requests, and others
+AT_ONCE: Final = 24
+"""Steps of a namespace that make requests at the same time: an API server serves a few hundred requests, and others
 want some too."""
 AT_ONCE_IN_ALL: Final = 64
 """Of all namespaces; the connections there are serve the Lease as well."""
@@ -70,23 +70,28 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def turn(self, step: Step) -> AsyncIterator[None]:
-        """Wait for the turn of a step; it lasts until the context ends."""
+        """Wait until a step is the next one of its controllers; it is until the context ends."""
         namespace = step[0].pod.namespace
         self._under_way[namespace] += len(step)
         try:
             async with contextlib.AsyncExitStack() as turn:
                 for controller in sorted({_controller(move) for move in step}):
                     await turn.enter_async_context(self._controllers.setdefault(controller, asyncio.Lock()))
-                await turn.enter_async_context(self._at_once.setdefault(namespace, asyncio.Semaphore(AT_ONCE)))
-                await turn.enter_async_context(self._in_all)
-                began = self._clock()
                 yield
-                self._took(namespace, (self._clock() - began) / len(step))
         finally:
             self._under_way[namespace] -= len(step)
             if not self._under_way[namespace]:
                 del self._under_way[namespace]
                 self._seconds.pop(namespace, None)
+
+    @contextlib.asynccontextmanager
+    async def place(self, step: Step) -> AsyncIterator[None]:
+        """Wait for one of the places that requests of a step's namespace have; it is taken until the context ends."""
+        namespace = step[0].pod.namespace
+        async with self._at_once.setdefault(namespace, asyncio.Semaphore(AT_ONCE)), self._in_all:
+            began = self._clock()
+            yield
+            self._took(namespace, 2 * (self._clock() - began) / len(step))  # a step takes a place twice
 
     def room(self, namespace: str) -> int:
         """Return how many more moves of a namespace may be chosen, so that each is begun while its plan is not old."""

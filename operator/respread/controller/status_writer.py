@@ -45,13 +45,6 @@ class Wanted(NamedTuple):
     """The one last seen in the API."""
 
 
-class _Ensuring(NamedTuple):
-    """A status that is about to be written for all who ask for it before it is sent."""
-
-    latest: list[Wanted]
-    written: asyncio.Task[bool]
-
-
 def _nothing_more(_: Policy, status: PolicyStatus) -> PolicyStatus:
     return status
 
@@ -100,7 +93,7 @@ class StatusWriter:
         self._written_at: dict[str, float] = {}
         self._remembering = remembering
         self._hurried: set[str] = set()
-        self._ensuring: dict[str, _Ensuring] = {}
+        self._ensuring: dict[str, asyncio.Task[bool]] = {}
         """By the policies' UIDs."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -147,17 +140,20 @@ class StatusWriter:
         left = (each for each in different if each.status != self.known(each.policy, each.seen))
         return min((self._due_at(each.policy) for each in left), default=None)
 
-    async def ensure(self, wanted: Iterable[Wanted]) -> set[str]:
-        """Write statuses without waiting until they are due: something depends on them.
+    async def ensure(self, policies: Iterable[tuple[Policy, PolicyStatus]]) -> set[str]:
+        """Write what statuses have to remember, without waiting until they are due: something depends on it.
 
         All who ask for a policy's before it is sent are served by one request.
+
+        Args:
+            policies: each with the status last seen in the API.
 
         Returns:
             The names of the policies that have theirs for certain.
         """
-        statuses = tuple(wanted)
-        written = await asyncio.gather(*map(self._ensured, statuses))
-        return {each.policy.name for each, done in zip(statuses, written, strict=True) if done}
+        asked = tuple(policies)
+        written = await asyncio.gather(*(self._ensured(policy, seen) for policy, seen in asked))
+        return {policy.name for (policy, _), done in zip(asked, written, strict=True) if done}
 
     def hurry(self, policies: Iterable[str]) -> None:
         """Let the statuses of some policies, by name, be written the next time even if they are not due."""
@@ -172,21 +168,19 @@ class StatusWriter:
             return -inf
         return self._written_at.get(policy.uid, -inf) + LEAST_INTERVAL_SECONDS
 
-    def _ensured(self, wanted: Wanted) -> Awaitable[bool]:
+    def _ensured(self, policy: Policy, seen: PolicyStatus) -> Awaitable[bool]:
         """Have a status written, and return whether it was; it is, even if who asks stops waiting."""
-        uid = wanted.policy.uid
-        if (known := self._ensuring.get(uid)) is None:
-            task = asyncio.create_task(self._ensure(uid))
-            known = self._ensuring[uid] = _Ensuring([], task)
-        known.latest[:] = [wanted]
-        return asyncio.shield(known.written)
+        if (task := self._ensuring.get(policy.uid)) is None:
+            task = self._ensuring[policy.uid] = asyncio.create_task(self._ensure(policy, seen))
+        return asyncio.shield(task)
 
-    async def _ensure(self, uid: str) -> bool:
+    async def _ensure(self, policy: Policy, seen: PolicyStatus) -> bool:
         await asyncio.sleep(GATHER_SECONDS)
-        async with self._lock(uid):
-            (wanted,) = self._ensuring.pop(uid).latest
-            status = self._remembering(wanted.policy, wanted.status)
-            return status == self.known(wanted.policy, wanted.seen) or await self._write(wanted.policy, status)
+        async with self._lock(policy.uid):
+            del self._ensuring[policy.uid]  # who asks from now on is served by the next request
+            known = self.known(policy, seen)
+            status = self._remembering(policy, known)
+            return status == known or await self._write(policy, status)
 
     async def _write_in_turn(self, wanted: Wanted) -> bool:
         async with self._lock(wanted.policy.uid):

@@ -106,3 +106,20 @@ def test_what_was_chosen_and_not_sent_is_not_sent_once_it_may_not_be(how: str) -
 def switched(policy: dict[str, Any]) -> dict[str, Any]:
     metadata = {**policy["metadata"], "generation": 2, "resourceVersion": "9000"}
     return {"metadata": metadata, "spec": {**policy["spec"], "mode": "DryRun"}}
+
+
+def test_the_status_tells_of_what_is_under_way_although_nothing_changes_any_more() -> None:
+    """What is written down before evictions takes nothing back of what the reconcile has told meanwhile."""
+    cluster = SimulatedCluster(3, limits=limits(10))
+    cluster.ready_seconds = 3600.0
+
+    async def scenario() -> None:
+        loop = cluster.control_loop()
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(12)
+        assert cluster.written[-1]["summary"]["inFlight"] == 3
+        assert len(cluster.written[-1]["movesInFlight"]) == 3
+        loop.stop()
+        await running
+
+    run_in_virtual_time(scenario())

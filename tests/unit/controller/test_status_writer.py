@@ -34,13 +34,24 @@ class Writing:
         self.stub = stub
         self.seconds = 100.0
         self.exclusive_seconds = 10.0
-        self.writer = StatusWriter(requests, lambda: self.seconds, exclusive_seconds=lambda: self.exclusive_seconds)
+        self.remembered: dict[str, PolicyStatus] = {}
+        """By the policies' names, what statuses have to say at the moment that they are sent."""
+        self.writer = StatusWriter(
+            requests,
+            lambda: self.seconds,
+            exclusive_seconds=lambda: self.exclusive_seconds,
+            remembering=lambda policy, status: self.remembered.get(policy.name, status),
+        )
 
     async def write(self, *wanted: tuple[Policy, PolicyStatus]) -> float | None:
         return await self.writer.write(Wanted(policy, status, NONE) for policy, status in wanted)
 
     async def ensure(self, *wanted: tuple[Policy, PolicyStatus]) -> set[str]:
-        return await self.writer.ensure(Wanted(policy, status, NONE) for policy, status in wanted)
+        self.remembered = {policy.name: status for policy, status in wanted}
+        try:
+            return await self.writer.ensure((policy, NONE) for policy, _ in wanted)
+        finally:
+            self.remembered = {}
 
     @property
     def written(self) -> list[int]:
@@ -195,3 +206,46 @@ def test_only_a_few_are_written_at_a_time() -> None:
 
     run(scenario, slowly)
     assert 2 <= at_once[1] <= 8
+
+
+def test_who_asks_together_is_served_by_one_request_and_nothing_that_was_written_meanwhile_is_taken_back() -> None:
+    async def scenario(writing: Writing) -> None:
+        writing.remembered = {"all": evicted(2)}
+        first, second = (asyncio.create_task(writing.writer.ensure([(ALL, NONE)])) for _ in range(2))
+        await asyncio.sleep(0)  # both have asked
+        assert await first == await second == {"all"}
+        assert writing.written == [2]
+        writing.remembered = {}
+        asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
+        await asyncio.sleep(0)
+        writing.seconds += LEAST_INTERVAL_SECONDS
+        await writing.write((ALL, evicted(3)))
+        assert await asking == {"all"}
+        assert writing.written == [2, 3]
+        assert writing.writer.known(ALL, NONE) == evicted(3)
+
+    run(scenario)
+
+
+def test_requests_for_one_status_go_one_after_another() -> None:
+    """The one that was sent last arrives last: an older one takes back nothing."""
+    at_once = [0, 0]
+
+    async def slowly(_: web.Request) -> web.StreamResponse:
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        await asyncio.sleep(0.1)
+        at_once[0] -= 1
+        return web.json_response({})
+
+    async def scenario(writing: Writing) -> None:
+        writing.writer.hurry(["all"])
+        for count in range(1, 4):
+            writing.remembered = {"all": evicted(count)}
+            asking = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
+            await asyncio.sleep(0.05)
+        await asyncio.gather(asking, writing.write((ALL, evicted(9))))
+        assert len(writing.stub.requests) > 1
+
+    run(scenario, slowly)
+    assert at_once[1] == 1
