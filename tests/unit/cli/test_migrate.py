@@ -17,8 +17,7 @@ from respread.api.decoding import decode_manifest
 from respread.api.policy import Policy
 from respread.cli.commands.migrate import migrate
 from respread.cli.migrate.descheduler import SPREAD, DefaultEvictorArgs, DeschedulerPolicy, SpreadArgs
-from respread.cli.migrate.v1alpha1 import Policy as PolicyOfV1alpha1
-from respread.cli.migrate.v1alpha1 import SpreadParams
+from respread.cli.migrate.v1alpha1 import SpreadParams, V1alpha1Policy
 from tests.descheduler_policies import EXAMPLES, FILES, lines, named
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "coming-from-descheduler.md").read_text(encoding="utf-8")
@@ -372,6 +371,7 @@ def test_what_the_chart_adds_to_values_is_added() -> None:
         "deschedulerPolicy: {evictLocalStoragePods: true, strategies: {RemoveDuplicates: {enabled: false}}}"
     ).spec
     assert (old.victims.local_storage, old.victims.persistent_volume_claims) == ("Evict", "Evict")
+    assert only("deschedulerPolicy: {evictLocalStoragePods: true}").spec == old
     assert written(f"deschedulerPolicy: {{strategies: {{{SPREAD}: {{enabled: false}}}}}}") == ()
     assert written(f"deschedulerPolicy: {{strategies: {{{SPREAD}: null}}}}") == ()
     assert written("deschedulerPolicy: {profiles: []}") == ()
@@ -589,7 +589,7 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     assert done.stderr.count(f"{file}: profiles[0].pluginConfig[0].args.") == 2
 
 
-@pytest.mark.parametrize("kind", [DeschedulerPolicy, DefaultEvictorArgs, SpreadArgs, PolicyOfV1alpha1, SpreadParams])
+@pytest.mark.parametrize("kind", [DeschedulerPolicy, DefaultEvictorArgs, SpreadArgs, V1alpha1Policy, SpreadParams])
 def test_every_setting_is_in_the_page_for_those_who_come_from_descheduler(kind: type[msgspec.Struct]) -> None:
     passed = {"apiVersion", "kind", "metadata"}
     for field in msgspec.structs.fields(kind):

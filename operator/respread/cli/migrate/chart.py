@@ -8,12 +8,23 @@ from typing import Any, Final
 from respread.api.structures import shown, suggestion
 from respread.cli.migrate.descheduler import EVICTOR, SPREAD
 from respread.cli.migrate.lines import Remark
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading
-from respread.cli.migrate.runs import Option, Run
+from respread.cli.migrate.runs import CommandOption, DeschedulerRun
 
 POLICY: Final = "deschedulerPolicy"
 _VERSION: Final = "deschedulerPolicyAPIVersion"
+_ONLY_V1ALPHA1: Final = frozenset(
+    {
+        "strategies",
+        "evictFailedBarePods",
+        "evictLocalStoragePods",
+        "evictDaemonSetPods",
+        "evictSystemCriticalPods",
+        "ignorePvcPods",
+    }
+)
+"""Fields by which a policy is told to be of v1alpha1 where the values leave the chart's own version."""
 _READ: Final = (POLICY, _VERSION, "kind", "schedule", "timeZone", "suspend", "deschedulingInterval", "cmdOptions")
 _KINDS: Final = ("CronJob", "Deployment")
 _ALL_STRATEGIES: Final = (
@@ -95,7 +106,7 @@ _TOLD: Final = frozenset({"USER-SUPPLIED VALUES", "COMPUTED VALUES"})
 _SUBCHART: Final = "descheduler"
 
 
-def values_in(document: Mapping[Any, Any], place: Place) -> tuple[Mapping[Any, Any], Place] | None:
+def values_in(document: Mapping[Any, Any], place: SourcePlace) -> tuple[Mapping[Any, Any], SourcePlace] | None:
     """Return the chart's values if a document holds some, be it as those of a subchart; and where."""
     if any(name in document for name in (*_READ[:2], "deschedulingInterval")) or _looks_like_values(document):
         return document, place
@@ -110,7 +121,7 @@ def _looks_like_values(document: Mapping[Any, Any]) -> bool:
 
 
 def with_defaults(
-    values: Mapping[Any, Any], place: Place, reading: Reading
+    values: Mapping[Any, Any], place: SourcePlace, reading: Reading
 ) -> tuple[dict[str, Any] | None, list[Remark]]:
     """Return the policy that the chart writes for these values, and what of it is not in them.
 
@@ -126,7 +137,7 @@ def with_defaults(
         return None, []
     policy = dict(reading.mapping(values.get(POLICY), at))
     if version is None:
-        version = "descheduler/v1alpha1" if "strategies" in policy else "descheduler/v1alpha2"
+        version = "descheduler/v1alpha1" if policy.keys() & _ONLY_V1ALPHA1 else "descheduler/v1alpha2"
     if not isinstance(version, str):
         reading.mistake(place.at(_VERSION), f"must be a string such as descheduler/v1alpha2, not {shown(version)}")
     remarks: list[Remark] = []
@@ -149,28 +160,28 @@ def with_defaults(
     return {"apiVersion": version, "kind": "DeschedulerPolicy", **policy}, remarks
 
 
-def _added(place: Place, what: str) -> Remark:
+def _added(place: SourcePlace, what: str) -> Remark:
     why = f"Not in these values, so the chart's default holds: {what}. `helm get values --all` writes your version's."
     return Remark((place,), why)
 
 
-def run_of(values: Mapping[Any, Any], place: Place, reading: Reading) -> Run:
+def run_of(values: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> DeschedulerRun:
     """Return how the chart runs descheduler with these values."""
     kind = values.get("kind") or "CronJob"
     if kind not in _KINDS:
         reading.mistake(place.at("kind"), f"must be CronJob or Deployment, not {shown(kind)}")
     options = [
-        Option(str(name), None if value is None else str(value), place.at("cmdOptions").at(str(name)))
+        CommandOption(str(name), None if value is None else str(value), place.at("cmdOptions").at(str(name)))
         for name, value in reading.mapping(values.get("cmdOptions"), place.at("cmdOptions")).items()
     ]
     if kind == "Deployment":
         interval = _text(values, "deschedulingInterval", "5m", place, reading)
-        options.append(Option("descheduling-interval", interval, place.at("deschedulingInterval")))
-        return Run("The Deployment of the chart", place, options=tuple(options))
+        options.append(CommandOption("descheduling-interval", interval, place.at("deschedulingInterval")))
+        return DeschedulerRun("The Deployment of the chart", place, options=tuple(options))
     zone = values.get("timeZone")
     if zone is not None and not isinstance(zone, str):
         reading.mistake(place.at("timeZone"), f"must be the name of a time zone, not {shown(zone)}")
-    return Run(
+    return DeschedulerRun(
         name="The CronJob of the chart",
         place=place,
         schedule=_text(values, "schedule", "*/2 * * * *", place, reading),
@@ -182,7 +193,7 @@ def run_of(values: Mapping[Any, Any], place: Place, reading: Reading) -> Run:
     )
 
 
-def _text(values: Mapping[Any, Any], name: str, default: str, place: Place, reading: Reading) -> str:
+def _text(values: Mapping[Any, Any], name: str, default: str, place: SourcePlace, reading: Reading) -> str:
     value = values.get(name)
     if value is None:
         return default
@@ -192,7 +203,7 @@ def _text(values: Mapping[Any, Any], name: str, default: str, place: Place, read
     return value
 
 
-def remarks_on(values: Mapping[Any, Any], place: Place) -> list[Remark]:
+def remarks_on(values: Mapping[Any, Any], place: SourcePlace) -> list[Remark]:
     """Return what is to be said of values that say nothing about evictions."""
     deployment = [place.at(name) for name in values if name in _DEPLOYMENT or (name == "suspend" and not values[name])]
     idle = "schedule" if values.get("kind") == "Deployment" else "deschedulingInterval"

@@ -11,8 +11,8 @@ from respread.api.fields import format_duration, parse_duration
 from respread.api.structures import shown
 from respread.cli.migrate.descheduler import DefaultEvictorArgs
 from respread.cli.migrate.lines import Line, Remark, Setting
-from respread.cli.migrate.place import Place
-from respread.cli.migrate.protections import Protection, lines_of_protections, read_protections
+from respread.cli.migrate.place import SourcePlace
+from respread.cli.migrate.protections import EvictorProtection, lines_of_protections, read_protections
 from respread.cli.migrate.reading import Reading, Sourced
 
 HIGHEST_PRIORITY: Final = 2**31 - 1
@@ -53,7 +53,7 @@ def lines_of_evictor(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
         )
 
 
-def read_go_duration(text: str, place: Place, reading: Reading) -> timedelta | None:
+def read_go_duration(text: str, place: SourcePlace, reading: Reading) -> timedelta | None:
     """Read a duration as Go does; None, and a mistake, if it is none."""
     if not _GO_DURATION.fullmatch(text):
         reading.mistake(place, f"must be a duration such as 30s, 5m or 1h30m, not {shown(text)}")
@@ -61,7 +61,7 @@ def read_go_duration(text: str, place: Place, reading: Reading) -> timedelta | N
     return parse_duration(text)
 
 
-def _min_age(text: str | None, place: Place | None, reading: Reading) -> Setting:
+def _min_age(text: str | None, place: SourcePlace | None, reading: Reading) -> Setting:
     if text is None or place is None:
         return Setting("victims.minAge", "0s", "For descheduler no pod is too young; Respread's own default is 1m.")
     age = read_go_duration(text, place, reading) or timedelta()
@@ -73,7 +73,7 @@ def _min_age(text: str | None, place: Place | None, reading: Reading) -> Setting
     return Setting("victims.minAge", rounded, "", (place,))
 
 
-def _min_replicas(count: int | None, place: Place | None) -> Setting:
+def _min_replicas(count: int | None, place: SourcePlace | None) -> Setting:
     if count is None or place is None:
         why = "descheduler evicts the only pod of a workload too; Respread's own default, 2, leaves it alone."
         return Setting("victims.minReplicas", 1, why)
@@ -81,7 +81,9 @@ def _min_replicas(count: int | None, place: Place | None) -> Setting:
     return Setting("victims.minReplicas", min(max(count, 1), _MOST_REPLICAS), why, (place,))
 
 
-def _priority(evictor: Sourced[DefaultEvictorArgs], critical: Protection | None, reading: Reading) -> Iterator[Line]:
+def _priority(
+    evictor: Sourced[DefaultEvictorArgs], critical: EvictorProtection | None, reading: Reading
+) -> Iterator[Line]:
     threshold, place = evictor.args.priority_threshold, evictor.places.get("priority_threshold")
     given = (place,) if threshold and place else ()
     if threshold and place and threshold.name and threshold.value is not None:

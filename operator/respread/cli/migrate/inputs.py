@@ -11,9 +11,9 @@ from respread.api.structures import shown
 from respread.cli.migrate import chart
 from respread.cli.migrate.descheduler import GROUP
 from respread.cli.migrate.lines import Remark
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading
-from respread.cli.migrate.runs import Run, read_manifest
+from respread.cli.migrate.runs import DeschedulerRun, read_manifest
 from respread.cli.read.yaml_documents import read_documents
 
 _POLICY_KIND: Final = "DeschedulerPolicy"
@@ -25,8 +25,8 @@ class FoundPolicy(NamedTuple):
     """A DeschedulerPolicy of either version, and what is known of it from where it was found."""
 
     document: Mapping[str, Any]
-    place: Place
-    runs: tuple[Run, ...] = ()
+    place: SourcePlace
+    runs: tuple[DeschedulerRun, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
 
@@ -45,16 +45,16 @@ def find_policies(files: Iterable[str], reading: Reading) -> list[FoundPolicy]:
         CommandError: if a file can't be read, or is not YAML.
     """
     found: list[FoundPolicy | _InConfigMap] = []
-    runs: list[Run] = []
+    runs: list[DeschedulerRun] = []
     for file in files:
         for where, document in read_documents(file):
             if not isinstance(document, Mapping):
-                reading.mistake(Place(where), f"must be an object, not {shown(document)}: {_TAKES}")
+                reading.mistake(SourcePlace(where), f"must be an object, not {shown(document)}: {_TAKES}")
             elif document.get("kind") in _RUN_KINDS and "apiVersion" in document:
-                run = read_manifest(document, Place(where), reading)
+                run = read_manifest(document, SourcePlace(where), reading)
                 runs += [run] if run else []
             else:
-                found += _policies_in(document, Place(where), reading)
+                found += _policies_in(document, SourcePlace(where), reading)
     mounted = {name for run in runs for name in run.config_maps}
     named = {each.config_map for each in found if isinstance(each, _InConfigMap)} & mounted
     free = tuple(run for run in runs if not run.config_maps & named)
@@ -79,7 +79,7 @@ def nothing_found(files: Iterable[str]) -> str:
     return f"{names}: there is no policy of descheduler in it: {_TAKES}."
 
 
-def _policies_in(document: Mapping[Any, Any], place: Place, reading: Reading) -> list[FoundPolicy | _InConfigMap]:
+def _policies_in(document: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> list[FoundPolicy | _InConfigMap]:
     api_version, kind = document.get("apiVersion"), document.get("kind")
     if kind == _POLICY_KIND or str(api_version).partition("/")[0] == GROUP:
         return [FoundPolicy(document, place)]
@@ -105,14 +105,14 @@ def _policies_in(document: Mapping[Any, Any], place: Place, reading: Reading) ->
     return []
 
 
-def _in_config_map(document: Mapping[Any, Any], place: Place, reading: Reading) -> list[_InConfigMap]:
+def _in_config_map(document: Mapping[Any, Any], place: SourcePlace, reading: Reading) -> list[_InConfigMap]:
     metadata = reading.mapping(document.get("metadata"), place.at("metadata"))
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name"))
     found: list[_InConfigMap] = []
     for key, text in reading.mapping(document.get("data"), place.at("data")).items():
         if not isinstance(text, str) or (key != _POLICY_KEY and _POLICY_KIND not in text):
             continue
-        where = Place(f"{place.document}, ConfigMap {'/'.join(filter(None, (namespace, name)))}, {key}")
+        where = SourcePlace(f"{place.document}, ConfigMap {'/'.join(filter(None, (namespace, name)))}, {key}")
         try:
             policies = [each for each in yaml.safe_load_all(text) if each is not None]
         except yaml.YAMLError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 
 
 class Setting(NamedTuple):
@@ -16,14 +16,14 @@ class Setting(NamedTuple):
     """As JSON has it."""
     why: str = ""
     """What a reader should know of it: a sentence or two, or nothing if its places say it."""
-    places: tuple[Place, ...] = ()
+    places: tuple[SourcePlace, ...] = ()
     """What it was made of; none for what descheduler does unless told otherwise."""
 
 
 class Remark(NamedTuple):
     """A line that has no field of ours."""
 
-    places: tuple[Place, ...]
+    places: tuple[SourcePlace, ...]
     why: str
     """Why there is none, and what to do."""
     caution: bool = False

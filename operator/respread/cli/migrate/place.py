@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """A field of a document."""
 
     document: str
@@ -13,18 +13,18 @@ class Place(NamedTuple):
     path: str = ""
     """As `profiles[0].name`; empty for the document itself."""
 
-    def at(self, name: str) -> Place:
+    def at(self, name: str) -> SourcePlace:
         """Return the place of a field of the object here."""
-        return Place(self.document, f"{self.path}.{name}" if self.path else name)
+        return SourcePlace(self.document, f"{self.path}.{name}" if self.path else name)
 
-    def beside(self, name: str) -> Place:
+    def beside(self, name: str) -> SourcePlace:
         """Return the place of another field of the same object."""
         above, _, _ = self.path.rpartition(".")
-        return Place(self.document, above).at(name)
+        return SourcePlace(self.document, above).at(name)
 
-    def item(self, index: int) -> Place:
+    def item(self, index: int) -> SourcePlace:
         """Return the place of an item of the list here."""
-        return Place(self.document, f"{self.path}[{index}]")
+        return SourcePlace(self.document, f"{self.path}[{index}]")
 
     def __str__(self) -> str:
         """Return both, as an error starts."""

@@ -16,8 +16,8 @@ from respread.cli.migrate.evictor import lines_of_evictor
 from respread.cli.migrate.inputs import FoundPolicy
 from respread.cli.migrate.limits import lines_of_limits
 from respread.cli.migrate.lines import Line, Remark, Setting
-from respread.cli.migrate.place import Place
-from respread.cli.migrate.profiles import Profile, read_profile
+from respread.cli.migrate.place import SourcePlace
+from respread.cli.migrate.profiles import ProfileParts, read_profile
 from respread.cli.migrate.reading import Reading, Sourced
 from respread.cli.migrate.runs import pace_of
 from respread.cli.migrate.selection import selection_of
@@ -42,10 +42,10 @@ class Draft(NamedTuple):
 
     kind: PolicyKind
     namespace: str
-    namespace_places: tuple[Place, ...]
+    namespace_places: tuple[SourcePlace, ...]
     """Where the namespace is named; none for a ClusterRebalancePolicy, which has none."""
     name: str
-    profile: Profile
+    profile: ProfileParts
     settings: tuple[Setting, ...]
     remarks: tuple[Remark, ...]
 
@@ -53,7 +53,7 @@ class Draft(NamedTuple):
 class Migrated(NamedTuple):
     """What a DeschedulerPolicy has become."""
 
-    place: Place
+    place: SourcePlace
     remarks: tuple[Remark, ...]
     """Of what holds for all profiles, and of profiles that do not restore topology spread."""
     drafts: tuple[Draft, ...]
@@ -112,7 +112,7 @@ def _migrate(found: FoundPolicy, reading: Reading) -> Migrated:
     return Migrated(found.place, (*remarks, *passed_over), tuple(drafts))
 
 
-def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPolicy], tuple[Profile, ...]]:
+def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPolicy], tuple[ProfileParts, ...]]:
     version = found.document.get("apiVersion")
     if version == f"{GROUP}/v1alpha1":
         return v1alpha1.read(found.document, found.place, reading)
@@ -128,7 +128,7 @@ def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPoli
     return policy, profiles
 
 
-def _draft(profile: Profile, spread: Sourced[SpreadArgs], shared: Iterable[Line], reading: Reading) -> Draft:
+def _draft(profile: ProfileParts, spread: Sourced[SpreadArgs], shared: Iterable[Line], reading: Reading) -> Draft:
     """Return the policy of a profile; `shared` is what all policies get from outside of it."""
     selection = selection_of(profile.evictor, spread, reading)
     own: list[Line] = [
@@ -149,7 +149,7 @@ def _draft(profile: Profile, spread: Sourced[SpreadArgs], shared: Iterable[Line]
     )
 
 
-def _about_evictor(profile: Profile) -> Iterator[Remark]:
+def _about_evictor(profile: ProfileParts) -> Iterator[Remark]:
     if places := tuple(dict.fromkeys(profile.evictor.places.values())):
         yield Remark(places, "It is about plugins that stay with descheduler.")
 

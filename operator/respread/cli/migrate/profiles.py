@@ -18,18 +18,18 @@ from respread.cli.migrate.descheduler import (
 )
 from respread.cli.migrate.lines import Remark
 from respread.cli.migrate.other_plugins import advice
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading, Sourced, places_of
 
 _STRATEGY_POINTS: Final = frozenset({"balance", "deschedule"})
 _FILTER_POINTS: Final = frozenset({"filter", "preevictionfilter", "evict"})
 
 
-class Profile(NamedTuple):
+class ProfileParts(NamedTuple):
     """A profile, whichever version of the API says it."""
 
     name: str
-    place: Place
+    place: SourcePlace
     evictor: Sourced[DefaultEvictorArgs]
     spread: Sourced[SpreadArgs] | None
     """None: it does not restore topology spread."""
@@ -37,12 +37,12 @@ class Profile(NamedTuple):
     """Of everything in it that is neither."""
 
 
-def read_profile(profile: DeschedulerProfile, place: Place, reading: Reading) -> Profile:
+def read_profile(profile: DeschedulerProfile, place: SourcePlace, reading: Reading) -> ProfileParts:
     """Take a profile apart by its plugins."""
     configs, remarks = _configs(profile, place.at("pluginConfig"), reading)
     enabled = list(_enabled(profile.plugins or Plugins(), place.at("plugins"), reading))
-    others: dict[str, list[Place]] = {}
-    spread_at: Place | None = None
+    others: dict[str, list[SourcePlace]] = {}
+    spread_at: SourcePlace | None = None
     for name, point, at in enabled:
         if name == SPREAD and point == "balance":
             spread_at = at
@@ -60,7 +60,7 @@ def read_profile(profile: DeschedulerProfile, place: Place, reading: Reading) ->
         if name not in others and name != EVICTOR and not (name == SPREAD and spread_at):
             remarks.append(Remark((at,), f"{name} is not enabled, so there is nothing to replace."))
     remarks += _about_disabled(profile.plugins or Plugins(), place.at("plugins"))
-    return Profile(
+    return ProfileParts(
         profile.name,
         place,
         _args(DefaultEvictorArgs, configs.get(EVICTOR), reading),
@@ -70,10 +70,10 @@ def read_profile(profile: DeschedulerProfile, place: Place, reading: Reading) ->
 
 
 def _configs(
-    profile: DeschedulerProfile, place: Place, reading: Reading
-) -> tuple[dict[str, tuple[PluginConfig, Place]], list[Remark]]:
+    profile: DeschedulerProfile, place: SourcePlace, reading: Reading
+) -> tuple[dict[str, tuple[PluginConfig, SourcePlace]], list[Remark]]:
     """Return the arguments of each plugin, and what is to be said of others."""
-    configs: dict[str, tuple[PluginConfig, Place]] = {}
+    configs: dict[str, tuple[PluginConfig, SourcePlace]] = {}
     remarks: list[Remark] = []
     for index, config in enumerate(profile.plugin_config or ()):
         at = place.item(index)
@@ -86,14 +86,14 @@ def _configs(
     return configs, remarks
 
 
-def _args(kind: type[Any], configured: tuple[PluginConfig, Place] | None, reading: Reading) -> Sourced[Any]:
+def _args(kind: type[Any], configured: tuple[PluginConfig, SourcePlace] | None, reading: Reading) -> Sourced[Any]:
     if configured is None:
         return Sourced(kind(), {})
     config, at = configured
     return reading.sourced(kind, config.args, at.at("args"))
 
 
-def _enabled(plugins: Plugins, place: Place, reading: Reading) -> Iterator[tuple[str, str, Place]]:
+def _enabled(plugins: Plugins, place: SourcePlace, reading: Reading) -> Iterator[tuple[str, str, SourcePlace]]:
     """Yield the name of each plugin that is enabled, its extension point, and where that is said."""
     for field, at in places_of(plugins, place).items():
         plugin_set: PluginSet = getattr(plugins, field)
@@ -107,7 +107,7 @@ def _enabled(plugins: Plugins, place: Place, reading: Reading) -> Iterator[tuple
                 reading.mistake(where, f"must be the name of a plugin, not {shown(item)}")
 
 
-def _about_other_points(name: str, point: str, at: Place) -> Iterator[Remark]:
+def _about_other_points(name: str, point: str, at: SourcePlace) -> Iterator[Remark]:
     if point not in _FILTER_POINTS:
         yield Remark((at,), f"Respread orders pods by its plan; what {name} does about their order has no field.")
     elif name != EVICTOR:
@@ -119,7 +119,7 @@ def _about_other_points(name: str, point: str, at: Place) -> Iterator[Remark]:
         )
 
 
-def _about_disabled(plugins: Plugins, place: Place) -> Iterator[Remark]:
+def _about_disabled(plugins: Plugins, place: SourcePlace) -> Iterator[Remark]:
     for field, at in places_of(plugins, place).items():
         if getattr(plugins, field).disabled:
             yield Remark((at.at("disabled"),), "descheduler does not read this: what is not enabled is off.")

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from respread.cli.migrate.descheduler import DefaultEvictorArgs
 from respread.cli.migrate.lines import Line, Remark, Setting
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading, Sourced
 
 _FLAGS: Final = {
@@ -21,24 +21,24 @@ _FLAGS: Final = {
 """The deprecated fields: what each is about, and whether those pods are protected where it is true."""
 
 
-class Protection(NamedTuple):
+class EvictorProtection(NamedTuple):
     """Whether a kind of pods is protected, as a line of the policy says."""
 
     on: bool
-    place: Place
+    place: SourcePlace
 
 
-def read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> Mapping[str, Protection]:
+def read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> Mapping[str, EvictorProtection]:
     """Return what is said of each kind of pods, by the names that podProtections has for them.
 
     The deprecated fields say the same as podProtections; as for descheduler, both together are a mistake.
     """
     args, places = evictor
-    said: dict[str, Protection] = {}
+    said: dict[str, EvictorProtection] = {}
     for field, (kind, protected_if_true) in _FLAGS.items():
         flag: bool | None = getattr(args, field)
         if flag is not None:
-            said[kind] = Protection(protected_if_true if flag else not protected_if_true, places[field])
+            said[kind] = EvictorProtection(protected_if_true if flag else not protected_if_true, places[field])
     listed = args.pod_protections
     if listed is None or not (listed.default_disabled or listed.extra_enabled):
         return said
@@ -47,13 +47,13 @@ def read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
         if getattr(args, field):
             reading.mistake(places[field], f"is deprecated, and can't be set beside {at.path}: say it there")
     for index, name in enumerate(listed.default_disabled or ()):
-        said[name] = Protection(False, at.at("defaultDisabled").item(index))
+        said[name] = EvictorProtection(False, at.at("defaultDisabled").item(index))
     for index, extra in enumerate(listed.extra_enabled or ()):
-        said[extra] = Protection(True, at.at("extraEnabled").item(index))
+        said[extra] = EvictorProtection(True, at.at("extraEnabled").item(index))
     return said
 
 
-def lines_of_protections(said: Mapping[str, Protection], evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
+def lines_of_protections(said: Mapping[str, EvictorProtection], evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
     """Yield what becomes of each, but for SystemCriticalPods, which the priority threshold is about."""
     if storage := said.get("PodsWithLocalStorage"):
         yield Setting("victims.localStorage", _word(on=storage.on), "", (storage.place,))
@@ -92,7 +92,7 @@ def lines_of_protections(said: Mapping[str, Protection], evictor: Sourced[Defaul
         )
 
 
-def _claims(protection: Protection | None, evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
+def _claims(protection: EvictorProtection | None, evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
     listed = evictor.args.pod_protections
     config = listed.config.pods_with_pvc if listed and listed.config else None
     classes = config.protected_storage_classes if config else None

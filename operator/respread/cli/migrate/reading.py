@@ -10,7 +10,7 @@ import msgspec
 from respread.api.problem import UnknownField
 from respread.api.structures import read_structure, shown
 from respread.cli.migrate.lines import Remark
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 _Args_co = TypeVar("_Args_co", bound=msgspec.Struct, covariant=True)
@@ -20,7 +20,7 @@ class Sourced(NamedTuple, Generic[_Args_co]):
     """A structure, and where each of its fields that was given stands; it may be in several objects."""
 
     args: _Args_co
-    places: Mapping[str, Place]
+    places: Mapping[str, SourcePlace]
     """By the names of the structure's attributes."""
 
 
@@ -34,27 +34,27 @@ class Reading:
         self.mistakes: list[str] = []
         self.passed_over: list[Remark] = []
 
-    def mistake(self, place: Place, what: str) -> None:
+    def mistake(self, place: SourcePlace, what: str) -> None:
         """Note that something is wrong, and what to do."""
         self.mistakes.append(f"{place}: {what}")
 
-    def structure(self, kind: type[_Structure], value: object, place: Place) -> _Structure:
+    def structure(self, kind: type[_Structure], value: object, place: SourcePlace) -> _Structure:
         """Read an object; what is absent, null or wrong has its default."""
         found, problems = read_structure(kind, {} if value is None else value, place.path)
         for problem in problems:
-            at = Place(place.document, problem.field.removeprefix("."))
+            at = SourcePlace(place.document, problem.field.removeprefix("."))
             if isinstance(problem, UnknownField):
                 self.passed_over.append(Remark((at,), f"descheduler passes over this: {problem.message}."))
             else:
                 self.mistake(at, problem.message)
         return kind() if found is None else found
 
-    def sourced(self, kind: type[_Structure], value: object, place: Place) -> Sourced[_Structure]:
+    def sourced(self, kind: type[_Structure], value: object, place: SourcePlace) -> Sourced[_Structure]:
         """Read an object, and note where its fields are."""
         args = self.structure(kind, value, place)
         return Sourced(args, places_of(args, place))
 
-    def mapping(self, value: object, place: Place) -> Mapping[str, Any]:
+    def mapping(self, value: object, place: SourcePlace) -> Mapping[str, Any]:
         """Read an object whose fields are anyone's; null is one without any."""
         if value is None:
             return {}
@@ -63,7 +63,7 @@ class Reading:
         self.mistake(place, f"must be an object, not {shown(value)}")
         return {}
 
-    def items(self, value: object, place: Place) -> list[tuple[Any, Place]]:
+    def items(self, value: object, place: SourcePlace) -> list[tuple[Any, SourcePlace]]:
         """Read a list of anything, each item with its place; null is an empty one."""
         if value is None:
             return []
@@ -73,7 +73,7 @@ class Reading:
         return []
 
 
-def places_of(args: msgspec.Struct, place: Place) -> dict[str, Place]:
+def places_of(args: msgspec.Struct, place: SourcePlace) -> dict[str, SourcePlace]:
     """Return where each field that is not None stands, for a structure that was read from one place."""
     return {
         field.name: place.at(field.encode_name)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from respread.cli.migrate.lines import Remark, Setting
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.policies import Draft, Migrated, manifest
 
 _COLUMNS: Final = 118
@@ -52,7 +52,7 @@ def _head(migrated: Migrated) -> Iterator[str]:
         yield from _remarks(migrated.remarks, migrated.place)
 
 
-def _policy(draft: Draft, place: Place) -> Iterator[str]:
+def _policy(draft: Draft, place: SourcePlace) -> Iterator[str]:
     name = f" ({draft.profile.name})" if draft.profile.name else ""
     yield from _comment(f"{draft.profile.place.path}{name}")
     if draft.kind == "RebalancePolicy":
@@ -70,7 +70,7 @@ def _policy(draft: Draft, place: Place) -> Iterator[str]:
 
 
 def _fields(
-    fields: dict[str, Any], above: str, settings: dict[str, Setting], indent: str, place: Place
+    fields: dict[str, Any], above: str, settings: dict[str, Setting], indent: str, place: SourcePlace
 ) -> Iterator[str]:
     for name, value in fields.items():
         field = f"{above}{name}"
@@ -91,13 +91,13 @@ def _dump(fields: dict[str, Any], indent: str) -> Iterator[str]:
         yield f"{indent}{line}"
 
 
-def _remarks(remarks: Iterable[Remark], place: Place) -> Iterator[str]:
+def _remarks(remarks: Iterable[Remark], place: SourcePlace) -> Iterator[str]:
     for remark in remarks:
         text = _said(remark.places, remark.why, place)
         yield from _comment(f"- {'CAUTION: ' if remark.caution else ''}{text}", hanging="  ")
 
 
-def _said(places: Iterable[Place], why: str, place: Place) -> str:
+def _said(places: Iterable[SourcePlace], why: str, place: SourcePlace) -> str:
     """Return a line's places, those of another document with its name, and what is to be said."""
     names = ", ".join(each.path if each.document == place.document else str(each) for each in places)
     return ": ".join(filter(None, (names, why)))

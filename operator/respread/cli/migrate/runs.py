@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from respread.cli.migrate.evictor import read_go_duration
 from respread.cli.migrate.lines import Line, Remark, Setting
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading
 from respread.cli.migrate.schedule import WINDOW, times_of
 
@@ -32,31 +32,31 @@ _OPTION_GROUPS: Final = (
 )
 
 
-class Option(NamedTuple):
+class CommandOption(NamedTuple):
     """An option of descheduler's command line."""
 
     name: str
     value: str | None
-    place: Place
+    place: SourcePlace
 
 
-class Run(NamedTuple):
+class DeschedulerRun(NamedTuple):
     """One way in which it is run."""
 
     name: str
     """As a comment says it: `CronJob kube-system/descheduler`."""
-    place: Place
+    place: SourcePlace
     schedule: str | None = None
-    schedule_place: Place | None = None
+    schedule_place: SourcePlace | None = None
     time_zone: str | None = None
-    time_zone_place: Place | None = None
-    suspended: Place | None = None
-    options: tuple[Option, ...] = ()
+    time_zone_place: SourcePlace | None = None
+    suspended: SourcePlace | None = None
+    options: tuple[CommandOption, ...] = ()
     config_maps: frozenset[tuple[str, str]] = frozenset()
     """Namespaces and names of those that it mounts."""
 
 
-class Pace(NamedTuple):
+class RunPace(NamedTuple):
     """What a policy gets from how descheduler is run."""
 
     lines: tuple[Line, ...]
@@ -64,15 +64,15 @@ class Pace(NamedTuple):
     """In an hour in which it runs at all, of all ways in which it is run; None if that is not known."""
 
 
-def read_options(arguments: Iterable[tuple[str, Place]]) -> Iterator[Option]:
+def read_options(arguments: Iterable[tuple[str, SourcePlace]]) -> Iterator[CommandOption]:
     """Read `--name=value`, `--name value` and `--name` as Go's flags are written; everything else is passed over."""
-    pending: Option | None = None
+    pending: CommandOption | None = None
     for argument, place in arguments:
         if argument.startswith("-"):
             if pending:
                 yield pending
             name, _, value = argument.lstrip("-").partition("=")
-            pending = Option(name, value if "=" in argument else None, place)
+            pending = CommandOption(name, value if "=" in argument else None, place)
         elif pending:
             yield pending._replace(value=argument if pending.value is None else pending.value)
             pending = None
@@ -80,11 +80,11 @@ def read_options(arguments: Iterable[tuple[str, Place]]) -> Iterator[Option]:
         yield pending
 
 
-def pace_of(runs: Iterable[Run], reading: Reading) -> Pace:
+def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
     """Return the windows of all ways in which it is run, and how often that is."""
     lines: list[Line] = []
     windows: list[dict[str, Any]] = []
-    scheduled: list[Place] = []
+    scheduled: list[SourcePlace] = []
     always = False
     rates: list[Fraction] = []
     for run in runs:
@@ -106,7 +106,7 @@ def pace_of(runs: Iterable[Run], reading: Reading) -> Pace:
     elif windows:
         why = _WINDOWS if all("timeZone" in each for each in windows) else f"{_WINDOWS} {_NO_ZONE}"
         lines.append(Setting("windows", windows, why, tuple(scheduled)))
-    return Pace(tuple(lines), sum(rates, Fraction()) if rates else None)
+    return RunPace(tuple(lines), sum(rates, Fraction()) if rates else None)
 
 
 _ALWAYS: Final = (
@@ -122,14 +122,14 @@ _NO_ZONE: Final = (
 )
 
 
-def _about(run: Run) -> Iterator[Remark]:
+def _about(run: DeschedulerRun) -> Iterator[Remark]:
     if run.suspended:
         yield Remark((run.suspended,), f"{run.name} does not run now: leave mode at DryRun to keep it so.")
     for option in run.options:
         yield Remark((option.place,), _about_option(option))
 
 
-def _rates_of_intervals(run: Run, reading: Reading) -> Iterator[Fraction]:
+def _rates_of_intervals(run: DeschedulerRun, reading: Reading) -> Iterator[Fraction]:
     """Yield how often an hour a process repeats what it does, if it does."""
     for option in run.options:
         if option.name == _INTERVAL and option.value is not None:
@@ -138,7 +138,7 @@ def _rates_of_intervals(run: Run, reading: Reading) -> Iterator[Fraction]:
                 yield _SECONDS_PER_HOUR / Fraction(interval.total_seconds())
 
 
-def _about_option(option: Option) -> str:
+def _about_option(option: CommandOption) -> str:
     if option.name == _INTERVAL:
         return "Respread acts when pods and nodes change, not every so often."
     if option.name in _OPTIONS:
@@ -149,7 +149,7 @@ def _about_option(option: Option) -> str:
     return "It is about descheduler's own process; options of respread run are in docs/cli.md."
 
 
-def read_manifest(document: Mapping[str, Any], place: Place, reading: Reading) -> Run | None:
+def read_manifest(document: Mapping[str, Any], place: SourcePlace, reading: Reading) -> DeschedulerRun | None:
     """Read a CronJob, Job or Deployment; None if it does not run descheduler."""
     metadata = reading.mapping(document.get("metadata"), place.at("metadata"))
     kind, namespace = str(document.get("kind")), str(metadata.get("namespace") or "")
@@ -182,7 +182,7 @@ def read_manifest(document: Mapping[str, Any], place: Place, reading: Reading) -
     suspended = next(
         (at.at(name) for name, off in (("suspend", True), ("replicas", 0)) if name in spec and spec[name] == off), None
     )
-    return Run(
+    return DeschedulerRun(
         name=f"{kind} {'/'.join(filter(None, (namespace, str(metadata.get('name')))))}",
         place=place,
         schedule=schedule,

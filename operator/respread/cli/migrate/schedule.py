@@ -11,7 +11,7 @@ from cronsim import CronSim, CronSimError
 from respread.api.policy import PolicySpec, Window
 from respread.api.structures import read_structure, shown
 from respread.api.validation import validated
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading
 
 WINDOW: Final = "1h"
@@ -40,7 +40,7 @@ class Times(NamedTuple):
     """In an hour in which it runs at all."""
 
 
-def times_of(schedule: str, time_zone: str | None, place: Place, reading: Reading) -> Times | None:
+def times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading: Reading) -> Times | None:
     """Read the schedule of a CronJob.
 
     Args:

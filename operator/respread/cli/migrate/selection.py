@@ -11,23 +11,23 @@ from respread.api.policy import NAMESPACE_NAME_LABEL, PolicyKind
 from respread.api.structures import shown, write_value
 from respread.cli.migrate.descheduler import DefaultEvictorArgs, SpreadArgs
 from respread.cli.migrate.lines import Setting
-from respread.cli.migrate.place import Place
+from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading, Sourced
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Selection(NamedTuple):
+class PolicyScope(NamedTuple):
     """The kind of policy that fits, its namespace, and the settings that select."""
 
     kind: PolicyKind
     namespace: str
     """Empty for a ClusterRebalancePolicy."""
-    namespace_places: tuple[Place, ...]
+    namespace_places: tuple[SourcePlace, ...]
     settings: tuple[Setting, ...]
 
 
-def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading) -> Selection:
+def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading) -> PolicyScope:
     """Return which policy selects the pods that a profile is for.
 
     A single namespace that is named gets a RebalancePolicy of its own; everything else is said by a
@@ -46,7 +46,7 @@ def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArg
     by_label = evictor.args.namespace_label_selector
     label_at = evictor.places.get("namespace_label_selector")
     if at and len(included) == 1 and by_label is None:
-        return Selection("RebalancePolicy", included[0], (at.at("include"),), pods)
+        return PolicyScope("RebalancePolicy", included[0], (at.at("include"),), pods)
     selectors: list[dict[str, Any]] = [write_value(by_label)] if by_label else []
     places = [label_at] if label_at else []
     for operator, names, field in (("In", included, "include"), ("NotIn", excluded, "exclude")):
@@ -62,17 +62,17 @@ def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArg
             "kube-system, kube-public and kube-node-lease."
         )
     setting = Setting("namespaceSelector", _all_of(selectors), why, tuple(places))
-    return Selection("ClusterRebalancePolicy", "", (), (setting, *pods))
+    return PolicyScope("ClusterRebalancePolicy", "", (), (setting, *pods))
 
 
-def _check_names(names: Iterable[str] | None, place: Place, reading: Reading) -> None:
+def _check_names(names: Iterable[str] | None, place: SourcePlace, reading: Reading) -> None:
     for index, name in enumerate(names or ()):
         if not _NAMESPACE.fullmatch(name):
             reading.mistake(place.item(index), f"must be the name of a namespace, not {shown(name)}")
 
 
 def _pods(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs]) -> Iterator[Setting]:
-    given: list[tuple[LabelSelector, Place]] = [
+    given: list[tuple[LabelSelector, SourcePlace]] = [
         (source.args.label_selector, source.places["label_selector"])
         for source in (evictor, spread)
         if source.args.label_selector is not None

@@ -21,8 +21,8 @@ from respread.cli.migrate.descheduler import (
 )
 from respread.cli.migrate.lines import Remark
 from respread.cli.migrate.other_plugins import advice
-from respread.cli.migrate.place import Place
-from respread.cli.migrate.profiles import Profile
+from respread.cli.migrate.place import SourcePlace
+from respread.cli.migrate.profiles import ProfileParts
 from respread.cli.migrate.reading import Reading, Sourced, places_of
 
 _Flag = Annotated[bool, Meta(extra=expects("true or false"))]
@@ -43,7 +43,7 @@ _PARAMS: Final = {
 _COMMON_FIELDS: Final = ("node_selector", "max_no_of_pods_to_evict_per_node", "max_no_of_pods_to_evict_per_namespace")
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class V1alpha1Policy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole of it. Where fields have the names of v1alpha2's, they mean the same."""
 
     api_version: str | None = None
@@ -79,17 +79,17 @@ class SpreadParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node_fit: _Flag | None = None
 
 
-class Read(NamedTuple):
+class PolicyRead(NamedTuple):
     """A policy in terms of v1alpha2."""
 
     common: Sourced[DeschedulerPolicy]
     """What holds for all of it."""
-    profiles: tuple[Profile, ...]
+    profiles: tuple[ProfileParts, ...]
 
 
-def read(document: Mapping[str, Any], place: Place, reading: Reading) -> Read:
+def read(document: Mapping[str, Any], place: SourcePlace, reading: Reading) -> PolicyRead:
     """Read a policy as descheduler does: a strategy is a profile, and all of them have one DefaultEvictor."""
-    policy, places = reading.sourced(Policy, document, place)
+    policy, places = reading.sourced(V1alpha1Policy, document, place)
     common = {field: getattr(policy, field) for field in _COMMON_FIELDS}
     strategies = reading.mapping(policy.strategies, place.at("strategies"))
     remarks: list[Remark] = []
@@ -109,7 +109,7 @@ def read(document: Mapping[str, Any], place: Place, reading: Reading) -> Read:
     evictor = {field: getattr(policy, field) for field in _EVICTOR_FIELDS}
     params, param_places = reading.sourced(SpreadParams, found.params if found else None, spread.at("params"))
     threshold = _threshold(params, spread.at("params"), reading)
-    profile = Profile(
+    profile = ProfileParts(
         name="",
         place=spread,
         evictor=Sourced(
@@ -122,13 +122,13 @@ def read(document: Mapping[str, Any], place: Place, reading: Reading) -> Read:
         spread=_spread(params, spread.at("params")) if found else None,
         remarks=tuple(remarks),
     )
-    return Read(
+    return PolicyRead(
         Sourced(DeschedulerPolicy(**common), {field: at for field, at in places.items() if field in _COMMON_FIELDS}),
         (profile,),
     )
 
 
-def _threshold(params: SpreadParams, place: Place, reading: Reading) -> Threshold | None:
+def _threshold(params: SpreadParams, place: SourcePlace, reading: Reading) -> Threshold | None:
     name, value = params.threshold_priority_class_name, params.threshold_priority
     if name and value is not None:
         reading.mistake(place, "set either thresholdPriority or thresholdPriorityClassName, not both")
@@ -136,7 +136,7 @@ def _threshold(params: SpreadParams, place: Place, reading: Reading) -> Threshol
     return None if name is None and value is None else Threshold(name=name, value=value)
 
 
-def _spread(params: SpreadParams, place: Place) -> Sourced[SpreadArgs]:
+def _spread(params: SpreadParams, place: SourcePlace) -> Sourced[SpreadArgs]:
     args = SpreadArgs(
         namespaces=params.namespaces,
         label_selector=params.label_selector,
