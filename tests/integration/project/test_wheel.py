@@ -218,7 +218,7 @@ def test_an_installed_sandbox_starts_a_control_plane(with_sandbox: Path, tmp_pat
 def test_the_image_runs_its_own_package_not_this_checkout(image: Path, tmp_path: Path) -> None:
     ask = "import respread, respread.cli.main as m; print(respread.__file__, m.__cached__)"
     answer = subprocess.run(
-        [image / "bin" / "python", "-c", ask], cwd=tmp_path, check=True, capture_output=True, text=True
+        [image / "bin" / "python", "-I", "-c", ask], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     for path in answer.stdout.split():
         assert Path(path).is_relative_to(image)

@@ -14,7 +14,7 @@ from respread.cluster.node import Node
 from respread.cluster.pod import HostPort, Pod, PodSpec
 from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
-from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, spec
+from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
 
 LIMITS = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50)
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=LIMITS))
@@ -73,6 +73,27 @@ def test_two_do_not_change_places_where_each_has_only_the_room_of_the_other() ->
     assert len(full.blocked) == 2
     with_room = planned([node("a1", "a", pods=3), node("b1", "b", pods=3)], *pods)
     assert {move.workload.name for move in with_room.moves} == {"web", "api"}
+
+
+@pytest.mark.parametrize(("api_on", "moved"), [("b1", 0), ("b2", 0), ("a1", 1)], ids=["unlikely", "likely", "nowhere"])
+def test_nothing_is_moved_where_the_scheduler_may_break_another_constraint_even_if_that_is_unlikely(
+    api_on: str, moved: int
+) -> None:
+    """By web's soft constraint its replacement goes to b2 rather than b1, but it may go to either."""
+    rack = "example.com/rack"
+    soft = constraint(HOSTNAME, when="ScheduleAnyway", selector=Map(crowd="yes"))
+    web = spec(constraint(selector=Map(app="web")), soft)
+    api = spec(constraint(rack, selector=Map(tier="front")))
+    pods = [
+        *(
+            pod(f"web-{at}", "a1", web, labels=Map(app="web", tier="front", crowd="yes"), controller=owner("web"))
+            for at in range(2)
+        ),
+        pod("api-0", api_on, api, labels=Map(app="api", tier="front"), controller=owner("api")),
+        *(pod(f"crowd-{at}", "b1", spec(), labels=Map(crowd="yes"), controller=owner("crowd")) for at in range(3)),
+    ]
+    nodes = [node("a1", "a"), node("b1", "b", labels={rack: "r1"}), node("b2", "b", labels={rack: "r2"})]
+    assert len(planned(nodes, *pods).moves) == moved
 
 
 def test_one_under_way_keeps_its_place_until_it_has_a_node() -> None:
