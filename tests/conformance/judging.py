@@ -12,15 +12,16 @@ import msgspec
 from respread.cluster.decode.decoder import Decoder
 from respread.cluster.errors import DecodeError
 from respread.cluster.pod import Pod
-from respread.cluster.quantity import QuantityError, parse_quantity
+from respread.cluster.quantity import QuantityError, parse_quantity, round_away_from_zero
 from respread.cluster.state import ClusterState
-from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.configuration import DEFAULT_SCHEDULER, Profile, SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Rejection
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.node_sets import node_set
 from tests.conformance.cases import Case, ExpectedHard, ExpectedSoft, QuantityRow
+from tests.spread_profiles import spread_profile
 
 WEIGHT_TOLERANCE = 1e-9
 
@@ -228,11 +229,12 @@ def judge_quantity(row: QuantityRow) -> Judgement:
         return Judgement(1, 1, (Difference(repr(row.quantity), "", "reading", "a quantity", str(error)),))
     if row.error is not None:
         return Judgement(1, 1, (Difference(repr(row.quantity), "", "reading", row.error, str(quantity)),))
+    milli = round_away_from_zero(quantity.nano, 1_000_000)
     checks = (
         ("canonical", row.canonical, str(quantity)),
-        ("isZero", row.is_zero, quantity.is_zero),
+        ("isZero", row.is_zero, quantity.nano == 0),
         ("value", row.value, quantity.value if row.value is not None else None),
-        ("milliValue", row.milli_value, quantity.milli_value if row.milli_value is not None else None),
+        ("milliValue", row.milli_value, None if row.milli_value is None else milli),
     )
     differences = tuple(
         Difference(repr(row.quantity), "", name, str(wanted), str(had)) for name, wanted, had in checks if wanted != had

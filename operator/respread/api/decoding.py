@@ -16,7 +16,7 @@ import msgspec
 from respread.api.clamping import read_clamped
 from respread.api.policy import API_VERSION, ClusterPolicySpec, Policy, PolicyKind, PolicySpec
 from respread.api.status import PolicyStatus
-from respread.api.structures import read_structure, shown, write_structure
+from respread.api.structures import read_structure, shown
 from respread.api.validation import validated
 
 
@@ -90,11 +90,6 @@ def decode_status(document: object) -> PolicyStatus:
     """
     status = document.get("status") if isinstance(document, Mapping) else None
     return read_clamped(PolicyStatus, status) or PolicyStatus()
-
-
-def encode_spec(spec: PolicySpec) -> dict[str, Any]:
-    """Return a spec as JSON values, as a user would write it in full; what is None is left out."""
-    return write_structure(spec)
 
 
 def _text(metadata: Mapping[Any, Any], name: str) -> str:

@@ -46,12 +46,6 @@ def read_structure(kind: type[_Structure], value: object, path: str) -> tuple[_S
     return (found if isinstance(found, kind) else None), problems
 
 
-def write_structure(value: msgspec.Struct) -> dict[str, Any]:
-    """Return a structure as JSON values, without the fields that are None."""
-    written: dict[str, Any] = write_value(value)
-    return written
-
-
 def write_value(value: Any) -> Any:
     """Return any value of a structure as JSON values; a duration is a Go duration."""
     if isinstance(value, msgspec.Struct):

@@ -73,16 +73,6 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
         """
         return round_away_from_zero(self.nano, NANO_PER_UNIT)
 
-    @property
-    def milli_value(self) -> int:
-        """In thousandths of a unit, finer fractions rounded away from zero."""
-        return round_away_from_zero(self.nano, _NANO_PER_MILLI)
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether the amount is nothing at all."""
-        return self.nano == 0
-
     def __str__(self) -> str:
         """Return the canonical form."""
         return self.canonical

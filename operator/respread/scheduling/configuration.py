@@ -172,20 +172,6 @@ def read_configuration(text: str, *, keeps_namespace_selectors: bool = False) ->
     return SchedulerConfiguration(profiles=Map(profiles), keeps_namespace_selectors=keeps_namespace_selectors)
 
 
-def spread_profile(arguments: Mapping[str, Any], path: str = "") -> Profile:
-    """Return the profile that differs from the default only in PodTopologySpread's arguments.
-
-    Args:
-        arguments: PodTopologySpreadArgs, as decoded from YAML or JSON.
-        path: where they are, for messages.
-
-    Raises:
-        ConfigurationError: the scheduler would not accept them.
-    """
-    system_defaults, constraints = _spread_defaults(arguments, path)
-    return Profile(system_defaults=system_defaults, default_constraints=constraints)
-
-
 def _profile(wire: _Profile, path: str, extenders: tuple[str, ...]) -> Profile:
     arguments: dict[str, tuple[Mapping[str, Any], str]] = {}
     for position, each in enumerate(wire.plugin_config or ()):

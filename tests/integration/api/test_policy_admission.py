@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from respread.api.conditions import PolicyOutcome, next_status
-from respread.api.decoding import decode_policy, decode_status, encode_spec
+from respread.api.decoding import decode_policy, decode_status
 from respread.api.policy import API_VERSION, PLURALS, PolicyKind
 from respread.api.status import (
     MAX_VIOLATIONS,
@@ -23,6 +23,7 @@ from respread.api.status import (
     Violation,
     encode_status,
 )
+from respread.api.structures import write_value
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from respread_sandbox.errors import SandboxError
@@ -88,7 +89,7 @@ def test_a_good_spec_is_stored_with_exactly_the_defaults_of_the_types(cluster: S
     given = decode_policy(kind, manifest(kind, spec))
     assert read.problems == ()
     assert read.spec == given.spec
-    assert set(fields(stored["spec"])) == set(fields(encode_spec(given.spec)))
+    assert set(fields(stored["spec"])) == set(fields(write_value(given.spec)))
 
 
 @pytest.mark.parametrize("bad", BAD_SPECS, ids=lambda bad: bad.id)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from respread.api.conditions import next_status
-from respread.api.decoding import decode_policy, decode_status, encode_spec
+from respread.api.decoding import decode_policy, decode_status
 from respread.api.fields import format_duration, parse_duration
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
 from respread.api.policy import (
@@ -28,6 +28,7 @@ from respread.api.policy import (
     Window,
 )
 from respread.api.status import encode_status
+from respread.api.structures import write_value
 from respread.cluster.selectors import compile_selector
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS
 
@@ -132,7 +133,7 @@ ALL_PATHS = paths(FULL_SPEC)[1:]
 
 @given(specs)
 def test_a_spec_survives_being_written_and_read(spec: ClusterPolicySpec) -> None:
-    written = json.loads(json.dumps(encode_spec(spec)))
+    written = json.loads(json.dumps(write_value(spec)))
     policy = decode_policy(CLUSTER, {"metadata": {"name": "a"}, "spec": written})
     assert policy.problems == ()
     assert policy.spec == spec

@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple, TypeAlias
 from respread.controller.comparison import Comparison
 from respread.eviction.backoff import BackOffs
 from respread.eviction.outcomes import Outcome
-from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import spread_of
+from tests.plans import plan_cluster
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
 from tests.properties.planning.small_worlds import NOW, Place, World, policy_of, snapshot_of
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume
 
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
 from respread.spread.index import spread_of
+from tests.plans import plan_cluster
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.bound import bound_of, order_of
 from tests.properties.planning.scheduler_model import SchedulerModel

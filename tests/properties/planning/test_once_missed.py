@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from respread.planning.assembly import plan_cluster
+from tests.plans import plan_cluster
 from tests.properties.planning.bound import bound_of, order_of
 from tests.properties.planning.scheduler_model import SchedulerModel
 from tests.properties.planning.small_worlds import (

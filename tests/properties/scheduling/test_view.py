@@ -13,7 +13,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.node_affinity import matches_node_affinity, nodes_with_affinity
 from respread.scheduling.filters.pod_topology_spread import eligible_nodes
 from respread.scheduling.filters.topology_spread import eligible, required_keys
@@ -31,6 +31,7 @@ from tests.properties.scheduling.scheduling_worlds import (
     rebuilt,
     specs,
 )
+from tests.spread_profiles import spread_profile
 
 LIST_DEFAULTS = spread_profile(
     {

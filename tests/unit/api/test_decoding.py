@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from respread.api.decoding import NotAPolicyError, decode_manifest, decode_policy, decode_status, encode_spec
+from respread.api.decoding import NotAPolicyError, decode_manifest, decode_policy, decode_status
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
 from respread.api.policy import (
     API_VERSION,
@@ -23,6 +23,7 @@ from respread.api.policy import (
 )
 from respread.api.problem import Problem
 from respread.api.status import Condition, PolicyStatus, Summary, encode_status
+from respread.api.structures import write_value
 from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec
 
 
@@ -103,7 +104,7 @@ def test_good_specs_have_no_problems_and_survive_being_written(name: str) -> Non
     kind, spec = GOOD_SPECS[name]
     policy = decoded(spec, kind)
     assert policy.problems == ()
-    assert decoded(encode_spec(policy.spec), kind).spec == policy.spec
+    assert decoded(write_value(policy.spec), kind).spec == policy.spec
 
 
 @pytest.mark.parametrize("bad", BAD_SPECS, ids=lambda bad: bad.id)

@@ -9,9 +9,9 @@ from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
 from respread.cluster.pod import Pod
 from respread.controller.comparison import Comparison
 from respread.eviction.outcomes import Outcome
-from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Move
 from respread.spread.index import spread_of
+from tests.plans import plan_cluster
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec
 
 WEB = spec(constraint())

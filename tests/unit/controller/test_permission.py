@@ -16,9 +16,9 @@ from respread.api.reasons import Reason
 from respread.controller.confirmations import Confirmations
 from respread.controller.permission import CONFIRMED_SECONDS, OLD_SECONDS, Leading, Permission
 from respread.controller.policy_versions import EVERYWHERE, PolicyReader, PolicyVersions, versions_of
-from respread.planning.assembly import plan_cluster
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from tests.plans import plan_cluster
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
 

@@ -18,11 +18,11 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.state import ClusterSnapshot
 from respread.kube.leadership import Elector, LeaseTimes
 from respread.kube.requests import Response
-from respread.planning.assembly import plan_cluster
 from respread.telemetry.health import HealthReport
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
 from tests.intake import Parts, page, pod
+from tests.plans import plan_cluster
 from tests.unit.kube.test_leadership import LeaseServer, Line
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 

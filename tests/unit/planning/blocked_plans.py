@@ -12,8 +12,8 @@ from respread.api.reasons import Reason
 from respread.cluster.node import Node
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
+from tests.plans import plan_cluster
 from tests.worlds import NOW, constraint, node, pods, spec
 
 OF_WEB = LabelSelector(match_labels=Map(app="web"))

@@ -11,8 +11,8 @@ from respread.api.reasons import Reason
 from respread.cluster.node import Node
 from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
+from tests.plans import plan_cluster
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec, taint
 
 

@@ -12,8 +12,8 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node
 from respread.cluster.pod import HostPort, Pod, PodSpec
-from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
+from tests.plans import plan_cluster
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, spec
 
 LIMITS = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50)

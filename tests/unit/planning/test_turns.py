@@ -12,7 +12,6 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.assembly import plan_cluster
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.search import solving
 from respread.planning.search.search_budget import Effort
@@ -20,6 +19,7 @@ from respread.planning.search.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.planning.turns import in_turns
 from respread.spread.index import spread_of
+from tests.plans import plan_cluster
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
 NODES = [node("a1", "a", pods=2000), node("b1", "b", pods=2000)]

@@ -11,10 +11,11 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, Workload
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
-from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.verdict import Unknown
 from respread.scheduling.view.cluster_view import ClusterView
+from tests.spread_profiles import spread_profile
 from tests.worlds import ZONE, cluster, constraint, node, pod, spec
 
 HARD_DEFAULTS = spread_profile(

@@ -13,14 +13,15 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Service, Workload
 from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
 from respread.cluster.state import ClusterSnapshot, ClusterState
-from respread.planning.assembly import plan_cluster
 from respread.planning.plan import Plan
-from respread.scheduling.configuration import Profile, SchedulerConfiguration, spread_profile
+from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.group import GroupKey
 from respread.spread.index import SpreadIndex, spread_of
+from tests.plans import plan_cluster
+from tests.spread_profiles import spread_profile
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 PLAIN = spec()

@@ -1,4 +1,4 @@
-"""A plan for a cluster as it is once: for the CLI, and for whoever does not follow a cluster with a `Planner`."""
+"""A plan for a cluster as it is once, with everything that a test does not care about left out."""
 
 from __future__ import annotations
 
