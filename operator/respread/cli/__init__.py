@@ -1,1 +1,1 @@
-"""What a person types: the operator's start, looking at a cluster's spread, and the demo."""
+"""What a person types: looking at a cluster's spread, plans and explanations, and the operator's start."""

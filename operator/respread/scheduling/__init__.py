@@ -1,1 +1,1 @@
-"""The kube-scheduler's filters, one rule a module, each answering "fits" or a reason."""
+"""kube-scheduler's answers: where a pod may go, by its filters, its configuration and its version."""
