@@ -286,7 +286,7 @@ def test_one_reading_serves_for_a_moment_and_knows_what_we_did_meanwhile(
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
         now = 2.0
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
-        owners.forget()
+        owners = owners.anew()
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
         return found
 
