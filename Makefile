@@ -56,6 +56,10 @@ architecture: setup ## Draw the picture in docs/architecture.md anew, from the i
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
+	@cp crds/*policies.respread.dev.yaml charts/respread/crds/
+
+chart-files: crds ## Copy what the Helm chart shares with crds/ and manifests/ into it.
+	@cp manifests/components/monitoring/dashboard.json manifests/components/monitoring/prometheus-rule.yaml charts/respread/files/
 
 conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or file: other data than the project's).
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)

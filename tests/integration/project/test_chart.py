@@ -1,0 +1,167 @@
+"""The Helm chart on a real API server: it renders what kustomize does, and installs, upgrades and uninstalls."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import yaml
+
+from respread import __version__
+from respread_sandbox import Sandbox, SandboxApi
+from tests.go_programs import PROGRAMS, find_or_build
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "charts" / "respread"
+MANIFESTS = ROOT / "manifests"
+NAMESPACE = "respread-system"
+POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
+LABELS_OF_THE_TOOL = {"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "helm.sh/chart"}
+INSTALL = ("upgrade", "--install", "respread", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
+
+Helm: TypeAlias = Callable[..., str]
+
+pytestmark = pytest.mark.timeout(1800)
+"""Helm itself is built first, where it is not in the cache."""
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return find_or_build(PROGRAMS["helm"])
+
+
+@pytest.fixture(scope="module")
+def helm(program: Path, sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm for the sandbox's cluster, with a home of its own."""
+    home = tmp_path_factory.mktemp("helm")
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [program, *arguments, "--kubeconfig", str(sandbox.kubeconfig)],
+            env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"helm {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    return run
+
+
+def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the objects of some YAML by kind and name, as far as kustomize and Helm are to agree on them."""
+    found = {}
+    for each in yaml.safe_load_all(text):
+        if each is None or each["kind"] in ("Namespace", "CustomResourceDefinition"):
+            continue
+        labels = each["metadata"].get("labels", {})
+        each["metadata"]["labels"] = {name: value for name, value in labels.items() if name not in LABELS_OF_THE_TOOL}
+        found[each["kind"], each["metadata"]["name"]] = each
+    return found
+
+
+@pytest.mark.parametrize(
+    ("overlay", "values"),
+    [
+        ("base", ()),
+        ("overlays/enforce", ("policy.spec.mode=Enforce",)),
+        ("overlays/prevention", ("prevention.enabled=true", "policy.spec.prevention.podDeletionCost=Enabled")),
+        ("overlays/network-policy", ("networkPolicy.enabled=true",)),
+        (
+            "overlays/monitoring",
+            (
+                "monitoring.serviceMonitor.enabled=true",
+                "monitoring.prometheusRule.enabled=true",
+                "monitoring.dashboard.enabled=true",
+            ),
+        ),
+    ],
+)
+def test_it_renders_what_kustomize_does(helm: Helm, sandbox: Sandbox, overlay: str, values: tuple[str, ...]) -> None:
+    chosen = [argument for each in values for argument in ("--set", each)]
+    by_helm = objects(helm("template", "respread", str(CHART), "--namespace", NAMESPACE, *chosen))
+    by_kustomize = objects(sandbox.kubectl("kustomize", str(MANIFESTS / overlay)))
+
+    assert by_helm.keys() == by_kustomize.keys()
+    for name, expected in by_kustomize.items():
+        found = by_helm[name]
+        if name[0] == "Deployment":
+            # kustomize's labels of the version stand on the pod template too, and so do they here
+            (container,) = found["spec"]["template"]["spec"]["containers"]
+            assert container.pop("imagePullPolicy") == "IfNotPresent"  # the API server's default for a tag
+        assert found | {"metadata": None} == expected | {"metadata": None}, name
+        assert found["metadata"]["name"] == expected["metadata"]["name"]
+        assert found["metadata"].get("namespace") == expected["metadata"].get("namespace")
+        assert expected["metadata"]["labels"].items() <= found["metadata"]["labels"].items()
+
+
+def test_it_lints_and_names_this_version(helm: Helm) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("replicas=two", "replicas"),
+        ("policy.spec.mode=Evict", "mode"),
+        ("image.digest=sha256:short", "digest"),
+        ("replica=3", "replica"),
+        ("monitoring.serviceMonitor=true", "serviceMonitor"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(helm: Helm, value: str, named: str) -> None:
+    with pytest.raises(AssertionError, match=named):
+        helm("template", "respread", str(CHART), "--set", value)
+
+
+@pytest.mark.parametrize(
+    ("copy", "of"),
+    [
+        ("crds/rebalancepolicies.respread.dev.yaml", "crds/rebalancepolicies.respread.dev.yaml"),
+        ("crds/clusterrebalancepolicies.respread.dev.yaml", "crds/clusterrebalancepolicies.respread.dev.yaml"),
+        ("files/dashboard.json", "manifests/components/monitoring/dashboard.json"),
+        ("files/prometheus-rule.yaml", "manifests/components/monitoring/prometheus-rule.yaml"),
+    ],
+)
+def test_its_copies_are_current(copy: str, of: str) -> None:
+    assert (CHART / copy).read_bytes() == (ROOT / of).read_bytes(), "run `make chart-files`"
+
+
+def test_scheduler_configuration_reaches_the_operator(helm: Helm) -> None:
+    content = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    value = f"schedulerConfiguration.content={content}"
+    rendered = objects(helm("template", "respread", str(CHART), "--set-literal", value))
+    (container,) = rendered["Deployment", "respread"]["spec"]["template"]["spec"]["containers"]
+    (mount,) = container["volumeMounts"]
+    assert f"--scheduler-configuration={mount['mountPath']}/scheduler.yaml" in container["args"]
+    assert rendered["ConfigMap", "respread-scheduler"]["data"]["scheduler.yaml"] == content
+
+
+def test_the_life_of_a_release(helm: Helm, sandbox: Sandbox) -> None:
+    helm(*INSTALL)
+    sandbox.kubectl("rollout", "status", "deployment/respread", "-n", NAMESPACE, "--timeout=120s")
+    assert sandbox.api.get(f"{POLICIES}/default")["spec"]["mode"] == "DryRun"
+    operator = SandboxApi(sandbox.kubeconfig_for_service_account(NAMESPACE, "respread"))
+    try:
+        operator.get("/api/v1/pods")  # its rights are there
+    finally:
+        operator.close()
+    mine = {"apiVersion": "respread.dev/v1alpha1", "kind": "ClusterRebalancePolicy", "spec": {}}
+    sandbox.api.request("POST", POLICIES, mine | {"metadata": {"name": "mine"}})
+
+    helm(*INSTALL, "--reuse-values", "--set", "policy.spec.mode=Enforce")
+    assert sandbox.api.get(f"{POLICIES}/default")["spec"]["mode"] == "Enforce"
+    helm("rollback", "respread", "1", "--namespace", NAMESPACE)
+    assert sandbox.api.get(f"{POLICIES}/default")["spec"]["mode"] == "DryRun"
+
+    helm("uninstall", "respread", "--namespace", NAMESPACE)
+    names = [each["metadata"]["name"] for each in sandbox.api.get(POLICIES)["items"]]
+    assert names == ["mine"]  # the definitions stay, and with them everybody's policies
