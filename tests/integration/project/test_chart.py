@@ -86,13 +86,13 @@ def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
 def test_it_renders_what_kustomize_does(helm: Helm, sandbox: Sandbox, overlay: str, values: tuple[str, ...]) -> None:
     chosen = [argument for each in values for argument in ("--set", each)]
     by_helm = objects(helm("template", "respread", str(CHART), "--namespace", NAMESPACE, *chosen))
-    by_kustomize = objects(sandbox.kubectl("kustomize", str(MANIFESTS / overlay)))
+    rendered = sandbox.kubectl("kustomize", str(MANIFESTS / overlay))
+    by_kustomize = objects(rendered.replace("(\n\n", "(\n"))  # kustomize puts an empty line into a folded expression
 
     assert by_helm.keys() == by_kustomize.keys()
     for name, expected in by_kustomize.items():
         found = by_helm[name]
         if name[0] == "Deployment":
-            # kustomize's labels of the version stand on the pod template too, and so do they here
             (container,) = found["spec"]["template"]["spec"]["containers"]
             assert container.pop("imagePullPolicy") == "IfNotPresent"  # the API server's default for a tag
         assert found | {"metadata": None} == expected | {"metadata": None}, name
