@@ -119,6 +119,9 @@ def test_renewals_and_probes_are_in_time_under_load() -> None:
                 works = (elector.run(), keep_planning(thread, plans), bring_events(), probe(address, probes))
                 tasks = [asyncio.create_task(work) for work in works]
                 await asyncio.sleep(LOAD_SECONDS)
+                async with asyncio.timeout(120):  # a slow machine has not made one yet
+                    while not plans:
+                        await asyncio.sleep(0.1)
                 assert changes == [True]  # got, and never lost
                 for task in tasks:
                     task.cancel()

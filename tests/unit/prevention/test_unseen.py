@@ -15,10 +15,11 @@ from respread.cluster.decode.field_ownership import FIELD_MANAGER
 from respread.cluster.objects import Namespace
 from respread.cluster.state import ClusterState
 from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
-from respread.kube.requests import Requests, Response
+from respread.kube.requests import Response
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS
 from respread.spread.index import spread_of
+from tests.fake_requests import FakeRequests
 from tests.intake import Parts
 from tests.unit.prevention.test_decisions import policy, web
 from tests.worlds import node
@@ -26,17 +27,18 @@ from tests.worlds import node
 PODS = 3
 
 
-class Pods(Requests):
+class Pods(FakeRequests):
     """The pods of an API server, and how often each was patched and read."""
 
     def __init__(self, uids: Mapping[str, str]) -> None:
+        super().__init__()
         self._uids = uids
         self.annotations: dict[str, dict[str, str]] = {}
         self.patched = Counter[str]()
         self.read = Counter[str]()
 
-    async def send(self, *asked: Any, **options: Any) -> Response:
-        method, _path, names = asked
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        del path
         name = names["name"]
         if method == "PATCH":
             self.patched[name] += 1
