@@ -64,12 +64,13 @@ def skewed_cluster() -> ClusterSnapshot:
     return cluster(nodes, workloads)
 
 
-async def keep_planning(thread: ThreadPoolExecutor, plans: list[int]) -> None:
+async def keep_planning(thread: ThreadPoolExecutor, plans: list[int], planned: asyncio.Event) -> None:
     snapshot = skewed_cluster()
     policies = [Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())]
     while True:
         work = thread.submit(lambda: plan_cluster(snapshot, policies, now=NOW))
         plans.append(len((await asyncio.wrap_future(work)).moves))
+        planned.set()
 
 
 async def bring_events() -> None:
@@ -104,6 +105,7 @@ def test_renewals_and_probes_are_in_time_under_load() -> None:
     probes: list[float] = []
 
     async def scenario() -> None:
+        planned = asyncio.Event()
         passed = lambda: HealthReport("livez", ())  # noqa: E731 - a report is a function
         elector = Elector(
             line,
@@ -116,12 +118,11 @@ def test_renewals_and_probes_are_in_time_under_load() -> None:
         local, registry = ListenAddress("127.0.0.1", 0), CollectorRegistry()
         with ThreadPoolExecutor(1) as thread:
             async with serve_telemetry(local, registry=registry, live=passed, ready=passed) as address:
-                works = (elector.run(), keep_planning(thread, plans), bring_events(), probe(address, probes))
+                works = (elector.run(), keep_planning(thread, plans, planned), bring_events(), probe(address, probes))
                 tasks = [asyncio.create_task(work) for work in works]
                 await asyncio.sleep(LOAD_SECONDS)
                 async with asyncio.timeout(120):  # a slow machine has not made one yet
-                    while not plans:
-                        await asyncio.sleep(0.1)
+                    await planned.wait()
                 assert changes == [True]  # got, and never lost
                 for task in tasks:
                     task.cancel()
