@@ -12,7 +12,7 @@ What one shows holds until more come who may land on the same nodes, and only th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -407,11 +407,3 @@ class Contention:
 
 def _parts(seeker: Seeker) -> Sequence[NodeSet]:
     return seeker.parts or (seeker.sure,)
-
-
-def _slots(nodes: NodeSet) -> Iterator[int]:
-    """Yield the slots of nodes one by one: mostly a few will do."""
-    while nodes:
-        lowest = nodes & -nodes
-        yield lowest.bit_length() - 1
-        nodes ^= lowest
