@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from respread_sandbox import Sandbox
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from respread_sandbox.api import ApiError
+from tests.integration.workloads import pods, scale
 from tests.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -109,6 +112,19 @@ class OperatorProcess:
     def _address(self) -> str:
         (address,) = [line["address"] for line in self.lines() if line["event"].startswith("Serving")]
         return str(address)
+
+
+@contextmanager
+def operated(binaries: Binaries, folder: Path) -> Iterator[Sandbox]:
+    """Start a cluster without nodes, and the operator beside it; it ends well with the context."""
+    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
+        install(sandbox)
+        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
+        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
+        with OperatorProcess(sandbox, folder) as operator:
+            operator.wait_until_ready()
+            yield sandbox
+            assert operator.stop() == 0
 
 
 def requests(sandbox: Sandbox) -> list[dict[str, Any]]:

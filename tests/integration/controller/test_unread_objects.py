@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox import Binaries, Sandbox
 from tests.integration.etcd import Etcd
-from tests.integration.operator_process import OperatorProcess, install
+from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
-from tests.integration.workloads import ZONE, constraint, deployment, pods, scale, wait_for_ready_pods, wait_until
+from tests.integration.workloads import ZONE, constraint, deployment, scale, wait_for_ready_pods, wait_until
 
 QUIET_SECONDS = 3
 LATER_CONSTRAINT = constraint(ZONE, "x", when_unsatisfiable="Negotiate")
@@ -28,14 +28,8 @@ LATER_SELECTOR = {"matchExpressions": [{"key": "app", "operator": "Resembles", "
 
 @pytest.fixture(scope="module")
 def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
-        install(sandbox)
-        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
-        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
-        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
-            operator.wait_until_ready()
-            yield sandbox
-            assert operator.stop() == 0
+    with operated(binaries, tmp_path_factory.mktemp("operator")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture

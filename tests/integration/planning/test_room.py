@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox import Binaries, Sandbox
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
-from tests.integration.operator_process import OperatorProcess, install
+from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import (
     ZONE,
@@ -36,14 +36,8 @@ ROOM = 3
 
 @pytest.fixture(scope="module")
 def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
-        install(sandbox)
-        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
-        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
-        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
-            operator.wait_until_ready()
-            yield sandbox
-            assert operator.stop() == 0
+    with operated(binaries, tmp_path_factory.mktemp("operator")) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
