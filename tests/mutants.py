@@ -127,7 +127,7 @@ FAULTS: Final = (
     ),
     Fault(
         "a replacement that has a node counts as Ready: places in flight come free too early",
-        "eviction/in_flight.py",
+        "eviction/following.py",
         "if replacement is not None and flight.stage is Stage.PLACED and replacement.ready:",
         "if replacement is not None and flight.stage is Stage.PLACED:",
         ("eviction",),

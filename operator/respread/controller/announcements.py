@@ -8,7 +8,7 @@ from typing import Final
 from respread.api.policy import API_VERSION, Policy
 from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
-from respread.eviction.in_flight import Ended
+from respread.eviction.flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move

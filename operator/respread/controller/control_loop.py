@@ -42,7 +42,8 @@ from respread.controller.requeue import next_reconcile
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.status_writer import Wanted
 from respread.controller.violation_times import ViolationTimes
-from respread.eviction.in_flight import Ended, InFlight, Patience
+from respread.eviction.flight import Ended, Patience
+from respread.eviction.in_flight import InFlight
 from respread.eviction.pacing import Paced
 from respread.eviction.probation import Probation
 from respread.eviction.remembered import ClockReading

@@ -34,9 +34,9 @@ from respread.controller.checkpoint import (
 )
 from respread.eviction.backoff import BackOffRules, BackOffs
 from respread.eviction.breaker import Breakers
+from respread.eviction.flight import Ended
 from respread.eviction.group_history import GroupHistory
 from respread.eviction.history import EvictionHistory
-from respread.eviction.in_flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import GroupPace
 from respread.eviction.standing import Standings

@@ -24,7 +24,8 @@ from respread.api.status import (
 )
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.checkpoint import group_name
-from respread.eviction.in_flight import Flight, InFlight
+from respread.eviction.flight import Flight
+from respread.eviction.in_flight import InFlight
 from respread.eviction.pacing import Limiter, Pace
 from respread.eviction.remembered import ClockReading, remembered_flights
 from respread.planning.plan import Move

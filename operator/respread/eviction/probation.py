@@ -13,7 +13,7 @@ import msgspec
 
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.eviction.in_flight import Ended
+from respread.eviction.flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Move
 

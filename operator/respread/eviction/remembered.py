@@ -16,7 +16,8 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.eviction.in_flight import Flight, InFlight, Patience, Stage
+from respread.eviction.flight import Flight, Patience, Stage
+from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import siblings_of

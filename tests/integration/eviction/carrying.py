@@ -25,7 +25,8 @@ from respread.controller.register import Register
 from respread.controller.status_writer import StatusWriter
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
-from respread.eviction.in_flight import Ended, InFlight, Stage
+from respread.eviction.flight import Ended, Stage
+from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals

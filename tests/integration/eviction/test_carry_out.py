@@ -11,7 +11,7 @@ import pytest
 from respread.api.reasons import Reason
 from respread.controller.follow_up import UNANSWERED_SECONDS
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import Stage
+from respread.eviction.flight import Stage
 from respread.eviction.outcomes import Outcome
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held

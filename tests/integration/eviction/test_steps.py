@@ -13,7 +13,7 @@ from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.controller.follow_up import OWED_SECONDS
 from respread.eviction.answers import EvictionResult
-from respread.eviction.in_flight import Stage
+from respread.eviction.flight import Stage
 from respread.eviction.outcomes import Outcome
 from respread.kube.requests import Requests, Response
 from respread.planning.held import Held

@@ -14,7 +14,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
 from respread.controller.history import History
-from respread.eviction.in_flight import Ended, InFlight
+from respread.eviction.flight import Ended
+from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter, Pace
 from respread.planning.plan import Move

@@ -8,7 +8,7 @@ from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Reason
 from respread.controller.announcements import Announcements
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import Ended
+from respread.eviction.flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.planning.held import Held
 from respread.telemetry.event_series import Event

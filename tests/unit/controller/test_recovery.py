@@ -18,7 +18,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.comparison import Comparison
 from respread.controller.recovery import AskingRules, moves_to_remember, resumed
 from respread.controller.register import Register
-from respread.eviction.in_flight import Ended, InFlight, Patience, Stage
+from respread.eviction.flight import Ended, Patience, Stage
+from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.eviction.pacing import Limiter
 from respread.eviction.remembered import ClockReading

@@ -10,7 +10,7 @@ import pytest
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffRules
 from respread.eviction.breaker import PauseRules
-from respread.eviction.in_flight import Patience
+from respread.eviction.flight import Patience
 from respread.eviction.outcomes import Outcome
 from respread.eviction.probation import STEADY_SECONDS
 from respread.kube.leadership import LeaseTimes

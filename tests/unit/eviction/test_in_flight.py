@@ -12,7 +12,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
-from respread.eviction.in_flight import Ended, InFlight, Patience, Stage
+from respread.eviction.flight import Ended, Patience, Stage
+from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, move

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from respread.cluster.pod import Pod
-from respread.eviction.in_flight import Ended
+from respread.eviction.flight import Ended
 from respread.eviction.outcomes import Outcome
 from respread.eviction.probation import STEADY_SECONDS, Judged, Probation
 from tests.eviction_moves import SPEC, move
