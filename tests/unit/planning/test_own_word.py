@@ -204,7 +204,7 @@ def words(cell: str) -> list[str]:
 
 
 def test_the_table_of_the_docs_is_what_is_done() -> None:
-    for annotation, rest in rows("## What pods say themselves").items():
+    for annotation, rest in rows("## Annotations that protect pods").items():
         _, protects, frees = (cell.strip(" |") for cell in rest.split(" | "))
         if annotation == LOCAL:
             assert words(frees)
@@ -220,4 +220,4 @@ def test_the_table_of_the_docs_is_what_is_done() -> None:
 def test_every_annotation_that_decides_about_evictions_is_in_the_table_and_no_other() -> None:
     known = {value for name, value in vars(known_annotations).items() if name.isupper() and isinstance(value, str)}
     read = {each for each in known if kept_annotations({each: ""})} - {OWN_PREFIX, POD_DELETION_COST}
-    assert set(rows("## What pods say themselves")) == read
+    assert set(rows("## Annotations that protect pods")) == read
