@@ -44,7 +44,7 @@ def test_numbers() -> None:
     assert f"| {patience.step_seconds:.0f} s each |" in PAGE
     assert patience.termination_seconds == timedelta(hours=1).total_seconds()
     assert f"stops after {times.renew_deadline_seconds:.0f} s" in PAGE
-    assert f"wait for\n{times.lease_seconds} s" in PAGE
+    assert f"wait for {times.lease_seconds} s" in PAGE
     assert f"within {times.retry_seconds * 1.2:g} s" in PAGE
     assert "a minute, doubling up to four hours, with up to a fifth" in PAGE
     assert (rules.first_seconds * rules.floor, rules.first_seconds * 2**6 * rules.floor) == (7.5, 8 * 60)
