@@ -38,7 +38,7 @@ class _Measured:
         metrics = Metrics.create(self._registry, version="bench")
         health = WatchHealth(kind.resource for kind in watched_kinds())
         self.metrics = metrics
-        self.intake = Intake(health=health, metrics=metrics)
+        self.intake = Intake(watched_kinds(), health=health, metrics=metrics)
 
     @property
     def events(self) -> int:

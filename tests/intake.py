@@ -22,7 +22,7 @@ class Parts:
         self.registry = prometheus_client.CollectorRegistry()
         self.health = WatchHealth(kind.resource for kind in kinds)
         self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
-        self.intake = Intake(health=self.health, metrics=self.metrics, namespaced_policies=namespaced_policies)
+        self.intake = Intake(kinds, health=self.health, metrics=self.metrics)
 
     def feed(self, resource: str) -> Feed:
         """The feed of a kind."""

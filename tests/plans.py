@@ -23,7 +23,6 @@ def plan_cluster(
     spread: Spread | None = None,
     predictor: Predictor | None = None,
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
-    namespaced_policies: bool = True,
     on_hold: OnHold = never_on_hold,
     in_flight: Iterable[Pod] = (),
     unreplaced: Iterable[Pod] = (),
@@ -37,12 +36,11 @@ def plan_cluster(
         spread: the snapshot's spread groups, where they are at hand.
         predictor: of what the cluster's schedulers do, where one is at hand; its view is advanced to the snapshot.
         priority_classes: values of the cluster's PriorityClasses by name.
-        namespaced_policies: whether RebalancePolicies count.
         on_hold: which groups to leave alone for now, and why.
         in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
         unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
     """
-    setting = PolicySetting(tuple(policies), priority_classes, namespaced_policies)
+    setting = PolicySetting(tuple(policies), priority_classes)
     return Planner(predictor).plan(
         snapshot,
         spread_of(snapshot) if spread is None else spread,

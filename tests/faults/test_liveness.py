@@ -51,7 +51,7 @@ def test_the_silence_of_any_watch_is_told_apart_and_over_when_it_speaks(
     kubeconfig = proxy.kubeconfig(installed.kubeconfig, tmp_path / "kubeconfig")
     health = WatchHealth([kind.resource for kind in KINDS], clock)
     metrics = Metrics.create(prometheus_client.CollectorRegistry(), version="test")
-    intake = Intake(health=health, metrics=metrics)
+    intake = Intake(KINDS, health=health, metrics=metrics)
 
     def failing() -> set[str]:
         return {check.name for check in health.watch_checks() if not check.passed}

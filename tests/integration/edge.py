@@ -30,7 +30,7 @@ class Edge:
         self.registry = prometheus_client.CollectorRegistry()
         self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
         self.health = WatchHealth([kind.resource for kind in kinds])
-        self.intake = Intake(health=self.health, metrics=self.metrics)
+        self.intake = Intake(kinds, health=self.health, metrics=self.metrics)
         self.stop, self.signalled = asyncio.Event(), asyncio.Event()
         self.load = functools.partial(load_access, kubeconfig=str(kubeconfig))
 

@@ -92,7 +92,6 @@ class ControlLoop:
         metrics: Metrics,
         heartbeat: Heartbeat,
         scheduler: SchedulerModel | None = None,
-        namespaced_policies: bool = True,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
     ) -> None:
@@ -106,7 +105,6 @@ class ControlLoop:
             metrics: told of every plan.
             heartbeat: beats at every reconcile that did not fail.
             scheduler: what is taken for the cluster's schedulers; by default the schedulers' default configuration.
-            namespaced_policies: whether RebalancePolicies count.
             clock: seconds that never go back.
             wall_clock: seconds since the epoch.
         """
@@ -118,7 +116,6 @@ class ControlLoop:
         self._prevention = prevention
         self._metrics = metrics
         self._heartbeat = heartbeat
-        self._namespaced_policies = namespaced_policies
         self._clock = clock
         self._wall_clock = wall_clock
         self._scheduler = SchedulerModel() if scheduler is None else scheduler
@@ -129,7 +126,7 @@ class ControlLoop:
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
         )
         self._policies: Policies = Map()
-        self._policy_index = PolicyIndex((), namespaced_policies=namespaced_policies)
+        self._policy_index = PolicyIndex(())
         self._term: int | None = None
         """The one in which this replica knows all that was done before it; None while it does not."""
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
@@ -245,15 +242,11 @@ class ControlLoop:
         """Return which policies govern what, with all it was asked before as long as the policies are the same."""
         if policies is not self._policies:
             self._policies = policies
-            self._policy_index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+            self._policy_index = PolicyIndex(policies.values())
         return self._policy_index
 
     def _setting(self, policies: Policies) -> PolicySetting:
-        return PolicySetting(
-            policies=tuple(policies.values()),
-            priority_classes=self._intake.priority_classes.values,
-            namespaced_policies=self._namespaced_policies,
-        )
+        return PolicySetting(tuple(policies.values()), self._intake.priority_classes.values)
 
     async def _has_taken_over(
         self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, known: bool

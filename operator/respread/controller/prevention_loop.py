@@ -61,7 +61,6 @@ class PreventionLoop:
         leads: Callable[[], bool],
         exclusive_seconds: Callable[[], float],
         metrics: Metrics,
-        namespaced_policies: bool = True,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Prepare the loop.
@@ -71,18 +70,16 @@ class PreventionLoop:
             leads: whether this replica acts at this moment.
             exclusive_seconds: for how long nobody else can lead.
             metrics: count.
-            namespaced_policies: whether RebalancePolicies count.
             clock: seconds that never go back.
         """
         self._costs = costs
         self._leads = leads
         self._exclusive_seconds = exclusive_seconds
         self._metrics = metrics
-        self._namespaced_policies = namespaced_policies
         self._clock = clock
         self._term: _Term | None = None
         self._policies: Policies = Map()
-        self._policy_index = PolicyIndex((), namespaced_policies=namespaced_policies)
+        self._policy_index = PolicyIndex(())
         self._backoff = Backoff()
         self._paused_until = -inf
         self._unknown_until = -inf
@@ -114,7 +111,7 @@ class PreventionLoop:
             return
         if policies is not self._policies:
             self._policies = policies
-            self._policy_index = PolicyIndex(policies.values(), namespaced_policies=self._namespaced_policies)
+            self._policy_index = PolicyIndex(policies.values())
         if self._term is None or self._term.number != term:
             now = self._clock()
             self._term = _Term(term, CostPlanner(now), careful_until=now + CAREFUL_SECONDS)

@@ -71,7 +71,7 @@ class AskingRules(NamedTuple):
 
         Pods that their controllers have made since don't count as not Ready: they replace what was evicted.
         """
-        index = PolicyIndex(self.setting.policies, namespaced_policies=self.setting.namespaced_policies)
+        index = PolicyIndex(self.setting.policies)
         protections = self.setting.protections()
 
         def may_go(move: Move) -> bool:

@@ -84,7 +84,7 @@ async def run(options: OperatorOptions) -> None:
         read_watch_lags_seconds=lambda: intakes[0].lags_seconds() if intakes else {},
         read_decision_lag_seconds=lambda: intakes[0].changes.lag_seconds() if intakes else 0.0,
     )
-    intake = Intake(health=health, metrics=metrics, namespaced_policies=options.namespaced_policies)
+    intake = Intake(kinds, health=health, metrics=metrics)
     intakes.append(intake)
     heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=monotonic)
     signalled, stop = asyncio.Event(), asyncio.Event()
@@ -125,7 +125,6 @@ async def run(options: OperatorOptions) -> None:
                 leads=leadership.leading.leads,
                 exclusive_seconds=leadership.exclusive_seconds,
                 metrics=metrics,
-                namespaced_policies=options.namespaced_policies,
                 clock=seconds_since_boot,
             )
             version = ServerVersion(requests, intake.changes)
@@ -138,7 +137,6 @@ async def run(options: OperatorOptions) -> None:
                 metrics=metrics,
                 heartbeat=heartbeat,
                 scheduler=SchedulerModel(options.scheduler_configuration, version, owner_selectors),
-                namespaced_policies=options.namespaced_policies,
                 clock=seconds_since_boot,
             )
             looping = asyncio.create_task(loop.run(), name="control-loop")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from immutables import Map
 
 from respread.cluster.decode.decoder import Decoder, Kind
@@ -14,7 +16,7 @@ from respread.stores.changes import ChangeSignal
 from respread.stores.policy_store import PolicyStore
 from respread.stores.priority_classes import PriorityClassStore
 from respread.stores.stores import PolicySink, PrioritySink, Sink, StateSink
-from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, PRIORITY_CLASSES, watched_kinds
+from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, PRIORITY_CLASSES
 from respread.telemetry.metrics import Metrics
 
 
@@ -26,13 +28,13 @@ class Intake:
 
     __slots__ = ("changes", "decoder", "feeds", "health", "policies", "priority_classes", "state")
 
-    def __init__(self, *, health: WatchHealth, metrics: Metrics, namespaced_policies: bool = True) -> None:
+    def __init__(self, kinds: Iterable[Kind], *, health: WatchHealth, metrics: Metrics) -> None:
         """Start empty.
 
         Args:
-            health: Made for the kinds of `watched_kinds`, with the same `namespaced_policies`.
+            kinds: What is watched.
+            health: Made for these kinds.
             metrics: Told of lists and of objects that can't be decoded.
-            namespaced_policies: Whether RebalancePolicies count.
         """
         self.health = health
         self.changes = ChangeSignal()
@@ -42,8 +44,7 @@ class Intake:
         self.policies = PolicyStore()
         self.priority_classes = PriorityClassStore()
         self.feeds: tuple[Feed, ...] = tuple(
-            Feed(kind, self._sink(kind), health=health, metrics=metrics, notify=self.changes.notify)
-            for kind in watched_kinds(namespaced_policies=namespaced_policies)
+            Feed(kind, self._sink(kind), health=health, metrics=metrics, notify=self.changes.notify) for kind in kinds
         )
 
     def undecodable(self) -> dict[str, Map[ObjectKey, DecodeError]]:

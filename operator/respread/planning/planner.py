@@ -81,11 +81,9 @@ class PolicySetting(NamedTuple):
     """The policies, and what they refer to."""
 
     policies: tuple[Policy, ...]
-    """Of both kinds."""
+    """Those that count, of both kinds."""
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES
     """Values of the cluster's PriorityClasses by name."""
-    namespaced_policies: bool = True
-    """Whether RebalancePolicies count."""
 
     def protections(self) -> dict[str, Protection]:
         """Return the rules for victims of every policy in which nothing is wrong, by the policies' names."""
@@ -140,7 +138,7 @@ class Planner:
         """Take over policies, and forget what was found under others."""
         self._setting = setting
         self._protections = setting.protections()
-        self._selection = Selection(PolicyIndex(setting.policies, namespaced_policies=setting.namespaced_policies))
+        self._selection = Selection(PolicyIndex(setting.policies))
         self._tasks = Tasks()
         self._memory = Memory()
 

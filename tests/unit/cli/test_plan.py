@@ -173,7 +173,21 @@ def test_namespaced_policies_can_be_ignored_as_the_operator_is_told(tmp_path: Pa
     }
     items = [*zones("a", "b"), *web(3, 1), own, json.loads(policy())]
     assert report(tmp_path, items).violated == 0
-    assert report(tmp_path, items, "--namespaced-policies", "ignore").violated == 1
+    ignoring = report(tmp_path, items, "--namespaced-policies", "ignore")
+    assert ignoring.violated == 1
+    assert [policy.name for policy in ignoring.policies] == ["mine"]
+
+
+def test_policies_that_are_ignored_restore_nothing_and_are_not_replaced_by_the_default(tmp_path: Path) -> None:
+    own = {
+        "apiVersion": "respread.dev/v1alpha1",
+        "kind": "RebalancePolicy",
+        "metadata": {"name": "own", "namespace": "default"},
+        "spec": {"mode": "DryRun", "quietPeriod": "forever"},
+    }
+    ignoring = report(tmp_path, [*zones("a", "b"), *web(3, 1), own], "--namespaced-policies", "ignore")
+    assert (ignoring.policies, ignoring.moves, ignoring.default_policy) == ((), (), False)
+    assert not [note for note in ignoring.notes if note.startswith(("Polic", "There is no policy"))]
 
 
 def test_of_one_namespace_only_its_part_of_the_plan_is_shown(tmp_path: Path) -> None:

@@ -110,13 +110,6 @@ def test_a_policy_that_is_wrong_still_holds_its_pods() -> None:
     assert governed(wrong, cluster("c", mode="Enforce")) == ("shop/a", [])
 
 
-def test_namespaced_policies_can_be_turned_off() -> None:
-    index = PolicyIndex([own("a"), cluster("c")], namespaced_policies=False)
-    found = index.in_namespace("shop", Map()).governance(WEB).policy
-    assert found is not None
-    assert found.name == "c"
-
-
 def test_new_labels_of_a_namespace_count_at_once() -> None:
     index = PolicyIndex([cluster("c", namespace_selector=labelled(team="a"))])
     assert index.in_namespace("shop", Map()).is_empty

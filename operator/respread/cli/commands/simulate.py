@@ -145,7 +145,7 @@ def _protections(
 ) -> dict[WorkloadName, tuple[int, ScaleDownProtection]]:
     """Return of each workload that is scaled how many pods it has, and whether they are protected."""
     policies = () if planned.default_policy else planned.setting.policies
-    index = PolicyIndex(policies, namespaced_policies=planned.setting.namespaced_policies)
+    index = PolicyIndex(policies)
     return {
         name: (len(workloads[name].pods), protection_of(workloads[name], index, planned.view.snapshot))
         for name, _ in changes.scale

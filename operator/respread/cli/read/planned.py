@@ -40,6 +40,10 @@ class PlanningOptions(NamedTuple):
     """Whether RebalancePolicies count."""
     scheduler_configuration: SchedulerConfiguration
 
+    def counts(self, policy: Policy) -> bool:
+        """Tell whether a policy counts: one that does not is as if it did not exist, as for the operator."""
+        return self.namespaced_policies or policy.is_cluster_policy
+
 
 class Planned(NamedTuple):
     """A plan, and what it was made from."""
@@ -103,11 +107,11 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
     given = view.policies
     if planning.filenames:
         given = read_policies(planning.filenames, default_namespace=view.namespace)
-    policies = given or (DEFAULT_POLICY,)
+    policies = tuple(filter(planning.counts, given or (DEFAULT_POLICY,)))
     reports = tuple(policy_report(policy, _wrong(policy, view)) for policy in policies)
     if planning.filenames:
         _refuse(reports)
-    setting = PolicySetting(policies, view.priority_classes, namespaced_policies=planning.namespaced_policies)
+    setting = PolicySetting(policies, view.priority_classes)
     configuration = of_version(planning.scheduler_configuration, view.server_version)
     view, spread = spread_with_owners(cluster, view, DefaultConstraints(configuration, kinds_restored(policies)))
     predictor = Predictor(SchedulerView(), configuration)

@@ -140,7 +140,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
     workloads = target.workloads or sorted({name for group in shown for name in group.workloads})
     governing = {policy.name for pod in pods if (policy := explainer.policy_of(pod)) is not None}
     names = governing | {policy.name for policy in target.policies}
-    index = PolicyIndex(planned.setting.policies, namespaced_policies=planned.setting.namespaced_policies)
+    index = PolicyIndex(planned.setting.policies)
     return ExplainReport(
         source=view.source,
         time=view.time,

@@ -77,7 +77,7 @@ class Explainer:
             predictor: of what schedulers do, whose view is at the snapshot.
             now: when it was made, with a time zone.
         """
-        index = PolicyIndex(setting.policies, namespaced_policies=setting.namespaced_policies)
+        index = PolicyIndex(setting.policies)
         self._selection = Selection(index)
         self._selection.advance(snapshot, spread)
         self._rules = Rules(

@@ -76,13 +76,8 @@ class PolicyIndex:
 
     __slots__ = ("_cluster", "_namespaces", "_own")
 
-    def __init__(self, policies: Iterable[Policy], *, namespaced_policies: bool = True) -> None:
-        """Prepare.
-
-        Args:
-            policies: Of both kinds, in any order.
-            namespaced_policies: Whether RebalancePolicies count at all (`--namespaced-policies`).
-        """
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        """Prepare for the policies that count, of both kinds, in any order."""
         self._cluster: list[tuple[Selector, _Candidate]] = []
         self._own: dict[str, list[_Candidate]] = {}
         self._namespaces: dict[str, tuple[Labels | None, NamespacePolicies]] = {}
@@ -90,7 +85,7 @@ class PolicyIndex:
             candidate = _Candidate(policy, compile_selector(policy.spec.pod_selector))
             if isinstance(policy.spec, ClusterPolicySpec):
                 self._cluster.append((compile_selector(policy.spec.namespace_selector), candidate))
-            elif namespaced_policies:
+            else:
                 self._own.setdefault(policy.namespace, []).append(candidate)
 
     def in_namespace(self, name: str, labels: Labels | None) -> NamespacePolicies:
