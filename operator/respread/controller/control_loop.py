@@ -10,45 +10,39 @@ answered.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import partial
 from time import monotonic, time
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
-import msgspec
 from immutables import Map
 
 from respread.api.conditions import PolicyOutcome, next_status
-from respread.api.policy import EvictionOptions, Policy
+from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.choosing import choose
-from respread.controller.comparison import Comparison
-from respread.controller.limiters import Bounding, Limiters, bounding
+from respread.controller.conclusions import Conclusions
+from respread.controller.limiters import Limiters, bounding
 from respread.controller.observation import Observation
 from respread.controller.permission import Leading, Policies
+from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.quiet_period import QuietPeriods
-from respread.controller.recovery import AskingRules, moves_to_remember, resumed
+from respread.controller.recovery import moves_to_remember
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.controller.requeue import next_reconcile
 from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.staleness import why_stale
 from respread.controller.status_writer import Wanted
+from respread.controller.takeover import Takeover
 from respread.controller.violation_times import ViolationTimes
-from respread.eviction.flight import Ended, Patience
-from respread.eviction.in_flight import InFlight
+from respread.controller.waiting import BEAT_SECONDS, Waiting
 from respread.eviction.pacing import Paced
-from respread.eviction.probation import Probation
-from respread.eviction.remembered import ClockReading
 from respread.handlers.informers import Intake
-from respread.kube.listing import ListError
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.planner import OnHold, PolicySetting
@@ -61,22 +55,6 @@ from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
 _log: Final = get_logger(__name__)
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-GATHER_SECONDS: Final = 0.05
-"""How long changes are gathered at least before they are looked at: a change seldom comes alone."""
-LONGEST_GATHER_SECONDS: Final = 5.0
-"""Where looking takes long, changes are gathered for as long as the last look computed: half of the time at most is
-spent on it. What a reconcile waited for answers does not count."""
-BEAT_SECONDS: Final = 10.0
-"""However quiet the cluster is, the heart beats this often."""
-LONGEST_PAUSE_SECONDS: Final = 60.0
-"""How long the loop waits at most after reconciles that failed."""
-STALE_SECONDS: Final = 180.0
-"""The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
-by it."""
 
 
 class ControlLoop:
@@ -94,6 +72,7 @@ class ControlLoop:
         scheduler: SchedulerModel | None = None,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
+        thread: PlanningThread | None = None,
     ) -> None:
         """Prepare the loop.
 
@@ -107,6 +86,7 @@ class ControlLoop:
             scheduler: what is taken for the cluster's schedulers; by default the schedulers' default configuration.
             clock: seconds that never go back.
             wall_clock: seconds since the epoch.
+            thread: where what takes long is computed; by default one of its own.
         """
         self._intake = intake
         self._acting = acting
@@ -121,27 +101,22 @@ class ControlLoop:
         self._scheduler = SchedulerModel() if scheduler is None else scheduler
         self._quiet_periods = QuietPeriods()
         self._limiters = Limiters()
-        self._probation = Probation()
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
         )
         self._policies: Policies = Map()
         self._policy_index = PolicyIndex(())
-        self._term: int | None = None
-        """The one in which this replica knows all that was done before it; None while it does not."""
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         """The policies and namespaces that metrics may speak of."""
-        self._stop = asyncio.Event()
-        self._computed_seconds = 0.0
-        """How long was computed in this reconcile."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="planning")
-        """What computes for long has a thread of its own: asyncio's are for credentials and names, which can't wait."""
+        self._takeover = Takeover(acting, leading, notify=intake.changes.notify, clock=clock, wall_clock=wall_clock)
+        self._conclusions = Conclusions(acting, metrics, clock)
+        self._waiting = Waiting(intake.changes, heartbeat, clock)
+        self._thread = PlanningThread(clock) if thread is None else thread
 
     def stop(self) -> None:
         """End `run` as soon as whatever was sent is answered; nothing more is sent."""
-        self._stop.set()
         self._acting.permission.stop()
-        self._intake.changes.notify("stop")
+        self._waiting.stop()
 
     async def run(self) -> None:
         """Reconcile until stopped, beginning when every watched kind is known.
@@ -150,38 +125,34 @@ class ControlLoop:
         does not beat for it, so that liveness fails if it goes on.
         """
         try:
-            await self._run()
+            while not self._waiting.stopped:
+                self._heartbeat.beat()
+                await self._waiting.until(await self._next())
         finally:
             await self._acting.aclose()
 
-    async def _run(self) -> None:
-        failures = 0
-        gather = GATHER_SECONDS
-        while not self._stop.is_set():
-            self._heartbeat.beat()
-            wake_at = self._clock() + BEAT_SECONDS
-            while self._intake.health.synced and not self._stop.is_set():
-                self._computed_seconds = 0.0
-                try:
-                    wake_at = await self.reconcile()
-                except Exception:  # noqa: BLE001 - whatever it is, the others are not to suffer for long
-                    failures += 1
-                    pause = min(LONGEST_PAUSE_SECONDS, 2.0 ** min(failures, 10))
-                    _log.exception("A reconcile failed; it is tried again", wait_seconds=pause)
-                    await self._pause(pause)
-                    continue
-                failures = 0
-                self._heartbeat.beat()
-                gather = min(max(GATHER_SECONDS, self._computed_seconds), LONGEST_GATHER_SECONDS)
+    async def _next(self) -> float:
+        """Reconcile until that does not fail, and return when to look again if nothing changes, on the clock."""
+        wake_at = self._clock() + BEAT_SECONDS
+        while self._intake.health.synced and not self._waiting.stopped:
+            self._thread.take_seconds()
+            try:
+                wake_at = await self.reconcile()
+            except Exception:  # noqa: BLE001 - whatever it is, the others are not to suffer for long
+                pause = self._waiting.failed()
+                _log.exception("A reconcile failed; it is tried again", wait_seconds=pause)
+                await self._waiting.pause(pause)
+            else:
+                self._waiting.succeeded(self._thread.take_seconds())
                 break
-            await self._wait(wake_at, gather)
+        return wake_at
 
     async def reconcile(self) -> float:
         """Look at everything, do what is to be done, and return when to look again if nothing changes, on the clock."""
         with self._metrics.reconciling("all"):
             observation = await self._observe()
             with self._metrics.reconciling("plan"):
-                planned = await self._compute(self._plan, observation)
+                planned = await self._thread.compute(self._plan, observation)
             self._forget(observation, planned)
             with self._metrics.reconciling("evict"):
                 chosen = self._choose(observation, planned)
@@ -199,7 +170,7 @@ class ControlLoop:
                     self._on_the_clock(None if planned.changes_at is None else planned.changes_at.timestamp()),
                     self._register.in_flight.next_deadline(),
                     self._acting.next_end(),
-                    self._probation.next_end(),
+                    self._register.probation.next_end(),
                     self._on_the_clock(self._history.breakers.next_end(self._wall_clock())),
                 ),
                 release=self._release(observation),
@@ -212,15 +183,17 @@ class ControlLoop:
         with self._metrics.reconciling("observe"):
             snapshot, policies = self._intake.state.snapshot, self._intake.policies.policies
             self._scheduler.follow(policies.values())
-            spread = await self._compute(self._scheduler.index.update, snapshot)
+            spread = await self._thread.compute(self._scheduler.index.update, snapshot)
             index = self._index_of(policies)
             known = self._scheduler.learn(spread, snapshot, index)
-            leads = self._leading.leads() and await self._has_taken_over(snapshot, spread, policies, known=known)
+            setting = PolicySetting(tuple(policies.values()), self._intake.priority_classes.values)
+            limiters = self._limiters.of(policies)
+            leads = await self._takeover.acts(snapshot, spread, setting, limiters, known=known)
         with self._metrics.reconciling("follow"):
             self._follow(snapshot, spread, policies, leads=leads)
         under_way = self._register.with_chosen(snapshot)
         leaving = frozenset(move.pod.uid for move in under_way.moves)
-        self._prevention.observe(snapshot, spread, policies, leaving, self._term if leads else None)
+        self._prevention.observe(snapshot, spread, policies, leaving, self._takeover.term if leads else None)
         seconds = self._wall_clock()
         return Observation(
             snapshot=snapshot,
@@ -229,7 +202,7 @@ class ControlLoop:
             index=index,
             statuses=self._acting.statuses.all_known(policies, self._intake.policies.statuses),
             seen=self._intake.policies.statuses,
-            setting=self._setting(policies),
+            setting=setting,
             under_way=under_way,
             history=self._history.at(seconds),
             refused=self._acting.evictions.refusals.for_planning(),
@@ -245,69 +218,14 @@ class ControlLoop:
             self._policy_index = PolicyIndex(policies.values())
         return self._policy_index
 
-    def _setting(self, policies: Policies) -> PolicySetting:
-        return PolicySetting(tuple(policies.values()), self._intake.priority_classes.values)
-
-    async def _has_taken_over(
-        self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, known: bool
-    ) -> bool:
-        """Know what was done by whoever led before; until that and the spread are known, nothing is done."""
-        term = self._leading.term()
-        if self._term == term:
-            return True
-        if not known:
-            return False
-        try:
-            statuses = await self._acting.statuses.read()
-        except ListError as error:
-            _log.warning("Not leading yet: what was done before is not known", error=str(error))
-            self._intake.changes.notify("takeover")
-            return False
-        self._acting.statuses.begin(statuses)
-        remembered = {name: found.status for name, found in statuses.items()}
-        self._history.recall(remembered, spread.by_namespace)
-        self._probation = Probation()
-        moment = ClockReading(self._clock(), self._wall_clock())
-        time_of_day = datetime.fromtimestamp(moment.time, UTC)
-        rules = AskingRules(self._setting(policies), self._limiters.of(policies), time_of_day)
-        self._register.in_flight = resumed(self._register.in_flight, remembered, snapshot, spread, rules, moment)
-        self._term = term
-        return True
-
     def _follow(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
-        """Take over what became of the moves in flight; of those of an earlier term the leader of this one tells."""
+        """Ask about the moves in flight, and take over what became of them."""
         self._acting.follow_up.look_after(snapshot)
+        replacing = {move.workload for move in self._register.in_flight.moves}
         if leads and self._register.in_flight.unmade and self._why_stale() is None:
-            planned_for = self._acting.permission.planned_for(policies, self._clock())
-            batch = self._acting.evictions.batch(snapshot, planned_for, Bounding())
-            self._acting.follow_up.ask_again(batch, partial(_still_helps, snapshot, spread))
-        now, in_flight = self._clock(), self._register.in_flight
-        moving = {move.workload for move in in_flight.moves}
-        in_flight = in_flight.patient(_patience(in_flight, policies))
-        self._register.in_flight, ended = in_flight.updated(snapshot, now, Comparison(spread))
-        probation, judged = self._probation.judged(snapshot, now)
-        self._probation = probation.begun(ended, now)
-        if leads:
-            self._learn((*ended, *judged.relapsed), judged.lasting, spread, policies)
-        self._quiet_periods.observe(spread.groups, moving, now)
-
-    def _learn(self, ended: Sequence[Ended], lasting: Sequence[Move], spread: Spread, policies: Policies) -> None:
-        """Tell what became of moves, and draw the conclusions."""
-        if not ended and not lasting:
-            return
-        announcements, history = self._acting.announcements, self._history
-        single = {name: history.single(policy) for name, policy in policies.items()}
-        for move in lasting:
-            history.learn_lasting(move)
-        for each in ended:
-            self._metrics.count_outcome(policy=each.move.policy, outcome=each.outcome)
-            announcements.end(each)
-            history.learn(each, spread.groups, policies.get(each.move.policy))
-        for name, policy in policies.items():
-            if (paused := history.paused(policy)) is not None and single[name] is None:
-                announcements.paused(policy, paused)
-            elif single[name] is not None and history.single(policy) is None:
-                announcements.resumed(policy)
+            self._conclusions.ask_again(snapshot, spread, policies)
+        self._conclusions.draw(snapshot, spread, policies, leads=leads)
+        self._quiet_periods.observe(spread.groups, replacing, self._clock())
 
     # Plan
 
@@ -364,7 +282,7 @@ class ControlLoop:
             planned.moves,
             observation,
             limiters=self._limiters.of(observation.policies),
-            undecided=self._probation.moves,
+            undecided=self._register.probation.moves,
             closed_by=self._acting.permission.of_policy,
             held_lately=self._acting.held_lately.why_not,
             room=self._acting.lanes.room,
@@ -383,11 +301,7 @@ class ControlLoop:
         return True
 
     def _why_stale(self) -> Held | None:
-        """Return why what is known of the cluster is not to be acted by, or None if it is."""
-        kind, age = max(self._intake.health.ages_seconds().items(), key=lambda each: each[1])
-        if age <= STALE_SECONDS:
-            return None
-        return Held(Reason.API_UNAVAILABLE, f"nothing was heard of {kind} for {age:.0f} s")
+        return why_stale(self._intake.health.ages_seconds())
 
     # Tell
 
@@ -397,7 +311,7 @@ class ControlLoop:
         reconciled = Reconciled(
             spread=observation.spread,
             plan=planned,
-            reach=await self._compute(reach, observation.index, observation.snapshot),
+            reach=await self._thread.compute(reach, observation.index, observation.snapshot),
             held=chosen.held,
             in_flight=under_way.moves,
             remembered=moves_to_remember(
@@ -405,7 +319,7 @@ class ControlLoop:
             ),
             time=observation.time,
         )
-        figures, wanted = await self._compute(_to_tell, observation, reconciled)
+        figures, wanted = await self._thread.compute(_to_tell, observation, reconciled)
         self._metrics.show_plan(figures)
         in_flight = Counter(move.policy for move in under_way.moves)
         self._metrics.show_evictions_in_flight({name: in_flight[name] for name in observation.policies})
@@ -414,14 +328,6 @@ class ControlLoop:
         return await self._acting.statuses.write(wanted)
 
     # Time
-
-    async def _compute(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Do what takes long and only computes, while the event loop goes on."""
-        started = self._clock()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
-        finally:
-            self._computed_seconds += self._clock() - started
 
     def _release(self, observation: Observation) -> Callable[[BlockedGroup], float | None]:
         """Return what tells when a group that is left alone is released, on the clock; None where no time says it."""
@@ -439,45 +345,6 @@ class ControlLoop:
     def _on_the_clock(self, time_of_day: float | None) -> float | None:
         """Return when a time in seconds since the epoch comes, on the clock."""
         return None if time_of_day is None else self._clock() + time_of_day - self._wall_clock()
-
-    async def _wait(self, wake_at: float, gather: float) -> None:
-        """Wait for a change or a time, while the heart beats; then let more changes come."""
-        while not self._stop.is_set() and (left := wake_at - self._clock()) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, BEAT_SECONDS)):
-                    await self._intake.changes.wait()
-                    break
-            self._heartbeat.beat()
-        await self._pause(gather)
-        self._intake.changes.take()
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not for long once the loop is to stop."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
-
-
-def _still_helps(snapshot: ClusterSnapshot, spread: Spread, move: Move) -> bool:
-    """Tell whether a move's pod is still there, and a group that it was to help still violated."""
-    pod = snapshot.pods.get(move.pod.key)
-    return (
-        pod is not None
-        and pod.uid == move.pod.uid
-        and not pod.terminating
-        and any((group := spread.groups.get(key)) is not None and group.violated for key in move.groups)
-    )
-
-
-def _patience(in_flight: InFlight, policies: Policies) -> Patience:
-    """Return how long moves in flight are waited for: as their policies say, or by default if these are gone."""
-
-    def ready_seconds(policy: Policy | None) -> float:
-        options = EvictionOptions() if policy is None else policy.spec.eviction
-        return options.ready_timeout.total_seconds()
-
-    by_policy = Map({move.policy: ready_seconds(policies.get(move.policy)) for move in in_flight.moves})
-    return msgspec.structs.replace(in_flight.patience, ready_seconds=by_policy)
 
 
 def _to_tell(observation: Observation, reconciled: Reconciled) -> tuple[PlanFigures, list[Wanted]]:

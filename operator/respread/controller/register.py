@@ -1,4 +1,4 @@
-"""Every move under way: chosen by a reconcile, on record in its policy's status, or in flight."""
+"""Every move under way: chosen by a reconcile, on record in its policy's status, in flight, or over since a moment."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from time import time
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer
 from respread.eviction.in_flight import InFlight
+from respread.eviction.probation import Probation
 from respread.planning.plan import Move
 
 
 class Register:
     """Belongs to one event loop: it changes only between the awaits of who reads it."""
 
-    __slots__ = ("chosen", "clock", "in_flight", "on_record", "wall_clock")
+    __slots__ = ("chosen", "clock", "in_flight", "on_record", "probation", "wall_clock")
 
     def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time) -> None:
         """Begin with none.
@@ -27,6 +28,8 @@ class Register:
         self.wall_clock = wall_clock
         self.in_flight = InFlight()
         """The moves whose evictions were sent, until their replacements are Ready."""
+        self.probation = Probation()
+        """The moves that ended well a moment ago."""
         self.chosen: dict[str, Move] = {}
         """Those of which nothing was sent yet, by the UIDs of their pods, in the order they were chosen."""
         self.on_record: dict[str, Move] = {}

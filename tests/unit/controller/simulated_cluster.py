@@ -14,6 +14,7 @@ from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.permission import Leading
+from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.kube.requests import Response
 from respread.prevention.deletion_costs import DeletionCosts
@@ -103,7 +104,7 @@ class SimulatedCluster(FakeRequests):
             clock=clock,
             wall_clock=lambda: EPOCH + clock(),
         )
-        loop = ControlLoop(
+        return ControlLoop(
             self.parts.intake,
             self.acting,
             leading=leading,
@@ -114,9 +115,8 @@ class SimulatedCluster(FakeRequests):
             heartbeat=Heartbeat("control-loop", limit_seconds=1e9, clock=clock),
             clock=clock,
             wall_clock=lambda: EPOCH + clock(),
+            thread=PlanningThread(clock, AtOnce()),
         )
-        loop._thread = AtOnce()  # type: ignore[assignment]
-        return loop
 
     @property
     def violated(self) -> int:

@@ -16,11 +16,14 @@ from prometheus_client import CollectorRegistry
 
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
-from respread.controller.control_loop import BEAT_SECONDS, GATHER_SECONDS, STALE_SECONDS, ControlLoop
+from respread.controller.control_loop import ControlLoop
 from respread.controller.permission import Leading
+from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.run import LOOP_LIMIT_SECONDS, live
 from respread.controller.scheduler_model import SchedulerModel
+from respread.controller.staleness import STALE_SECONDS
+from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
 from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
@@ -99,8 +102,13 @@ class Loop:
             wall_clock=self.wall_clock,
         )
         self.register = self.acting.register
-        self.loop = ControlLoop(
-            intake,
+        self.scheduler = scheduler
+        self.loop = self.made()
+
+    def made(self, thread: PlanningThread | None = None) -> ControlLoop:
+        """A loop that computes in a thread."""
+        return ControlLoop(
+            self.parts.intake,
             self.acting,
             leading=self.leading,
             prevention=PreventionLoop(
@@ -111,9 +119,10 @@ class Loop:
             ),
             metrics=self.parts.metrics,
             heartbeat=self.heartbeat,
-            scheduler=scheduler,
+            scheduler=self.scheduler,
             clock=self.clock,
             wall_clock=self.wall_clock,
+            thread=thread,
         )
 
     def clock(self) -> float:
@@ -215,12 +224,12 @@ def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(mon
             loop.loop.stop()
             return loop.seconds
 
-        async def pause(seconds: float) -> None:
+        async def pause(_waiting: Waiting, seconds: float) -> None:
             loop.seconds += seconds
             await asyncio.sleep(0)
 
         monkeypatch.setattr(loop.loop, "reconcile", reconcile)
-        monkeypatch.setattr(loop.loop, "_pause", pause)
+        monkeypatch.setattr(Waiting, "pause", pause)
         await loop.loop.run()
 
     asyncio.run(scenario())
@@ -236,25 +245,26 @@ def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long
     monkeypatch: pytest.MonkeyPatch, how: str, gathered: float
 ) -> None:
     """While evictions are made, replacements get Ready; their places are not to stay free for as long again."""
-    loop = Loop()
-    found: list[float] = []
+    loop, found = Loop(), list[float]()
+    thread = PlanningThread(loop.clock)
+    loop.loop = loop.made(thread=thread)
 
     def three_seconds_pass() -> None:
         loop.seconds += 3
 
     async def reconcile() -> float:
         if how == "computes":
-            await loop.loop._compute(three_seconds_pass)
+            await thread.compute(three_seconds_pass)
         else:
             three_seconds_pass()
         return loop.seconds
 
-    async def wait(_wake_at: float, gather: float) -> None:
-        found.append(gather)
+    async def pause(_waiting: Waiting, seconds: float) -> None:
+        found.append(seconds)
         loop.loop.stop()
 
     monkeypatch.setattr(loop.loop, "reconcile", reconcile)
-    monkeypatch.setattr(loop.loop, "_wait", wait)
+    monkeypatch.setattr(Waiting, "pause", pause)
     asyncio.run(loop.loop.run())
     assert found == [gathered]
 

@@ -1,0 +1,95 @@
+"""Whether this replica acts: it leads, and knows all that was done by those that led before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from respread.cluster.state import ClusterSnapshot
+from respread.controller.acting import Acting
+from respread.controller.permission import Leading
+from respread.controller.recovery import AskingRules, resumed
+from respread.eviction.pacing import Limiter
+from respread.eviction.probation import Probation
+from respread.eviction.remembered import ClockReading
+from respread.kube.listing import ListError
+from respread.planning.planner import PolicySetting
+from respread.spread.index import Spread
+from respread.telemetry.logs import get_logger
+
+_log: Final = get_logger(__name__)
+
+
+class Takeover:
+    """Begins each term with what the policies' statuses say of those before."""
+
+    __slots__ = ("_acting", "_clock", "_leading", "_notify", "_wall_clock", "term")
+
+    def __init__(
+        self,
+        acting: Acting,
+        leading: Leading,
+        *,
+        notify: Callable[[str], None],
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        """Begin with no term.
+
+        Args:
+            acting: what acts, and what it knows.
+            leading: whether this replica leads.
+            notify: called with a word for what is to be tried again.
+            clock: seconds that never go back.
+            wall_clock: seconds since the epoch.
+        """
+        self._acting = acting
+        self._leading = leading
+        self._notify = notify
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self.term: int | None = None
+        """The latest one in which this replica knew all that was done before it; None if there was none."""
+
+    async def acts(
+        self,
+        snapshot: ClusterSnapshot,
+        spread: Spread,
+        setting: PolicySetting,
+        limiters: tuple[Limiter, ...],
+        *,
+        known: bool,
+    ) -> bool:
+        """Return whether this replica leads and has taken over; a new leader does so here, by reading the statuses.
+
+        Args:
+            snapshot: the cluster as the watch shows it.
+            spread: its spread groups.
+            setting: the policies.
+            limiters: one for each policy.
+            known: whether all that the spread depends on has been asked for; nobody takes over before.
+        """
+        if not self._leading.leads():
+            return False
+        term = self._leading.term()
+        if self.term == term:
+            return True
+        if not known:
+            return False
+        acting, register = self._acting, self._acting.register
+        try:
+            statuses = await acting.statuses.read()
+        except ListError as error:
+            _log.warning("Not leading yet: what was done before is not known", error=str(error))
+            self._notify("takeover")
+            return False
+        acting.statuses.begin(statuses)
+        remembered = {name: found.status for name, found in statuses.items()}
+        acting.history.recall(remembered, spread.by_namespace)
+        moment = ClockReading(self._clock(), self._wall_clock())
+        rules = AskingRules(setting, limiters, datetime.fromtimestamp(moment.time, UTC))
+        register.in_flight = resumed(register.in_flight, remembered, snapshot, spread, rules, moment)
+        register.probation = Probation()
+        self.term = term
+        return True
