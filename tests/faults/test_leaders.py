@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from respread.controller.checkpoint import group_name, situation_of
+from respread.controller.records.checkpoint import group_name, situation_of
 from respread.spread.index import spread_of
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread_sandbox import Binaries, Sandbox, SandboxOptions

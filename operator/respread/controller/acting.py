@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 from respread.api.policy import VictimRules
 from respread.cluster.decode.decoder import Kind
-from respread.controller.accounts import Accounts, Remembered
 from respread.controller.announcements import Announcements
-from respread.controller.confirmations import Confirmations
 from respread.controller.evictions import Evictions
 from respread.controller.follow_up import FollowUp
-from respread.controller.held_lately import HeldLately
-from respread.controller.history import History
-from respread.controller.lanes import Lanes
-from respread.controller.permission import Leading, Permission
-from respread.controller.policy_versions import PolicyReader
-from respread.controller.register import Register
-from respread.controller.status_writer import StatusWriter
+from respread.controller.permits.confirmations import Confirmations
+from respread.controller.permits.held_lately import HeldLately
+from respread.controller.permits.lanes import Lanes
+from respread.controller.permits.permission import Leading, Permission
+from respread.controller.permits.policy_versions import PolicyReader
+from respread.controller.records.accounts import Accounts, Remembered
+from respread.controller.records.history import History
+from respread.controller.records.register import Register
+from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals

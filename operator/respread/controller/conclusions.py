@@ -12,8 +12,8 @@ from respread.api.policy import EvictionOptions, Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.comparison import Comparison
-from respread.controller.limiters import Bounding
-from respread.controller.permission import Policies
+from respread.controller.permits.limiters import Bounding
+from respread.controller.permits.permission import Policies
 from respread.eviction.flight import Ended, Patience
 from respread.eviction.in_flight import InFlight
 from respread.planning.plan import Move

@@ -24,20 +24,20 @@ from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
-from respread.controller.choosing import choose
 from respread.controller.conclusions import Conclusions
-from respread.controller.limiters import Limiters, bounding
 from respread.controller.observation import Observation
-from respread.controller.permission import Leading, Policies
+from respread.controller.permits.choosing import choose
+from respread.controller.permits.limiters import Limiters, bounding
+from respread.controller.permits.permission import Leading, Policies
+from respread.controller.permits.staleness import why_stale
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.quiet_period import QuietPeriods
-from respread.controller.recovery import moves_to_remember
+from respread.controller.records.recovery import moves_to_remember
+from respread.controller.records.status_writer import Wanted
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.controller.requeue import next_reconcile
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.staleness import why_stale
-from respread.controller.status_writer import Wanted
 from respread.controller.takeover import Takeover
 from respread.controller.violation_times import ViolationTimes
 from respread.controller.waiting import BEAT_SECONDS, Waiting

@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.accounts import Accounts
-from respread.controller.lanes import Lanes
-from respread.controller.limiters import Bounding
-from respread.controller.permission import Permission, PlannedFor
-from respread.controller.register import Register
+from respread.controller.permits.lanes import Lanes
+from respread.controller.permits.limiters import Bounding
+from respread.controller.permits.permission import Permission, PlannedFor
+from respread.controller.records.accounts import Accounts
+from respread.controller.records.register import Register
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
 from respread.eviction.owners.last_look import Owners

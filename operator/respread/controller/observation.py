@@ -9,8 +9,8 @@ import msgspec
 
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.history import History
-from respread.controller.permission import Policies
+from respread.controller.permits.permission import Policies
+from respread.controller.records.history import History
 from respread.eviction.in_flight import InFlight
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex

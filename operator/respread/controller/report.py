@@ -11,7 +11,7 @@ from respread.api.conditions import PolicyOutcome
 from respread.api.policy import Policy
 from respread.api.status import BlockedCount, DomainCount, MoveInFlight, Summary, ViolatedConstraint, Violation
 from respread.cluster.pod import WhenUnsatisfiable
-from respread.controller.history import History
+from respread.controller.records.history import History
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan

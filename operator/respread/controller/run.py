@@ -22,9 +22,9 @@ from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
 from respread.controller.options import OperatorOptions
 from respread.controller.owner_selectors import OwnerSelectors
-from respread.controller.permission import Leading
+from respread.controller.permits.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
-from respread.controller.register import Register
+from respread.controller.records.register import Register
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, LONGEST_PAUSE_SECONDS
 from respread.eviction.eviction_api import TIMEOUT_SECONDS

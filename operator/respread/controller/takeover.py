@@ -8,8 +8,8 @@ from typing import Final
 
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
-from respread.controller.permission import Leading
-from respread.controller.recovery import AskingRules, resumed
+from respread.controller.permits.permission import Leading
+from respread.controller.records.recovery import AskingRules, resumed
 from respread.eviction.pacing import Limiter
 from respread.eviction.probation import Probation
 from respread.eviction.remembered import ClockReading

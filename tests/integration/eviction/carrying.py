@@ -12,17 +12,17 @@ from immutables import Map
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.accounts import Accounts
 from respread.controller.announcements import Announcements
 from respread.controller.evictions import Batch, Carried, Evictions
 from respread.controller.follow_up import FollowUp
-from respread.controller.held_lately import HeldLately
-from respread.controller.history import History
-from respread.controller.lanes import Lanes
-from respread.controller.limiters import Bounding
-from respread.controller.permission import Permission, PlannedFor, Policies
-from respread.controller.register import Register
-from respread.controller.status_writer import StatusWriter
+from respread.controller.permits.held_lately import HeldLately
+from respread.controller.permits.lanes import Lanes
+from respread.controller.permits.limiters import Bounding
+from respread.controller.permits.permission import Permission, PlannedFor, Policies
+from respread.controller.records.accounts import Accounts
+from respread.controller.records.history import History
+from respread.controller.records.register import Register
+from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import EvictionApi
 from respread.eviction.flight import Ended, Stage

@@ -17,7 +17,7 @@ from immutables import Map
 from respread.api.decoding import decode_status
 from respread.api.policy import PLURALS
 from respread.api.status import PolicyStatus, encode_status
-from respread.controller.checkpoint import group_name, situation_of
+from respread.controller.records.checkpoint import group_name, situation_of
 from respread.kube.requests import NoResponseError, Response
 from respread.spread.index import spread_of
 from tests.intake import page

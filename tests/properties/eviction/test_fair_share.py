@@ -13,7 +13,7 @@ from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.controller.history import History
+from respread.controller.records.history import History
 from respread.eviction.flight import Ended
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome

@@ -13,7 +13,7 @@ from typing import Any
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
-from respread.controller.permission import Leading
+from respread.controller.permits.permission import Leading
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.kube.requests import Response

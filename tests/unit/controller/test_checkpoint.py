@@ -23,7 +23,7 @@ from respread.api.status import (
 )
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.controller.checkpoint import (
+from respread.controller.records.checkpoint import (
     back_offs_to_remember,
     evictions_to_remember,
     failures_to_remember,
@@ -48,7 +48,7 @@ RULES = BackOffRules()
 
 _NAMES = """
 from immutables import Map
-from respread.controller.checkpoint import group_name
+from respread.controller.records.checkpoint import group_name
 from respread.spread.index import spread_of
 from tests.worlds import *
 of = spec(constraint(), constraint(HOSTNAME), node_selector=Map({c: c for c in "abcdefgh"}))

@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
-from respread.controller.permission import Leading
+from respread.controller.permits.permission import Leading
+from respread.controller.permits.staleness import STALE_SECONDS
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.run import LOOP_LIMIT_SECONDS, live
 from respread.controller.scheduler_model import SchedulerModel
-from respread.controller.staleness import STALE_SECONDS
 from respread.controller.waiting import BEAT_SECONDS, GATHER_SECONDS, Waiting
 from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ServerVersion

@@ -17,11 +17,11 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting, put_together
 from respread.controller.announcements import Announcements
-from respread.controller.confirmations import CONFIRM_SECONDS
 from respread.controller.evictions import Batch
-from respread.controller.history import History
-from respread.controller.limiters import Limiters, bounding
-from respread.controller.permission import Leading
+from respread.controller.permits.confirmations import CONFIRM_SECONDS
+from respread.controller.permits.limiters import Limiters, bounding
+from respread.controller.permits.permission import Leading
+from respread.controller.records.history import History
 from respread.eviction.answers import Answer
 from respread.kube.requests import Requests
 from respread.planning.plan import Move

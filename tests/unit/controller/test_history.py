@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.workload import WorkloadName
-from respread.controller.history import History
+from respread.controller.records.history import History
 
 NOW = 1_800_000_000.0
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))

@@ -8,8 +8,8 @@ from immutables import Map
 
 from respread.api.decoding import decode_policy
 from respread.api.policy import Policy
-from respread.controller.history import Expected, History
-from respread.controller.limiters import Limiters
+from respread.controller.permits.limiters import Limiters
+from respread.controller.records.history import Expected, History
 
 
 def policy(name: str = "all", **spec: Any) -> Policy:

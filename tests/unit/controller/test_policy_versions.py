@@ -12,7 +12,13 @@ from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.cluster.decode.decoder import Kind
-from respread.controller.policy_versions import EVERYWHERE, MOST_POLICIES, PolicyReader, PolicyVersions, versions_of
+from respread.controller.permits.policy_versions import (
+    EVERYWHERE,
+    MOST_POLICIES,
+    PolicyReader,
+    PolicyVersions,
+    versions_of,
+)
 from respread.kube.listing import ListError
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping

@@ -16,8 +16,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.comparison import Comparison
-from respread.controller.recovery import AskingRules, moves_to_remember, resumed
-from respread.controller.register import Register
+from respread.controller.records.recovery import AskingRules, moves_to_remember, resumed
+from respread.controller.records.register import Register
 from respread.eviction.flight import Ended, Patience, Stage
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.status import PolicyStatus, Summary
-from respread.controller.status_reader import FoundStatus
-from respread.controller.status_writer import LEAST_INTERVAL_SECONDS, MOST_AT_ONCE, StatusWriter, Wanted
+from respread.controller.records.status_reader import FoundStatus
+from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS, MOST_AT_ONCE, StatusWriter, Wanted
 from respread.kube.requests import Requests
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
 

@@ -16,8 +16,8 @@ from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Namespace, PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterState
-from respread.controller.history import History
-from respread.controller.recovery import moves_to_remember
+from respread.controller.records.history import History
+from respread.controller.records.recovery import moves_to_remember
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.eviction.in_flight import InFlight
 from respread.eviction.outcomes import Outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from tests.rooms import PACKAGES, PAGE, ROOT, page, reduced, rooms
 
 DOCS = ROOT / "docs"
 CODE = ROOT / "operator"
+MOST_MODULES = 21
+"""In a folder, its `__init__` among them."""
 DECISIONS = sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "README.md")
 
 
@@ -33,6 +35,11 @@ def test_rooms_are_found_with_what_they_import() -> None:
     assert {"respread.api", "respread.controller", "respread_sandbox"} <= found.keys()
     assert "respread.cluster" in found["respread.spread"]
     assert found["respread.api"] == set()
+
+
+def test_no_folder_holds_more_modules_than_a_person_can_overlook() -> None:
+    modules = Counter(path.parent for package in PACKAGES for path in (CODE / package).rglob("*.py"))
+    assert {folder: number for folder, number in modules.items() if number > MOST_MODULES} == {}
 
 
 @pytest.mark.parametrize("name", ["architecture.md", "glossary.md", *(f"decisions/{each.name}" for each in DECISIONS)])

@@ -19,7 +19,7 @@ from respread.api.status import (
     RecentEvictions,
     RememberedBackOff,
 )
-from respread.controller.checkpoint import (
+from respread.controller.records.checkpoint import (
     GroupNames,
     GroupsByNamespace,
     back_offs_to_remember,

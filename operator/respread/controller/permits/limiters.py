@@ -8,7 +8,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permission import Policies
+from respread.controller.permits.permission import Policies
 from respread.eviction.pacing import Limiter
 from respread.planning.plan import Move
 

@@ -18,7 +18,7 @@ from immutables import Map
 from respread.api.policy import GROUP, PLURALS, VERSION, Policy
 from respread.api.status import PolicyStatus, encode_status
 from respread.cluster.decode.decoder import Kind
-from respread.controller.status_reader import FoundStatus, read_statuses
+from respread.controller.records.status_reader import FoundStatus, read_statuses
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.turns import in_turns

@@ -23,7 +23,7 @@ from respread.api.status import (
     PolicyStatus,
 )
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.checkpoint import group_name
+from respread.controller.records.checkpoint import group_name
 from respread.eviction.flight import Flight
 from respread.eviction.in_flight import InFlight
 from respread.eviction.pacing import Limiter, Pace

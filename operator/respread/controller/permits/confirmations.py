@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
 
-from respread.controller.policy_versions import PolicyReader, PolicyVersions
+from respread.controller.permits.policy_versions import PolicyReader, PolicyVersions
 from respread.kube.listing import ListError
 from respread.telemetry.logs import get_logger
 

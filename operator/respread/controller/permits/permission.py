@@ -10,8 +10,8 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
-from respread.controller.confirmations import Confirmations
-from respread.controller.policy_versions import EVERYWHERE, Versions, versions_of
+from respread.controller.permits.confirmations import Confirmations
+from respread.controller.permits.policy_versions import EVERYWHERE, Versions, versions_of
 from respread.eviction.windows import Windows
 from respread.planning.held import Held
 from respread.planning.plan import Move

@@ -15,13 +15,13 @@ from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.announcements import Announcements
-from respread.controller.held_lately import HeldLately
-from respread.controller.history import Expected, History
-from respread.controller.limiters import Bounding
-from respread.controller.permission import Policies
-from respread.controller.recovery import moves_of
-from respread.controller.register import Register
-from respread.controller.status_writer import StatusWriter
+from respread.controller.permits.held_lately import HeldLately
+from respread.controller.permits.limiters import Bounding
+from respread.controller.permits.permission import Policies
+from respread.controller.records.history import Expected, History
+from respread.controller.records.recovery import moves_of
+from respread.controller.records.register import Register
+from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.answers import Answer
 from respread.eviction.steps import Step
 from respread.planning.held import Held

@@ -1,0 +1,1 @@
+"""Whether a move is made now: permission, limits, turns."""
