@@ -38,6 +38,9 @@ test: setup ## Every test, those against the real control plane included (T=plan
 test-all: setup ## As test, with ten times as many random clusters: half an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n auto --dist worksteal $(SELECTED)
 
+test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): half an hour each.
+	@$(BIN)/python -m tests.versions $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(ONLY),--only $(ONLY))
+
 check: check-static ## Lint, types, layers and the fast tests: a minute and a half.
 	@$(BIN)/python -m pytest -q -n logical -m "not controlplane" tests/unit tests/conformance
 

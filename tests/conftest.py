@@ -111,7 +111,12 @@ def fresh_sandbox(binaries: Binaries) -> Iterator[Sandbox]:
 def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], Sandbox]]:
     """Start control planes to measure; all are stopped after the test."""
     with ExitStack() as running:
-        yield lambda options: running.enter_context(Sandbox.start(options, binaries=binaries))
+
+        def start(options: SandboxOptions) -> Sandbox:
+            own = None if options.kubernetes_version else binaries
+            return running.enter_context(Sandbox.start(options, binaries=own))
+
+        yield start
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,10 @@ from typing import Final, Self
 
 import msgspec
 
-from respread_sandbox.build import GO_MOD, GO_SUM, build_flags, build_missing, is_whole
+from respread_sandbox.build import build_missing, is_whole
 from respread_sandbox.components import BINARIES
 from respread_sandbox.errors import SandboxError
+from respread_sandbox.modules import COMPONENTS, NEWEST, VERSION_VARIABLE, Module, modules_for
 from respread_sandbox.progress import BuildProgress, choose_progress
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
@@ -31,46 +32,74 @@ class Binaries(msgspec.Struct, frozen=True):
         return self.paths[name]
 
     @classmethod
-    def find(cls, environment: Mapping[str, str] = os.environ) -> tuple[Self, tuple[str, ...]]:
+    def find(
+        cls, environment: Mapping[str, str] = os.environ, *, kubernetes_version: str = ""
+    ) -> tuple[Self, tuple[str, ...]]:
         """What is there already, and the names of what is missing.
 
+        Args:
+            environment: Which says where to look, and the version where nobody else does.
+            kubernetes_version: Such as 1.34. One that is named is not looked for in KUBEBUILDER_ASSETS, since nobody
+                knows which version that is.
+
         Raises:
-            SandboxError: KUBEBUILDER_ASSETS names a folder that does not exist.
+            SandboxError: KUBEBUILDER_ASSETS names a folder that does not exist, or the version is not to be had.
 
         """
         found: dict[str, Path] = {}
+        version = _version(kubernetes_version, environment)
         assets = _assets_directory(environment)
-        cache = cache_directory(environment)
-        for name in BINARIES:
-            if assets is not None and _is_program(assets / name):
+        for name, module in _module_of_each(version).items():
+            cached = cache_directory(environment, module) / name
+            if assets is not None and not (version and name in COMPONENTS) and _is_program(assets / name):
                 found[name] = assets / name
-            elif _is_program(cache / name) and is_whole(cache / name):
-                found[name] = cache / name
+            elif _is_program(cached) and is_whole(cached):
+                found[name] = cached
         return cls(found), tuple(name for name in BINARIES if name not in found)
 
     @classmethod
-    def find_or_build(cls, environment: Mapping[str, str] = os.environ, progress: BuildProgress | None = None) -> Self:
-        """Every program, after building what is missing; the first time that takes minutes.
+    def find_or_build(
+        cls,
+        environment: Mapping[str, str] = os.environ,
+        progress: BuildProgress | None = None,
+        *,
+        kubernetes_version: str = "",
+    ) -> Self:
+        """Every program, after building what is missing; the first time that takes minutes. Arguments as of `find`.
 
         Raises:
             ToolchainError: Something is missing, and so is Go.
             BuildError: Go failed.
+            SandboxError: As `find`.
 
         """
-        binaries, missing = cls.find(environment)
+        binaries, missing = cls.find(environment, kubernetes_version=kubernetes_version)
         if missing:
-            build_missing(missing, cache_directory(environment), environment, progress or choose_progress())
-            binaries, missing = cls.find(environment)
+            modules = _module_of_each(_version(kubernetes_version, environment))
+            progress = progress or choose_progress()
+            for module in modules_for(_version(kubernetes_version, environment)):
+                names = [name for name in missing if modules[name] == module]
+                build_missing(module, names, cache_directory(environment, module), environment, progress)
+            binaries, missing = cls.find(environment, kubernetes_version=kubernetes_version)
         if missing:
-            raise SandboxError(f"{', '.join(missing)} vanished from {cache_directory(environment)} after being built")
+            raise SandboxError(f"{', '.join(missing)} vanished from the cache after being built; build once more")
         return binaries
 
 
-def cache_directory(environment: Mapping[str, str]) -> Path:
-    """This user's cache of binaries for exactly these modules, build flags and this platform."""
+def _version(named: str, environment: Mapping[str, str]) -> str:
+    return named or environment.get(VERSION_VARIABLE, "")
+
+
+def _module_of_each(kubernetes_version: str) -> dict[str, Module]:
+    modules = modules_for(kubernetes_version)
+    return {name: next(module for module in modules if name in module.packages) for name in BINARIES}
+
+
+def cache_directory(environment: Mapping[str, str], module: Module = NEWEST) -> Path:
+    """This user's cache of binaries for exactly this module, its build flags and this platform."""
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
     identity = hashlib.sha256()
-    for part in (GO_MOD.read_bytes(), GO_SUM.read_bytes(), *(flag.encode() for flag in build_flags())):
+    for part in (*module.go_files, *(flag.encode() for flag in module.build_flags())):
         identity.update(part + b"\0")
     identity.update(f"{sys.platform} {platform.machine()}".encode())
     return Path(base) / "respread" / "controlplane" / identity.hexdigest()[:16]

@@ -15,21 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from respread_sandbox.errors import BuildError, SandboxError, ToolchainError
+from respread_sandbox.errors import BuildError, ToolchainError
+from respread_sandbox.modules import Module
 from respread_sandbox.progress import BuildProgress
 
-MODULE_DIRECTORY: Final = Path(__file__).parent
-GO_MOD: Final = MODULE_DIRECTORY / "go.mod"
-GO_SUM: Final = MODULE_DIRECTORY / "go.sum"
 GO_MINIMUM: Final = (1, 26)
-PACKAGES: Final = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
-    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-}
 FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN")
 """A person's settings for other builds, which would make programs for another machine or fail this one."""
 LOCK_POLL_SECONDS: Final = 0.3
@@ -38,22 +28,10 @@ ERROR_LINES: Final = 15
 PARTIAL_SUFFIX: Final = ".partial"
 
 
-def build_flags() -> tuple[str, ...]:
-    """Of `go build`. Without the version kube-apiserver calls itself v0.0.0, and clients misbehave."""
-    kubernetes = re.search(r"^\s*k8s\.io/kubernetes v(\S+)", GO_MOD.read_text(encoding="utf-8"), re.MULTILINE)
-    if kubernetes is None:
-        raise SandboxError(f"{GO_MOD} requires no k8s.io/kubernetes")
-    version = kubernetes[1]
-    major, minor, _ = version.split(".", 2)
-    stamp = "k8s.io/component-base/version."
-    linker = f"-s -w -X {stamp}gitVersion=v{version} -X {stamp}gitMajor={major} -X {stamp}gitMinor={minor}"
-    return ("-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={linker}")
-
-
 def build_missing(
-    names: Sequence[str], directory: Path, environment: Mapping[str, str], progress: BuildProgress
+    module: Module, names: Sequence[str], directory: Path, environment: Mapping[str, str], progress: BuildProgress
 ) -> None:
-    """Build programs into a directory, one after the other; each appears there whole or not at all.
+    """Build programs of a module into a directory, one after the other; each appears there whole or not at all.
 
     Only one process builds at a time; another one that wants the same waits and then finds them there.
 
@@ -67,12 +45,12 @@ def build_missing(
         left = [name for name in names if not is_whole(directory / name)]
         if not left:
             return
-        go = _go(environment)
+        go = _go(module, environment)
         for leftover in directory.glob(f".*{PARTIAL_SUFFIX}"):
             leftover.unlink()
         for number, name in enumerate(left, 1):
             progress.building(name, number, len(left))
-            _build(go, name, directory, environment, progress)
+            _build(go, module, name, directory, environment, progress)
             progress.built()
 
 
@@ -88,12 +66,14 @@ def _size_file(program: Path) -> Path:
     return program.with_name(f".{program.name}.size")
 
 
-def _build(go: str, name: str, directory: Path, environment: Mapping[str, str], progress: BuildProgress) -> None:
+def _build(
+    go: str, module: Module, name: str, directory: Path, environment: Mapping[str, str], progress: BuildProgress
+) -> None:
     partial = directory / f".{name}.{os.getpid()}{PARTIAL_SUFFIX}"  # a killed builder's go may still write to its own
-    command = [go, "build", *build_flags(), "-v", "-o", str(partial), PACKAGES[name]]
+    command = [go, "build", *module.build_flags(), "-v", "-o", str(partial), module.packages[name]]
     process = subprocess.Popen(  # noqa: S603  # the go command from the person's PATH is what is wanted
         command,
-        cwd=MODULE_DIRECTORY,
+        cwd=module.folder,
         env=_build_environment(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -143,7 +123,7 @@ def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return kept | {"CGO_ENABLED": "0", "GOWORK": "off"}
 
 
-def _go(environment: Mapping[str, str]) -> str:
+def _go(module: Module, environment: Mapping[str, str]) -> str:
     """The go command, after seeing that it is there and new enough.
 
     Since 1.21 an older Go downloads the version that go.mod asks for by itself, unless GOTOOLCHAIN forbids it.
@@ -152,14 +132,14 @@ def _go(environment: Mapping[str, str]) -> str:
     remedy = (
         f"The sandbox builds a Kubernetes control plane once, for which it needs Go {needed} or newer. Install it (see"
         " https://go.dev/dl) so that `go` is on the PATH, or set KUBEBUILDER_ASSETS to a folder that holds"
-        f" {', '.join(PACKAGES)}."
+        f" {', '.join(module.packages)}."
     )
     go = shutil.which("go", path=environment.get("PATH", ""))
     if go is None:
         raise ToolchainError(f"Go was not found. {remedy}")
     asked = subprocess.run(  # noqa: S603  # as above
         [go, "env", "GOVERSION"],
-        cwd=MODULE_DIRECTORY,
+        cwd=module.folder,
         env=_build_environment(environment),
         capture_output=True,
         text=True,

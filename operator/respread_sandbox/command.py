@@ -18,6 +18,7 @@ from rich.table import Table
 from respread.cli.errors import CommandError
 from respread.cli.options import option
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
+from respread_sandbox.modules import kubernetes_versions
 from respread_sandbox.named import NamedSandbox, leave_running, running, stop
 
 DEFAULT_NAME: Final = "default"
@@ -42,6 +43,12 @@ def sandbox() -> None:
     "--pod-ready-seconds", default=0.0, show_default=True, help="How long pods take from scheduled to Ready, at least."
 )
 @option(
+    "--kubernetes-version",
+    default="",
+    metavar="VERSION",
+    help=f"Minor or patch version of the control plane: {', '.join(kubernetes_versions())}.  [default: the newest]",
+)
+@option(
     "--scheduler-configuration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A KubeSchedulerConfiguration file for kube-scheduler.",
@@ -55,6 +62,7 @@ def up(
     node_memory: str,
     node_pods: int,
     pod_ready_seconds: float,
+    kubernetes_version: str,
     scheduler_configuration: Path | None,
 ) -> None:
     """Start a sandbox in the background and say how to use it."""
@@ -63,11 +71,12 @@ def up(
         zones=zones,
         shape=NodeShape(cpu=node_cpu, memory=node_memory, pods=node_pods),
         pod_ready_seconds=pod_ready_seconds,
+        kubernetes_version=kubernetes_version,
         scheduler_configuration=scheduler_configuration.read_text("utf-8") if scheduler_configuration else "",
     )
     progress = Console(stderr=True)
     with _errors_for_people():
-        binaries = Binaries.find_or_build()
+        binaries = Binaries.find_or_build(kubernetes_version=kubernetes_version)
         begun = time.monotonic()
         with (
             progress.status("Starting etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK …"),

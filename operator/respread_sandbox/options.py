@@ -34,6 +34,9 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Says both instead: (5, 3, 1) is five nodes in zone-a, three in zone-b and one in zone-c."""
     shape: NodeShape = NodeShape()
 
+    kubernetes_version: str = ""
+    """Such as 1.34: of kube-apiserver, kube-scheduler and kube-controller-manager. Empty: what the environment variable
+    RESPREAD_SANDBOX_KUBERNETES_VERSION says, or else the newest."""
     scheduler: bool = True
     controller_manager: bool = True
     """Without it there are no default ServiceAccounts, so the ServiceAccount admission plugin is off as well, and nodes

@@ -55,7 +55,8 @@ class Sandbox:
         Args:
             options: What it shall be; by default 12 nodes in 3 zones and all components.
             name: Under which `respread sandbox status` shows it; no other living sandbox may have it.
-            binaries: Where its programs are; by default found, or built, which takes minutes the first time.
+            binaries: Where its programs are, whatever version the options name; by default those of that version are
+                found, or built, which takes minutes the first time.
 
         Raises:
             SandboxError: It cannot be started; everything that was is stopped again.
@@ -63,7 +64,7 @@ class Sandbox:
         """
         options = options or SandboxOptions()
         options.zone_sizes()  # wrong numbers are found before anything is started
-        binaries = binaries or Binaries.find_or_build()
+        binaries = binaries or Binaries.find_or_build(kubernetes_version=options.kubernetes_version)
         directory = claim(name)
         try:
             processes = SupervisedProcesses(directory.path, directory.lock_fd)

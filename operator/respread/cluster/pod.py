@@ -119,6 +119,8 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """For pods of a DaemonSet that have a node: it is the only one their affinity allows, and is not repeated there."""
     has_resource_claims: bool = False
     has_scheduling_gates: bool = False
+    needs_declared_features: bool = False
+    """Whether the scheduler takes only nodes that declare a feature (`status.declaredFeatures`) for it."""
     stops_without_grace: bool = False
     """Whether its `terminationGracePeriodSeconds` is 0: deleted as it asks for, it would be gone and still run."""
 

@@ -44,6 +44,10 @@ def unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
         return Unknown("schedulingGates", "the pod is not scheduled until whoever set its scheduling gates lifts them")
     if spec.has_resource_claims:
         return Unknown("resourceClaims", "the pod has dynamic resources, and where they can be allocated is not known")
+    if spec.needs_declared_features:
+        return Unknown(
+            "declaredFeatures", "the pod needs a feature of its node, and which nodes declare it is not known"
+        )
     if spec.pinned_to_node and not pod.node_name:
         return Unknown("DaemonSet", "the pod belongs on one node, and which one is not known")
     if snapshot.unread and (unread := _unread(pod, snapshot)) is not None:

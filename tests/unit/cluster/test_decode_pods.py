@@ -334,6 +334,25 @@ def test_the_rest_of_a_spec() -> None:
     assert decoded.has_scheduling_gates
 
 
+RESTART_ALL = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [3]}}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "needed"),
+    [
+        ({"containers": [{"name": "a", "restartPolicyRules": RESTART_ALL}]}, True),
+        ({"containers": [{"name": "a"}], "initContainers": [{"name": "b", "restartPolicyRules": RESTART_ALL}]}, True),
+        ({"containers": [{"name": "a", "restartPolicyRules": [{"action": "Restart"}]}]}, False),
+        ({"hostNetwork": True, "hostUsers": False}, True),
+        ({"hostNetwork": True}, False),
+        ({"hostNetwork": True, "hostUsers": True}, False),
+        ({"hostUsers": False}, False),
+    ],
+)
+def test_what_the_scheduler_asks_nodes_to_declare(spec: dict[str, Any], *, needed: bool) -> None:
+    assert pod(spec).spec.needs_declared_features is needed
+
+
 def test_requests_of_all_levels() -> None:
     decoded = pod(
         {

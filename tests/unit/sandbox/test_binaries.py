@@ -19,8 +19,8 @@ from rich.console import Console
 
 from respread_sandbox import Binaries, BuildError, SandboxError, ToolchainError
 from respread_sandbox.binaries import cache_directory
-from respread_sandbox.build import GO_SUM, PACKAGES, build_flags
 from respread_sandbox.components import BINARIES
+from respread_sandbox.modules import COMPONENTS, NEWEST, Module, kubernetes_versions, modules_for
 from respread_sandbox.progress import PlainProgress, TerminalProgress
 from tests.processes import is_alive, wait_until
 
@@ -37,6 +37,9 @@ chmod +x "$output"
 """
 
 SLOW_GO = GO.replace("sleep ", "echo $$ > $GO_CALLS.pid; exec sleep ")
+
+PACKAGES = NEWEST.packages
+OLDEST = next(iter(kubernetes_versions()))
 
 BUILD = "from respread_sandbox import Binaries; Binaries.find_or_build()"
 
@@ -77,8 +80,9 @@ class Machine:
         self.environment["KUBEBUILDER_ASSETS"] = str(folder)
         return folder
 
-    def find_or_build(self) -> Binaries:
-        return Binaries.find_or_build(self.environment, PlainProgress(io.StringIO()))
+    def find_or_build(self, kubernetes_version: str = "") -> Binaries:
+        progress = PlainProgress(io.StringIO())
+        return Binaries.find_or_build(self.environment, progress, kubernetes_version=kubernetes_version)
 
 
 @pytest.fixture
@@ -143,17 +147,14 @@ def test_a_truncated_program_in_the_cache_is_built_again(machine: Machine) -> No
     assert etcd.stat().st_size > 0
 
 
-def test_the_cache_is_where_the_person_says_and_depends_on_what_is_built(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_cache_is_where_the_person_says_and_depends_on_what_is_built(machine: Machine, tmp_path: Path) -> None:
     directory = cache_directory(machine.environment)
     assert directory.parent == machine.home / ".cache/respread/controlplane"
     elsewhere = cache_directory(machine.environment | {"XDG_CACHE_HOME": "/elsewhere"})
     assert elsewhere == Path("/elsewhere/respread/controlplane") / directory.name
-    changed = tmp_path / "go.sum"
-    changed.write_bytes(GO_SUM.read_bytes() + b"\n")
-    monkeypatch.setattr("respread_sandbox.binaries.GO_SUM", changed)
-    assert cache_directory(machine.environment).name != directory.name
+    for name in ("go.mod", "go.sum"):
+        (tmp_path / name).write_bytes((NEWEST.folder / name).read_bytes() + b"\n" * (name == "go.sum"))
+    assert cache_directory(machine.environment, Module(tmp_path, PACKAGES)).name != directory.name
 
 
 def test_without_go_the_error_says_what_to_install_or_set(machine: Machine) -> None:
@@ -202,8 +203,52 @@ def test_a_persons_settings_for_other_builds_do_not_reach_this_one(machine: Mach
     assert (seen["CGO_ENABLED"], seen["GOWORK"], seen["GOPROXY"]) == ("0", "off", "https://mirror")
 
 
-def test_the_api_server_is_stamped_with_its_version() -> None:
-    assert any("version.gitVersion=v1.36.3 " in flag and flag.endswith("gitMinor=36") for flag in build_flags())
+@pytest.mark.parametrize(("minor", "version"), kubernetes_versions().items())
+def test_the_api_server_is_stamped_with_its_version(minor: str, version: str) -> None:
+    flags = modules_for(minor)[0].build_flags()
+    assert any(f"version.gitVersion=v{version} " in flag and flag.endswith(f"gitMinor={minor[2:]}") for flag in flags)
+
+
+def test_every_supported_minor_is_there() -> None:
+    assert list(kubernetes_versions()) == ["1.33", "1.34", "1.35", "1.36"]
+
+
+@pytest.mark.parametrize("asked", [OLDEST, f"v{OLDEST}", kubernetes_versions()[OLDEST]])
+def test_an_older_version_is_built_apart_and_shares_what_is_not_of_it(machine: Machine, asked: str) -> None:
+    machine.install_go()
+    newest = machine.find_or_build()
+    machine.calls.unlink()
+    older = machine.find_or_build(asked)
+    assert machine.built() == list(COMPONENTS.values())
+    assert {name for name in BINARIES if older.path(name) != newest.path(name)} == set(COMPONENTS)
+    (built,) = {older.path(name).parent for name in COMPONENTS}
+    assert built == cache_directory(machine.environment, modules_for(OLDEST)[0])
+    assert machine.find_or_build() == newest
+
+
+def test_the_environment_says_which_version_where_nobody_else_does(machine: Machine) -> None:
+    machine.install_go()
+    machine.environment["RESPREAD_SANDBOX_KUBERNETES_VERSION"] = OLDEST
+    assert machine.find_or_build() == machine.find_or_build(OLDEST)
+    newest = list(kubernetes_versions())[-1]
+    assert {path.parent for path in machine.find_or_build(newest).paths.values()} == {
+        cache_directory(machine.environment)
+    }
+
+
+def test_assets_are_not_taken_for_a_version_that_is_named(machine: Machine) -> None:
+    machine.install_go()
+    assets = machine.add_assets(*BINARIES)
+    binaries = machine.find_or_build(OLDEST)
+    assert {name for name in BINARIES if binaries.path(name).parent == assets} == set(BINARIES) - set(COMPONENTS)
+    assert machine.built() == list(COMPONENTS.values())
+
+
+def test_a_version_that_is_not_to_be_had_is_an_error_with_those_that_are(machine: Machine) -> None:
+    with pytest.raises(
+        SandboxError, match=r"Kubernetes 1\.32 is none that .* choose one of 1\.33 \(1\.33\.\d+\), 1\.34"
+    ):
+        machine.find_or_build("1.32")
 
 
 def test_two_processes_build_once(machine: Machine) -> None:

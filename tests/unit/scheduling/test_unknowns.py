@@ -53,6 +53,10 @@ def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile 
             PodSpec(has_resource_claims=True),
             "resourceClaims: the pod has dynamic resources, and where they can be allocated is not known",
         ),
+        (
+            PodSpec(needs_declared_features=True),
+            "declaredFeatures: the pod needs a feature of its node, and which nodes declare it is not known",
+        ),
         (PodSpec(pinned_to_node=True), "DaemonSet: the pod belongs on one node, and which one is not known"),
         (
             PodSpec(shared_claims=("data",)),

@@ -24,6 +24,7 @@ class RawContainer(msgspec.Struct, rename="camel", omit_defaults=True):
     resources: msgspec.Raw = ABSENT
     ports: msgspec.Raw = ABSENT
     restart_policy: str | None = None
+    restart_policy_rules: msgspec.Raw = ABSENT
 
 
 class WireClaimSource(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
@@ -107,6 +108,8 @@ class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
     preemption_policy: str | None = None
     resource_claims: msgspec.Raw = ABSENT
     scheduling_gates: msgspec.Raw = ABSENT
+    host_network: bool | None = None
+    host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
     # Not the API's: what `detach` takes out of the fields above.
     stateful_claims: list[str] | None = None

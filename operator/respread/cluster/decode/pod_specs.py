@@ -30,6 +30,12 @@ class WirePort(msgspec.Struct, gc=False, rename="camel"):
     protocol: str = "TCP"
 
 
+class WireRestartRule(msgspec.Struct, gc=False):
+    """A rule of `restartPolicyRules` of a container."""
+
+    action: str = ""
+
+
 class WireContainer(msgspec.Struct, rename="camel"):
     """A container or init container."""
 
@@ -37,6 +43,7 @@ class WireContainer(msgspec.Struct, rename="camel"):
     resources: WireResources | None = None
     ports: list[WirePort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[WireRestartRule] | None = None
 
 
 class WirePodAffinity(msgspec.Struct):
@@ -73,6 +80,8 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     preemption_policy: str | None = None
     resource_claims: list[Present] | None = None
     scheduling_gates: list[Present] | None = None
+    host_network: bool | None = None
+    host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
     stateful_claims: tuple[str, ...] = ()
     pinned_to_node: bool = False
@@ -108,6 +117,7 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
         pinned_to_node=spec.pinned_to_node,
         has_resource_claims=bool(spec.resource_claims),
         has_scheduling_gates=bool(spec.scheduling_gates),
+        needs_declared_features=_needs_declared_features(spec),
         stops_without_grace=spec.termination_grace_period_seconds == 0,
     )
 
@@ -177,6 +187,14 @@ def _host_ports(spec: WirePodSpec) -> tuple[HostPort, ...]:
         if port.host_port > 0
     }
     return tuple(ports)
+
+
+def _needs_declared_features(spec: WirePodSpec) -> bool:
+    """Mirrors what `InferForScheduling` of k8s.io/component-helpers/nodedeclaredfeatures/features says of 1.36."""
+    if spec.host_network and spec.host_users is False:
+        return True
+    containers = (*spec.containers, *(spec.init_containers or ()))
+    return any(rule.action == "RestartAllContainers" for each in containers for rule in each.restart_policy_rules or ())
 
 
 def _disks(volume: WireVolume) -> Iterator[Disk]:

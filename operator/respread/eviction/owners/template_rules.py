@@ -49,6 +49,7 @@ _FIELDS: Final[Mapping[str, Callable[[PodSpec], object]]] = {
     ),
     "resourceClaims": lambda spec: spec.has_resource_claims,
     "schedulingGates": lambda spec: spec.has_scheduling_gates,
+    "features that nodes declare": lambda spec: spec.needs_declared_features,
 }
 """What decides where a pod can be placed, by the API's names; requests and labels are compared by themselves."""
 _NAMES: Final = ("runtimeClassName", "priorityClassName")

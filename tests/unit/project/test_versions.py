@@ -1,0 +1,47 @@
+"""The matrix of Kubernetes versions in docs/versions.md and the README."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread_sandbox.modules import kubernetes_versions
+from tests.versions import DATE, PAGE, README, Matrix, generated, read, suites, summary, table, with_generated
+
+MATRIX: Matrix = {
+    "1.33": {DATE: "2026-11-22", "planning": "9 of 9 passed", "eviction": "3 of 4 passed", "demo": "1 of 1 passed"},
+    "1.36": {DATE: "2026-11-21", **dict.fromkeys(suites(), "2 of 2 passed")},
+}
+
+
+def test_the_page_and_the_readme_say_the_same() -> None:
+    page = PAGE.read_text()
+    matrix = read(page)
+    assert generated("matrix", page) == table(matrix)
+    assert generated("versions", README.read_text()) == summary(matrix)
+
+
+def test_a_matrix_that_was_written_is_read_again() -> None:
+    page = with_generated(PAGE.read_text(), "matrix", table(MATRIX))
+    kept = read(page)
+    assert {version: cells for version, cells in kept.items() if cells} == MATRIX
+
+
+def test_results_of_another_patch_version_are_forgotten() -> None:
+    page = with_generated(PAGE.read_text(), "matrix", table(MATRIX).replace(kubernetes_versions()["1.33"], "1.33.0"))
+    assert "1.33" not in read(page)
+
+
+def test_the_summary_says_what_was_left_out() -> None:
+    rows = {line.split("|")[1].strip(): line for line in summary(MATRIX).splitlines()}
+    folders = len(suites()) - 2
+    assert (
+        f"12 of 13 passed, in 2 of {folders} folders | not run | 1 of 1 passed" in rows[kubernetes_versions()["1.33"]]
+    )
+    newest = f"{2 * folders} of {2 * folders} passed | 2 of 2 passed | 2 of 2 passed | 2026-11-21"
+    assert newest in rows[kubernetes_versions()["1.36"]]
+    assert rows[kubernetes_versions()["1.34"]].count("not run") == 4
+
+
+def test_a_page_without_a_place_is_an_error() -> None:
+    with pytest.raises(ValueError, match="0 places for the matrix"):
+        read("# Nothing")
