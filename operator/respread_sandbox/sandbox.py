@@ -14,7 +14,7 @@ from typing import Final, Self
 from respread_sandbox import components
 from respread_sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
 from respread_sandbox.binaries import Binaries
-from respread_sandbox.components import API_SERVER, ETCD, KUBECTL, KWOK, Files
+from respread_sandbox.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KUBECTL, KWOK, Files
 from respread_sandbox.credentials import kubeconfig, signing_key_pem, token, write_private
 from respread_sandbox.directory import claim
 from respread_sandbox.errors import ComponentError, SandboxError, last_lines
@@ -222,8 +222,12 @@ class Sandbox:
     def start_component(self, component: str) -> None:
         """Start a component that was stopped, with all its data.
 
-        After kube-apiserver or etcd, kube-apiserver is ready again when this returns, if both run. KWOK, if it runs, is
-        then started anew: other than a kubelet it gives up a pod for good when the API server answers with a 500.
+        After kube-apiserver or etcd, kube-apiserver is ready again when this returns, if both run, and the components
+        that an outage leaves behind are started anew if they run. KWOK gives up a pod for good when the API server
+        answers with a 500; a kubelet does not. kube-controller-manager's informers wait up to a minute after several
+        outages, and its controllers then put off what they read too early by up to 1,000 s (since 1.36, feature gate
+        StaleControllerConsistencyReplicaSet and its siblings); one
+        that runs with leader election loses its Lease, ends, and is restarted by its kubelet.
         """
         self._spawn(component)
         if component in {ETCD, API_SERVER} and self._pid(API_SERVER) is not None:
@@ -232,6 +236,9 @@ class Sandbox:
                 self.stop_component(KWOK)
                 self.nodes.delete_leases()
                 self._spawn(KWOK)
+            if self._pid(CONTROLLER_MANAGER) is not None:
+                self.stop_component(CONTROLLER_MANAGER)
+                self._spawn(CONTROLLER_MANAGER)
 
     def freeze_component(self, component: str) -> None:
         """Stop a component from running without ending it (SIGSTOP)."""
