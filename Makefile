@@ -61,6 +61,9 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
 	@cp crds/*policies.respread.dev.yaml charts/respread/crds/
 
+crds-golden: crds ## Take the definitions in crds/ for those that users rely on: at a release, or where a break is meant.
+	@cp crds/*policies.respread.dev.yaml tests/golden/crds/
+
 chart-files: crds ## Copy what the Helm chart shares with crds/ and manifests/ into it.
 	@cp manifests/components/monitoring/dashboard.json manifests/components/monitoring/prometheus-rule.yaml charts/respread/files/
 

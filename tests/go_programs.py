@@ -2,12 +2,13 @@
 
     python -m tests.go_programs helm
 
-It prints where the program is. A build takes some minutes, once for a version.
+It prints where each program is. A build takes some minutes, once for a version.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -22,11 +23,22 @@ class GoProgram(NamedTuple):
     """A program of a Go module."""
 
     name: str
+    module: str
     package: str
+    """Relative to the module."""
     version: str
 
 
-PROGRAMS: Final = {"helm": GoProgram("helm", "helm.sh/helm/v4/cmd/helm", "v4.3.1")}
+PROGRAMS: Final = {
+    each.name: each
+    for each in (
+        GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", "v1.7.12"),
+        GoProgram("crdify", "sigs.k8s.io/crdify", "", "v0.5.0"),
+        GoProgram("glua", "github.com/yuin/gopher-lua", "cmd/glua", "v1.1.2"),
+        GoProgram("helm", "helm.sh/helm/v4", "cmd/helm", "v4.3.1"),
+        GoProgram("kubeconform", "github.com/yannh/kubeconform", "cmd/kubeconform", "v0.8.0"),
+    )
+}
 
 
 def find_or_build(program: GoProgram) -> Path:
@@ -46,21 +58,34 @@ def find_or_build(program: GoProgram) -> Path:
 
 
 def _build(program: GoProgram, folder: Path) -> None:
+    """Build a program in its module's own folder: its replace directives count only there."""
+    downloaded = _go(program, folder, "mod", "download", "-json", f"{program.module}@{program.version}")
+    partial = folder / f".{program.name}.partial"
+    flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(partial))
+    try:
+        _go(program, Path(json.loads(downloaded)["Dir"]), "build", *flags, f"./{program.package}")
+        partial.rename(folder / program.name)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _go(program: GoProgram, directory: Path, *arguments: str) -> str:
     go = shutil.which("go")
     if go is None:
         raise RuntimeError(f"Go was not found; {program.name} is built with it")
     foreign = {"GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN"}
     environment = {name: value for name, value in os.environ.items() if name not in foreign}
-    environment |= {"CGO_ENABLED": "0", "GOWORK": "off", "GOBIN": str(folder)}
-    command = [go, "install", "-trimpath", "-ldflags=-s -w", f"{program.package}@{program.version}"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    environment |= {"CGO_ENABLED": "0", "GOWORK": "off"}
+    done = subprocess.run([go, *arguments], cwd=directory, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+        raise RuntimeError(f"go {' '.join(arguments)} failed:\n{(done.stderr or done.stdout).strip()}")
+    return done.stdout
 
 
 def main() -> None:
-    """Build a program and print where it is."""
-    sys.stdout.write(f"{find_or_build(PROGRAMS[sys.argv[1]])}\n")
+    """Build programs and print where they are."""
+    for name in sys.argv[1:]:
+        sys.stdout.write(f"{find_or_build(PROGRAMS[name])}\n")
 
 
 if __name__ == "__main__":

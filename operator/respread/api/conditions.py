@@ -18,6 +18,7 @@ from respread.api.status import (
     MAX_DOMAINS,
     MAX_MESSAGE_LENGTH,
     MAX_VIOLATIONS,
+    MAX_WORKLOADS,
     BlockedCount,
     Condition,
     ConditionStatus,
@@ -82,7 +83,7 @@ class _Verdict(NamedTuple):
     message: str
 
 
-_UNUSUAL: Final[frozenset[ConditionType]] = frozenset({"Paused", "Oscillating"})
+_UNUSUAL: Final[frozenset[ConditionType]] = frozenset({"Reconciling", "Stalled", "Paused", "Oscillating"})
 """Conditions that a policy has only once they were True."""
 _WAITED_FOR: Final = {
     Reason.WINDOW_CLOSED: "a window of spec.windows",
@@ -112,6 +113,8 @@ def next_status(
         "Balanced": None if outcome is None else _balanced(outcome),
         "Progressing": None if outcome is None else _progressing(policy, outcome),
         "Blocked": None if outcome is None else _blocked(outcome),
+        "Reconciling": _reconciling(policy, previous, outcome),
+        "Stalled": _stalled(policy),
         "Paused": None if outcome is None else _paused(outcome),
         "Oscillating": None if outcome is None else _oscillating(outcome),
     }
@@ -144,18 +147,41 @@ def next_status(
 
 def _ready(policy: Policy, outcome: PolicyOutcome | None) -> _Verdict:
     if policy.problems:
-        problems = "; ".join(str(each) for each in policy.problems)
-        return _Verdict("False", Reason.INVALID_POLICY, f"Nothing is evicted until this is put right: {problems}")
+        return _Verdict("False", Reason.INVALID_POLICY, _what_is_wrong(policy))
     if outcome is not None and outcome.overridden_by:
         others = _listed(outcome.overridden_by)
         if not outcome.summary.pods:
             return _Verdict("True", "Overridden", f"Every pod it selects is governed by another policy: {others}.")
         return _Verdict("True", "PartlyOverridden", f"Some of the pods it selects are governed by {others}.")
+    if outcome is not None and not outcome.summary.pods:
+        return _Verdict("True", "GovernsNoPod", "The policy is valid and has no effect: it governs no pod.")
     return _Verdict("True", "Valid", "The policy is valid and in force.")
+
+
+def _reconciling(policy: Policy, previous: PolicyStatus, outcome: PolicyOutcome | None) -> _Verdict:
+    """Tell whether the policy as it is now has yet to be planned for, as kstatus understands `Reconciling`."""
+    planned = previous.condition("Balanced")
+    if outcome is None and (planned is None or planned.observed_generation != policy.generation):
+        return _Verdict("True", _NOT_PLANNED.reason, _NOT_PLANNED.message)
+    return _Verdict("False", "Planned", "The policy has been planned for as it is now.")
+
+
+def _stalled(policy: Policy) -> _Verdict:
+    """Tell whether only whoever wrote the policy can help, as kstatus understands `Stalled`."""
+    if policy.problems:
+        return _Verdict("True", Reason.INVALID_POLICY, _what_is_wrong(policy))
+    return _Verdict("False", "Valid", "The policy is valid.")
+
+
+def _what_is_wrong(policy: Policy) -> str:
+    problems = "; ".join(str(each) for each in policy.problems)
+    return f"Nothing is evicted until this is put right: {problems}"
 
 
 def _balanced(outcome: PolicyOutcome) -> _Verdict:
     summary = outcome.summary
+    if not summary.groups:
+        return _Verdict("True", "NoConstraints", "No topology spread constraint is the policy's to restore.")
     if not summary.violated:
         return _Verdict("True", "ConstraintsHold", "Every topology spread constraint holds.")
     return _Verdict(
@@ -171,17 +197,22 @@ def _progressing(policy: Policy, outcome: PolicyOutcome) -> _Verdict:
         return _Verdict("True", "EvictionsInFlight", f"Evictions whose replacement is not Ready yet: {in_flight}.")
     if not planned:
         return _Verdict("False", "NothingToDo", "No eviction is planned.")
-    if policy.problems:
-        return _Verdict("False", Reason.INVALID_POLICY, f"Evictions planned: {planned}. An invalid policy makes none.")
-    if policy.spec.mode == "DryRun":
-        return _Verdict(
-            "False", Reason.DRY_RUN, f"Evictions planned: {planned}. Set spec.mode to Enforce to make them."
-        )
-    waiting = {each.reason for each in outcome.blocked}
-    for reason, wait_for in _WAITED_FOR.items():
-        if reason in waiting:
-            return _Verdict("False", reason, f"Evictions planned: {planned}. They wait for {wait_for}.")
+    if (kept := _what_keeps(policy, outcome)) is not None:
+        reason, why = kept
+        return _Verdict("False", reason, f"Evictions planned: {planned}. {why}")
     return _Verdict("True", "EvictionsPlanned", f"Evictions planned: {planned}.")
+
+
+def _what_keeps(policy: Policy, outcome: PolicyOutcome) -> tuple[str, str] | None:
+    """Return why no planned eviction is made, in one word and for people; None if they are."""
+    if policy.problems:
+        return Reason.INVALID_POLICY, "An invalid policy makes none."
+    if policy.spec.mode == "DryRun":
+        return Reason.DRY_RUN, "Set spec.mode to Enforce to make them."
+    if policy.spec.limits.per_hour == 0:
+        return Reason.LIMIT_REACHED, "spec.limits.perHour is 0: none is made."
+    waiting = {each.reason for each in outcome.blocked}
+    return next(((reason, f"They wait for {what}.") for reason, what in _WAITED_FOR.items() if reason in waiting), None)
 
 
 def _blocked(outcome: PolicyOutcome) -> _Verdict:
@@ -240,7 +271,7 @@ def _worst(violations: Iterable[Violation]) -> list[Violation]:
         key=lambda each: (
             each.constraint.max_skew - each.skew,
             each.namespace,
-            each.workload,
+            [(workload.kind, workload.name) for workload in each.workloads],
             each.constraint.topology_key,
             each.constraint.when_unsatisfiable,
         ),
@@ -254,7 +285,7 @@ def _shortened(violation: Violation) -> Violation:
         domains = domains[: MAX_DOMAINS // 2] + domains[-MAX_DOMAINS // 2 :]
     return msgspec.structs.replace(
         violation,
-        workload=_cut(violation.workload, 512),
+        workloads=violation.workloads[:MAX_WORKLOADS],
         domains=tuple(domains),
         omitted_domains=max(0, omitted),
         reason=str(violation.reason),

@@ -122,8 +122,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = 1
     per_hour: Annotated[
-        int, Meta(ge=0, le=1_000_000, description="How many evictions may be made within any hour. 0: no limit.")
-    ] = 0
+        Annotated[int, Meta(ge=0, le=1_000_000)] | None,
+        described("How many evictions may be made within any hour. 0: none at all. Left out: no limit."),
+    ] = None
     per_hour_per_group: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000)] | Percentage,
         Meta(

@@ -38,13 +38,24 @@ _DESCRIPTIONS: Final[dict[PolicyKind, str]] = {
 }
 _COLUMNS: Final = (
     ("Mode", "string", ".spec.mode", "DryRun or Enforce"),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether the policy is valid"),
+    (
+        "Reason",
+        "string",
+        '.status.conditions[?(@.type=="Ready")].reason',
+        "Valid, or why the policy is not in force, or not for all the pods that it selects",
+    ),
+    ("Balanced", "string", '.status.conditions[?(@.type=="Balanced")].status', "Whether every constraint holds"),
     ("Groups", "integer", ".status.summary.groups", "Spread groups: constraints with the pods that share them"),
     ("Violated", "integer", ".status.summary.violated", "Spread groups whose skew is above their maxSkew"),
-    ("Worst skew", "integer", ".status.summary.worstSkew", "The greatest skew of any spread group"),
+    ("Worst-Skew", "integer", ".status.summary.worstSkew", "The greatest skew of any spread group"),
     ("Planned", "integer", ".status.summary.plannedEvictions", "Evictions that would restore what can be restored"),
     ("Evicted", "integer", ".status.summary.evicted", "Evictions made so far"),
     ("Age", "date", ".metadata.creationTimestamp", ""),
 )
+
+_SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
+"""What `kubectl get --field-selector` takes, besides name and namespace."""
 
 
 def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
@@ -72,6 +83,7 @@ def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
+                    "selectableFields": [{"jsonPath": each} for each in _SELECTABLE],
                     "additionalPrinterColumns": [_column(*each) for each in _COLUMNS],
                     "schema": {"openAPIV3Schema": _object_schema(kind, spec_type)},
                 }

@@ -17,6 +17,8 @@ MAX_VIOLATIONS: Final = 20
 """How many violated constraints a status names, the worst first."""
 MAX_DOMAINS: Final = 20
 """How many domains of a violated constraint a status names."""
+MAX_WORKLOADS: Final = 20
+"""How many workloads of a violated constraint a status names."""
 MAX_MESSAGE_LENGTH: Final = 2048
 MAX_BACK_OFFS: Final = 100
 """How many spread groups that are left alone a status remembers, those that failed most often first."""
@@ -40,7 +42,9 @@ MAX_COUNT: Final = 2**31 - 1
 MAX_GENERATION: Final = 2**53
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
-ConditionType: TypeAlias = Literal["Ready", "Balanced", "Progressing", "Blocked", "Paused", "Oscillating"]
+ConditionType: TypeAlias = Literal[
+    "Ready", "Balanced", "Progressing", "Blocked", "Reconciling", "Stalled", "Paused", "Oscillating"
+]
 
 _Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 _Generation = Annotated[int, Meta(ge=0, le=MAX_GENERATION)]
@@ -60,6 +64,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             description=(
                 "Ready: the policy is valid and in force. Balanced: every constraint it restores holds. Progressing: "
                 "evictions are under way. Blocked: a constraint is violated and nothing can be done about it for now. "
+                "Reconciling: the policy as it is now has not been planned for yet. Stalled: it is invalid. "
                 "Paused: evictions have failed in a row, and none is made for a while. Oscillating: a constraint is "
                 "violated again after as many evictions as limits.perHourPerGroup allows."
             ),
@@ -103,6 +108,13 @@ class DomainCount(msgspec.Struct, frozen=True):
     pods: Annotated[_Count, described("The pods there that the constraint counts.")]
 
 
+class AffectedWorkload(msgspec.Struct, frozen=True):
+    """A workload that pods belong to, in their namespace."""
+
+    kind: Annotated[str, Meta(max_length=63, description="Its kind, such as Deployment.")]
+    name: Annotated[str, Meta(max_length=253, description="Its name.")]
+
+
 class ViolatedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The constraint, as the pods carry it."""
 
@@ -117,9 +129,14 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A violated constraint and what becomes of it."""
 
     namespace: Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
-    workload: Annotated[
-        str, Meta(max_length=512, description="What the pods belong to, such as Deployment/web; several by commas.")
-    ]
+    workloads: Annotated[
+        tuple[AffectedWorkload, ...],
+        Meta(
+            max_length=MAX_WORKLOADS,
+            description="The workloads that the pods belong to, 20 at most.",
+            extra_json_schema={"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
     constraint: ViolatedConstraint
     skew: Annotated[
         _Count, described("The skew now: the pods of the fullest domain minus those of the emptiest, or minus 0.")
@@ -235,7 +252,10 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[Condition, ...],
         Meta(
             max_length=MAX_CONDITIONS,
-            description="Ready, Balanced, Progressing and Blocked; Paused and Oscillating once they were True.",
+            description=(
+                "Ready, Balanced, Progressing and Blocked; Reconciling, Stalled, Paused and Oscillating once they were "
+                "True."
+            ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
     ] = ()

@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from respread.api.conditions import PolicyOutcome
 from respread.api.policy import Policy
-from respread.api.status import BlockedCount, DomainCount, MoveInFlight, Summary, ViolatedConstraint, Violation
+from respread.api.status import (
+    AffectedWorkload,
+    BlockedCount,
+    DomainCount,
+    MoveInFlight,
+    Summary,
+    ViolatedConstraint,
+    Violation,
+)
 from respread.cluster.pod import WhenUnsatisfiable
 from respread.controller.records.history import History
 from respread.eviction.pacing import HeldMove
@@ -142,7 +150,7 @@ def _violation(group: SpreadGroup, planned_moves: int, why: tuple[str, str]) -> 
     reason, message = why
     return Violation(
         namespace=group.key.namespace,
-        workload=", ".join(map(str, group.workloads)),
+        workloads=tuple(AffectedWorkload(each.kind, each.name) for each in group.workloads),
         constraint=ViolatedConstraint(
             topology_key=group.key.topology_key,
             when_unsatisfiable=group.key.when_unsatisfiable,

@@ -322,7 +322,9 @@ class _Tally:
 
     def _of_hour(self, bounded: Step) -> Held | None:
         limit = self.limiter.limits.per_hour
-        return self._beyond("perHour", self._in_last_hour, len(bounded), limit) if limit else None
+        if limit == 0:
+            return Held(Reason.LIMIT_REACHED, f"limits.perHour of policy {self.limiter.policy} is 0: none is made")
+        return None if limit is None else self._beyond("perHour", self._in_last_hour, len(bounded), limit)
 
     def _of_groups(self, bounded: Step) -> Held | None:
         more = Counter(key for move in bounded for key in move.groups)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from respread.api.conditions import PolicyOutcome, next_status
 from respread.api.decoding import decode_policy, decode_status
 from respread.api.policy import API_VERSION, PLURALS, PolicyKind
+from respread.api.schema import custom_resource_definition
 from respread.api.status import (
     MAX_VIOLATIONS,
+    AffectedWorkload,
     BlockedCount,
     DomainCount,
     PolicyStatus,
@@ -32,6 +36,7 @@ from tests.processes import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
 NAMESPACE = "default"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.fixture(scope="module")
@@ -204,8 +209,94 @@ def test_status_is_written_apart_from_the_spec_and_shown_in_columns(policies: Sa
 
     shown = policies.kubectl("get", PLURALS[kind], *(["-n", NAMESPACE] if kind == NAMESPACED else []), "tested")
     header, row = shown.splitlines()
-    assert header.split() == ["NAME", "MODE", "GROUPS", "VIOLATED", "WORST", "SKEW", "PLANNED", "EVICTED", "AGE"]
-    assert row.split()[:7] == ["tested", "DryRun", "412", "25", "40", "5", "87"]
+    assert header.split() == [
+        *("NAME", "MODE", "READY", "REASON", "BALANCED"),
+        *("GROUPS", "VIOLATED", "WORST-SKEW", "PLANNED", "EVICTED", "AGE"),
+    ]
+    assert row.split()[:-1] == ["tested", "DryRun", "True", "PartlyOverridden", "False", "412", "25", "40", "5", "87"]
+
+
+def test_policies_are_selected_by_their_mode(policies: Sandbox) -> None:
+    for name, mode in (("acts", "Enforce"), ("looks", "DryRun"), ("says-nothing", None)):
+        create(policies, CLUSTER, {} if mode is None else {"mode": mode}, name)
+    create(policies, NAMESPACED, {"prevention": {"podDeletionCost": "Enabled"}}, "prevents")
+
+    def selected(kind: PolicyKind, selector: str) -> list[str]:
+        found = policies.kubectl("get", PLURALS[kind], "-A", "--field-selector", selector, "-o", "name").split()
+        return [each.rpartition("/")[2] for each in found]
+
+    assert selected(CLUSTER, "spec.mode=Enforce") == ["acts"]
+    assert selected(CLUSTER, "spec.mode!=Enforce") == ["looks", "says-nothing"]
+    assert selected(NAMESPACED, "spec.prevention.podDeletionCost=Enabled") == ["prevents"]
+
+
+def documented_policies() -> Iterator[dict[str, Any]]:
+    """Yield every policy that the documentation and the manifests show."""
+    root = CRDS.parent
+    for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for document in yaml.safe_load_all(block):
+                if isinstance(document, dict) and document.get("apiVersion") == API_VERSION:
+                    yield document
+    yield yaml.safe_load((root / "manifests" / "base" / "policy.yaml").read_text(encoding="utf-8"))
+
+
+def test_the_api_server_keeps_what_is_written_so_that_gitops_tools_see_no_drift(cluster: Sandbox) -> None:
+    documents = list(documented_policies())
+    assert len(documents) >= 3
+    for document in documents:
+        kind: PolicyKind = document["kind"]
+        stored = create(cluster, kind, document["spec"], dry_run=True)["spec"]
+        assert _dropped(document["spec"], stored) == [], document["metadata"]
+
+
+def _dropped(given: Any, stored: Any, at: str = "spec") -> list[str]:
+    """Return where a value is not stored as it was given; what the API server adds is its own."""
+    if isinstance(given, dict) and isinstance(stored, dict):
+        return [
+            path
+            for name, each in given.items()
+            for path in (_dropped(each, stored[name], f"{at}.{name}") if name in stored else [f"{at}.{name}"])
+        ]
+    if isinstance(given, list) and isinstance(stored, list) and len(given) == len(stored):
+        return [
+            path
+            for index, (one, other) in enumerate(zip(given, stored, strict=True))
+            for path in _dropped(one, other, f"{at}[{index}]")
+        ]
+    return [] if given == stored else [at]
+
+
+HEADROOM = 8
+"""How many times over the API server would take the rules' cost."""
+
+
+def try_with_rules(cluster: Sandbox, kind: PolicyKind, *, times: int, bounded: bool) -> None:
+    """Have the API server judge a definition whose rules are each evaluated so many times over."""
+    definition = custom_resource_definition(kind)
+    for node in _schemas(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
+        for each in node.get("x-kubernetes-validations", ()):
+            each["rule"] = " && ".join([f"({each['rule']})"] * times)
+        if not bounded:
+            node.pop("maxItems", None)
+    definition["metadata"]["name"] = "copies.cost.example"
+    definition["spec"] |= {"group": "cost.example"}
+    definition["spec"]["names"] = {"kind": "Copy", "listKind": "CopyList", "plural": "copies", "singular": "copy"}
+    cluster.api.request("POST", f"{DEFINITIONS}?dryRun=All", definition)
+
+
+@pytest.mark.parametrize("kind", [CLUSTER, NAMESPACED])
+def test_the_rules_cost_a_small_part_of_what_the_api_server_allows(cluster: Sandbox, kind: PolicyKind) -> None:
+    try_with_rules(cluster, kind, times=HEADROOM, bounded=True)
+    with pytest.raises(ApiError, match="exceeds budget"):  # what it reckons with are the sizes that lists may have
+        try_with_rules(cluster, kind, times=HEADROOM, bounded=False)
+
+
+def _schemas(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        for each in node.values():
+            yield from _schemas(each)
 
 
 def test_a_condition_of_a_type_is_there_once(policies: Sandbox) -> None:
@@ -233,7 +324,7 @@ def full_outcome(now: datetime, *, plan_time: datetime | None = None) -> PolicyO
     violations = tuple(
         Violation(
             namespace=f"{'n' * 60}-{index:02}",
-            workload="Deployment/" + "w" * 600,
+            workloads=tuple(AffectedWorkload("D" * 63, f"{'w' * 250}-{number:02}") for number in range(25)),
             constraint=ViolatedConstraint(
                 topology_key=f"{'d' * 253}/{'k' * 63}", when_unsatisfiable="DoNotSchedule", max_skew=1
             ),

@@ -95,7 +95,7 @@ def test_a_dry_run_evicts_nothing_and_says_what_it_would(one_zone: Sandbox, tmp_
     with OperatorProcess(one_zone, tmp_path):
         wait_until(lambda: status_of(one_zone).get("summary", {}).get("plannedEvictions") == 4, "the plan")
         (violation,) = status_of(one_zone)["violations"]
-        assert violation["workload"] == "Deployment/web"
+        assert violation["workloads"] == [{"kind": "Deployment", "name": "web"}]
         assert violation["skew"] == 6
         assert violation["reason"] == "DryRun"
         assert conditions(one_zone)["Balanced"] == "False"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from respread import __version__
 from respread_sandbox import Sandbox, SandboxApi
 from tests.go_programs import PROGRAMS, find_or_build
+from tests.integration.operator_process import OperatorProcess
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "respread"
@@ -143,6 +145,21 @@ def test_scheduler_configuration_reaches_the_operator(helm: Helm) -> None:
     (mount,) = container["volumeMounts"]
     assert f"--scheduler-configuration={mount['mountPath']}/scheduler.yaml" in container["args"]
     assert rendered["ConfigMap", "respread-scheduler"]["data"]["scheduler.yaml"] == content
+
+
+def test_helm_waits_until_the_policy_is_in_force(helm: Helm, sandbox: Sandbox, tmp_path: Path) -> None:
+    helm(*INSTALL, "--set", "policy.spec.mode=Enforce")
+    with OperatorProcess(sandbox, tmp_path) as operator:  # with the rights that the chart grants, and no others
+        operator.wait_until_ready()
+        helm(*INSTALL, "--wait", "--timeout", "120s", "--set", "policy.spec.mode=DryRun")
+        default = sandbox.api.get(f"{POLICIES}/default")
+        assert default["status"]["observedGeneration"] == default["metadata"]["generation"]
+        nowhere = 'policy.spec.windows=[{"schedule": "0 2 * * *", "duration": "1h", "timeZone": "Mars"}]'
+        with pytest.raises(AssertionError, match=r"(?s)default.*spec\.windows\[0\]\.timeZone"):
+            helm(*INSTALL, "--wait", "--timeout", "120s", "--set-json", nowhere)
+        assert operator.stop() == 0
+        assert [line for line in operator.lines() if "forbidden" in json.dumps(line)] == []
+    helm("uninstall", "respread", "--namespace", NAMESPACE)
 
 
 def test_the_life_of_a_release(helm: Helm, sandbox: Sandbox) -> None:

@@ -84,7 +84,7 @@ specs = st.builds(
         in_flight_per_namespace=st.integers(1, 10_000),
         in_flight_per_node=st.integers(1, 10_000),
         in_flight_per_workload=st.integers(1, 10_000) | st.integers(1, 100).map("{}%".format),
-        per_hour=st.integers(0, 1_000_000),
+        per_hour=st.none() | st.integers(0, 1_000_000),
         per_hour_per_group=st.integers(0, 1_000_000) | st.integers(1, 100).map("{}%".format),
         failures_in_a_row=st.integers(0, 20),
     ),

@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from respread.api.conditions import PolicyOutcome, next_status
-from respread.api.policy import ClusterPolicySpec, Policy
+from respread.api.policy import ClusterPolicySpec, Limits, Policy
 from respread.api.problem import Problem
 from respread.api.reasons import Reason
 from respread.api.status import (
     MAX_DOMAINS,
     MAX_MESSAGE_LENGTH,
     MAX_VIOLATIONS,
+    MAX_WORKLOADS,
+    AffectedWorkload,
     BlockedCount,
     Condition,
     ConditionType,
@@ -34,6 +36,8 @@ ENFORCE = msgspec.structs.replace(DRY_RUN, spec=ClusterPolicySpec(mode="Enforce"
 BROKEN = msgspec.structs.replace(
     ENFORCE, problems=(Problem("spec.windows[0].timeZone", "there is no such"), Problem("spec.mode", "must be set"))
 )
+NONE_AT_ALL = msgspec.structs.replace(ENFORCE, spec=ClusterPolicySpec(mode="Enforce", limits=Limits(per_hour=0)))
+KSTATUS = {"Reconciling", "Stalled"}
 BALANCED = Summary(groups=4, pods=12)
 VIOLATED = Summary(groups=4, pods=12, violated=1, worst_skew=3, planned_evictions=2)
 
@@ -44,7 +48,8 @@ def outcome(summary: Summary = BALANCED, **others: Any) -> PolicyOutcome:
 
 def violation(skew: int, *, max_skew: int = 1, name: str = "web", **others: Any) -> Violation:
     constraint = ViolatedConstraint(topology_key="zone", when_unsatisfiable="DoNotSchedule", max_skew=max_skew)
-    return Violation(namespace="shop", workload=f"Deployment/{name}", constraint=constraint, skew=skew, **others)
+    workloads = (AffectedWorkload("Deployment", name),)
+    return Violation(namespace="shop", workloads=workloads, constraint=constraint, skew=skew, **others)
 
 
 def condition(status: PolicyStatus, name: ConditionType) -> tuple[str, str, str]:
@@ -72,6 +77,7 @@ def test_has_the_four_conditions_for_the_generation_it_saw() -> None:
         (BROKEN, outcome(), "False", "InvalidPolicy", "spec.windows[0].timeZone: there is no such; spec.mode: must be"),
         (BROKEN, None, "False", "InvalidPolicy", "Nothing is evicted until this is put right"),
         (ENFORCE, outcome(overridden_by=("shop/a",)), "True", "PartlyOverridden", "Some of the pods"),
+        (ENFORCE, outcome(Summary()), "True", "GovernsNoPod", "has no effect: it governs no pod"),
         (ENFORCE, outcome(Summary(), overridden_by=("b", "a")), "True", "Overridden", "another policy: a, b."),
         (ENFORCE, outcome(Summary(), overridden_by=tuple("gfedcba")), "True", "Overridden", "a, b, c, d, e and 2 more"),
     ],
@@ -87,7 +93,7 @@ def test_ready(policy: Policy, found: PolicyOutcome | None, status: str, reason:
     [
         (None, "Unknown", "NotPlannedYet", "No plan"),
         (outcome(), "True", "ConstraintsHold", "Every"),
-        (outcome(Summary()), "True", "ConstraintsHold", "Every"),
+        (outcome(Summary()), "True", "NoConstraints", "No topology spread constraint"),
         (outcome(VIOLATED), "False", "ConstraintsViolated", "1 of 4. The worst skew is 3."),
     ],
 )
@@ -95,6 +101,30 @@ def test_balanced(found: PolicyOutcome | None, status: str, reason: str, message
     got = condition(status_of(ENFORCE, found), "Balanced")
     assert got[:2] == (status, reason)
     assert message in got[2]
+
+
+def kstatus_conditions(status: PolicyStatus) -> dict[str, tuple[str, str]]:
+    return {each.type: (each.status, each.reason) for each in status.conditions if each.type in KSTATUS}
+
+
+def test_what_kstatus_reads_is_there_only_once_it_was_true() -> None:
+    assert kstatus_conditions(status_of(ENFORCE, outcome())) == {}
+    new = status_of(ENFORCE, None)
+    assert kstatus_conditions(new) == {"Reconciling": ("True", "NotPlannedYet")}
+    assert kstatus_conditions(next_status(ENFORCE, new, outcome(), now=LATER)) == {"Reconciling": ("False", "Planned")}
+
+
+def test_a_change_is_reconciled_until_it_is_planned_for_and_a_restart_changes_nothing() -> None:
+    planned = status_of(ENFORCE, outcome())
+    assert kstatus_conditions(next_status(ENFORCE, planned, None, now=LATER)) == {}
+    changed = msgspec.structs.replace(ENFORCE, generation=4)
+    assert kstatus_conditions(next_status(changed, planned, None, now=LATER))["Reconciling"][0] == "True"
+
+
+def test_an_invalid_policy_is_stalled_until_it_is_right() -> None:
+    stalled = status_of(BROKEN, outcome())
+    assert kstatus_conditions(stalled) == {"Stalled": ("True", "InvalidPolicy")}
+    assert kstatus_conditions(next_status(ENFORCE, stalled, outcome(), now=LATER)) == {"Stalled": ("False", "Valid")}
 
 
 def test_a_pause_is_told_as_long_as_it_lasts_and_that_there_was_one_after_that() -> None:
@@ -124,6 +154,7 @@ def test_an_oscillation_names_the_workloads() -> None:
         (DRY_RUN, outcome(VIOLATED), "False", "DryRun"),
         (DRY_RUN, outcome(msgspec.structs.replace(VIOLATED, in_flight=1)), "True", "EvictionsInFlight"),
         (BROKEN, outcome(VIOLATED), "False", "InvalidPolicy"),
+        (NONE_AT_ALL, outcome(VIOLATED), "False", "LimitReached"),
         (
             ENFORCE,
             outcome(VIOLATED, blocked=(BlockedCount(reason=Reason.WINDOW_CLOSED, groups=1),)),
@@ -223,7 +254,7 @@ def test_the_last_eviction_is_remembered() -> None:
 def test_names_the_worst_violations_by_what_they_exceed_their_max_skew_by() -> None:
     found = (violation(5, max_skew=4, name="a"), violation(3, name="b"), violation(4, name="d"), violation(4, name="c"))
     status = status_of(ENFORCE, outcome(VIOLATED, violations=found))
-    assert [each.workload for each in status.violations] == [f"Deployment/{name}" for name in "cdba"]
+    assert [each.workloads[0].name for each in status.violations] == list("cdba")
     many = tuple(violation(skew, name=str(skew)) for skew in range(2, 100))
     worst = status_of(ENFORCE, outcome(VIOLATED, violations=many)).violations
     assert [each.skew for each in worst] == list(range(99, 99 - MAX_VIOLATIONS, -1))
@@ -244,11 +275,12 @@ def test_names_the_domains_at_either_end() -> None:
 
 def test_texts_are_cut_to_what_the_api_server_takes() -> None:
     broken = msgspec.structs.replace(ENFORCE, problems=(Problem("spec.windows", "x" * 9000),))
-    long = violation(3, name="w" * 900, message="m" * 9000)
+    many = tuple(AffectedWorkload("Deployment", str(number)) for number in range(MAX_WORKLOADS + 5))
+    long = msgspec.structs.replace(violation(3, message="m" * 9000), workloads=many)
     status = status_of(broken, outcome(VIOLATED, violations=(long,)))
     assert len(condition(status, "Ready")[2]) == MAX_MESSAGE_LENGTH
     assert len(status.violations[0].message) == MAX_MESSAGE_LENGTH
-    assert len(status.violations[0].workload) == 512
+    assert status.violations[0].workloads == many[:MAX_WORKLOADS]
     assert status.violations[0].message.endswith("…")
 
 

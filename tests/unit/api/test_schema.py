@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,9 +108,14 @@ def test_columns_and_names(kind: PolicyKind) -> None:
     definition = schema.custom_resource_definition(kind)["spec"]
     (version,) = definition["versions"]
     columns = [column["name"] for column in version["additionalPrinterColumns"]]
-    assert columns == ["Mode", "Groups", "Violated", "Worst skew", "Planned", "Evicted", "Age"]
+    assert columns == [
+        *("Mode", "Ready", "Reason", "Balanced"),
+        *("Groups", "Violated", "Worst-Skew", "Planned", "Evicted", "Age"),
+    ]
     fields = {f".{path}" for path, _ in nodes(root(kind))} | {".metadata.creationTimestamp"}
-    assert all(column["jsonPath"] in fields for column in version["additionalPrinterColumns"])
+    plain = [re.sub(r"\[\?.*\]", "[]", column["jsonPath"]) for column in version["additionalPrinterColumns"]]
+    assert set(plain) <= fields
+    assert {each["jsonPath"] for each in version["selectableFields"]} <= fields
     assert definition["names"]["shortNames"] == [{"RebalancePolicy": "rbp", "ClusterRebalancePolicy": "crbp"}[kind]]
     assert definition["scope"] == {"RebalancePolicy": "Namespaced", "ClusterRebalancePolicy": "Cluster"}[kind]
 

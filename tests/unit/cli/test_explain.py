@@ -203,7 +203,7 @@ def test_what_the_operator_says_is_told_too(tmp_path: Path) -> None:
     }
     violation = {
         "namespace": "default",
-        "workload": "Deployment/web",
+        "workloads": [{"kind": "Deployment", "name": "web"}],
         "constraint": {"topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1},
         "skew": 2,
         "reason": "BackingOff",

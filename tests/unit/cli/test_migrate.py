@@ -292,7 +292,7 @@ LIMITS: dict[str, Any] = {
 def test_limits_of_a_run_are_limits_in_flight() -> None:
     limits = only(policy_of(**LIMITS)).spec.limits
     assert (limits.in_flight, limits.in_flight_per_namespace, limits.in_flight_per_node) == (20, 7, 10_000)
-    assert limits.per_hour == 0
+    assert limits.per_hour is None
     assert "How often descheduler runs is not known" in comments(policy_of(**LIMITS))
 
 
@@ -327,10 +327,10 @@ def values(**fields: Any) -> str:
         ("5-59/10 1-3 * JAN-MAR MON-FRI", "5 1-3 * JAN-MAR MON-FRI", 120),
         ("@daily", "0 0 * * *", 20),
         ("@weekly", "0 0 * * 0", 20),
-        ("@every 90m", None, 0),
+        ("@every 90m", None, None),
     ],
 )
-def test_windows_come_from_the_schedule_of_a_cron_job(schedule: str, window: str | None, per_hour: int) -> None:
+def test_windows_come_from_the_schedule_of_a_cron_job(schedule: str, window: str | None, per_hour: int | None) -> None:
     policy = only(values(schedule=schedule, timeZone="Europe/Berlin"))
     assert [each.schedule for each in policy.spec.windows] == ([window] if window else [])
     assert {each.time_zone for each in policy.spec.windows} <= {"Europe/Berlin"}

@@ -20,7 +20,7 @@ RIGHT = policy(limits={"perHour": 3, "inFlight": 2})
 WRONG = policy(limits={"perHour": "three", "inFlight": 2})
 
 
-def per_hour(limiters: Limiters, *policies: Policy) -> dict[str, int]:
+def per_hour(limiters: Limiters, *policies: Policy) -> dict[str, int | None]:
     found = limiters.of(Map({each.name: each for each in policies}))
     return {each.policy: each.limits.per_hour for each in found}
 
@@ -54,4 +54,4 @@ def test_what_is_gone_is_forgotten() -> None:
     limiters = Limiters()
     per_hour(limiters, RIGHT)
     assert per_hour(limiters) == {}
-    assert per_hour(limiters, WRONG) == {"all": 0}
+    assert per_hour(limiters, WRONG) == {"all": None}

@@ -215,9 +215,15 @@ class TestPerHour:
         history = EvictionHistory().with_evictions(["default"], 1000, MAX_COUNT).with_evictions(["default"], 1001)
         assert history.minutes["default"] == ((1001, MAX_COUNT),)
 
-    def test_zero_is_no_limit(self) -> None:
+    def test_left_out_it_is_no_limit(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
-        assert len(pace([victim(1)], cluster_policy(limits(per_hour=0)), history=history).now) == 1
+        assert len(pace([victim(1)], cluster_policy(limits()), history=history).now) == 1
+
+    def test_none_at_all_is_made_with_0(self) -> None:
+        paced = pace([victim(1)], cluster_policy(limits(per_hour=0)))
+        assert paced.now == ()
+        (held,) = paced.held
+        assert held.held == Held(Reason.LIMIT_REACHED, "limits.perHour of policy default is 0: none is made")
 
 
 class TestPerHourPerGroup:
@@ -247,7 +253,7 @@ class TestPerHourPerGroup:
             "within the last hour"
         )
 
-    def test_zero_is_no_limit(self) -> None:
+    def test_left_out_it_is_no_limit(self) -> None:
         moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
         assert numbers(self.paced(limits(per_hour_per_group=0), moves, 3, 1000).now) == [1, 2, 3, 4]
 
@@ -407,9 +413,15 @@ some_moves = st.lists(
 ).map(lambda all_: [victim(number, app=app, on=on, namespace=namespace) for number, app, on, namespace in all_])
 
 
-@given(some_moves, st.integers(0, 20), *[st.integers(1, 4) for _ in range(4)], st.integers(0, 6))
+@given(some_moves, st.integers(0, 20), *[st.integers(1, 4) for _ in range(4)], st.none() | st.integers(0, 6))
 def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
-    moves: list[Move], going: int, total: int, per_namespace: int, per_node: int, per_workload: int, per_hour: int
+    moves: list[Move],
+    going: int,
+    total: int,
+    per_namespace: int,
+    per_node: int,
+    per_workload: int,
+    per_hour: int | None,
 ) -> None:
     of = Limits(
         in_flight=total,
@@ -429,7 +441,7 @@ def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
             and sum(each.pod.namespace == here.namespace for each in under_way) < per_namespace
             and sum(each.pod.node_name == here.node_name for each in under_way) < per_node
             and sum(each.workload == one.workload for each in under_way) < per_workload
-            and (not per_hour or made < per_hour)
+            and (per_hour is None or made < per_hour)
         )
 
     under_way = [*in_flight, *paced.now]

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from respread.api.policy import Policy
-from respread.api.status import ConditionStatus, ConditionType, Violation
+from respread.api.status import MAX_WORKLOADS, AffectedWorkload, ConditionStatus, ConditionType, Violation
 from respread.cli.read.cluster_view import ReadCluster
 from respread.spread.group import SpreadGroup
 
@@ -54,7 +54,8 @@ def word_on(group: SpreadGroup, policy: str | None, view: ReadCluster) -> Operat
 
 def _is_about(violation: Violation, group: SpreadGroup) -> bool:
     key, constraint = group.key, violation.constraint
-    return (violation.namespace, violation.workload) == (key.namespace, ", ".join(map(str, group.workloads))) and (
+    named = tuple(AffectedWorkload(each.kind, each.name) for each in group.workloads[:MAX_WORKLOADS])
+    return (violation.namespace, violation.workloads) == (key.namespace, named) and (
         constraint.topology_key,
         constraint.when_unsatisfiable,
         constraint.max_skew,

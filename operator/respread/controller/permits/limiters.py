@@ -42,7 +42,7 @@ def bounding(moves: Sequence[Move], limiters: Sequence[Limiter], snapshot: Clust
     concerned = [each for each in limiters if each.shared or each.policy in named]
     return Bounding(
         {move.pod.uid: tuple(each.policy for each in concerned if each.bounds(move, snapshot)) for move in moves},
-        frozenset(each.policy for each in concerned if each.limits.per_hour),
+        frozenset(each.policy for each in concerned if each.limits.per_hour is not None),
     )
 
 

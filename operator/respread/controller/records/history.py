@@ -322,7 +322,7 @@ class History:
 
         An invalid policy keeps it: what it says of limits may be what is wrong.
         """
-        if not policy.spec.limits.per_hour and not policy.problems:
+        if policy.spec.limits.per_hour is None and not policy.problems:
             return ()
         return evictions_to_remember(self.history, policy.name, self._wall_clock())
 

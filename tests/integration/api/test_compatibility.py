@@ -1,0 +1,78 @@
+"""A policy that was right stays right: crdify compares the definitions with those that users rely on."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from respread.api.policy import PLURALS, PolicyKind
+from respread.api.schema import custom_resource_definition, file_name
+from tests.go_programs import PROGRAMS, find_or_build
+
+ROOT: Final = Path(__file__).parents[3]
+GOLDEN: Final = ROOT / "tests" / "golden" / "crds"
+
+pytestmark = pytest.mark.timeout(900)
+"""crdify itself is built first, where it is not in the cache."""
+
+
+def incompatible(kind: PolicyKind, new: Path) -> str:
+    """Return what crdify has against a definition that replaces the golden one; empty if nothing."""
+    done = subprocess.run(
+        [
+            find_or_build(PROGRAMS["crdify"]),
+            f"--config={GOLDEN / 'crdify.yaml'}",
+            f"file://{GOLDEN / file_name(kind)}",
+            f"file://{new}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = "\n".join(line for line in done.stdout.splitlines() if "ERROR" in line)
+    assert (done.returncode == 0) == (not found), done.stdout + done.stderr
+    return found
+
+
+@pytest.mark.parametrize("kind", PLURALS)
+def test_what_users_rely_on_stays(kind: PolicyKind) -> None:
+    found = incompatible(kind, ROOT / "crds" / file_name(kind))
+    assert found == "", f"tests/golden/crds/README.md says what to do if this is meant:\n{found}"
+
+
+def spec_of(definition: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda spec: spec["properties"].pop("priority"), "spec.priority"),
+        (lambda spec: spec["properties"]["mode"]["enum"].remove("Enforce"), "spec.mode"),
+        (lambda spec: spec["properties"]["limits"]["properties"]["inFlight"].update(maximum=10), "inFlight"),
+        (lambda spec: spec["properties"]["mode"].update(default="Enforce"), "spec.mode"),
+        (lambda spec: spec.update(required=["mode"]), "mode"),
+    ],
+)
+def test_a_change_that_breaks_policies_is_found(
+    change: Callable[[dict[str, Any]], object], named: str, tmp_path: Path
+) -> None:
+    definition = yaml.safe_load((GOLDEN / file_name("RebalancePolicy")).read_text(encoding="utf-8"))
+    change(spec_of(definition))
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    assert named in incompatible("RebalancePolicy", tmp_path / "changed.yaml")
+
+
+def test_a_new_field_and_another_description_break_none(tmp_path: Path) -> None:
+    definition = custom_resource_definition("RebalancePolicy")
+    spec = spec_of(definition)
+    spec["properties"]["new"] = {"type": "string", "description": "New.", "maxLength": 10}
+    spec["description"] = "Said in other words."
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    assert incompatible("RebalancePolicy", tmp_path / "changed.yaml") == ""
