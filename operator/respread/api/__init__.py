@@ -1,1 +1,1 @@
-"""What users write and read: the RebalancePolicy types, their validation, conditions and reasons."""
+"""The policy API: the types of both policy kinds, their validation, conditions and reasons."""

@@ -1,9 +1,9 @@
-"""Reading a structure that we wrote ourselves, or whoever else may write it: what is out of bounds is brought within.
+"""Reads a stored structure and brings values that are out of bounds within their bounds.
 
-A policy's status may be older than the bounds that the CRD has now, and may have been written by somebody who has the
-right to. Nothing in it may stop the operator, and one value beyond its bounds is no reason to forget the others. So,
-other than with a spec, whose author wants to know what is wrong with it: a number or a time beyond its bounds is the
-bound, a string or list that is too long is cut, and of what can't be read at all only that is left out.
+A policy's status may be older than the current bounds of the CRD, and other clients may write it. Nothing in it may
+stop the operator, and one value beyond its bounds is no reason to drop the others. A spec is different: its author
+wants to see the errors. So a number or a time beyond its bounds is read as the bound, a string or list that is too long
+is cut, and a value that can't be read is left out.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def read_clamped(kind: type[_Structure], value: object) -> _Structure | None:
     """Read a structure from JSON values, every field within its bounds.
 
     Args:
-        kind: the structure's type: of numbers, strings, times, tuples and such structures.
-        value: the values.
+        kind: the type of the structure. Its fields are numbers, strings, times, tuples and such structures.
+        value: the JSON values.
 
     Returns:
-        The structure. None if the value is no object, or a field without a default is absent or can't be read.
+        The structure. None if the value is not an object, or if a field without a default is absent or can't be read.
     """
     found = _reader(kind)(value)
     return None if found is _UNREADABLE else cast("_Structure", found)
@@ -45,11 +45,11 @@ def _reader(kind: type[msgspec.Struct]) -> _Read:
 
 
 def _of(kind: types.Type, said: Mapping[str, Any]) -> _Read:  # noqa: PLR0911 - one line for each kind of type there is
-    """Return what reads a value of a type; `_UNREADABLE` comes of what can't be.
+    """Return a function that reads a value of a type, and returns `_UNREADABLE` if it can't.
 
     Args:
         kind: the type.
-        said: what the schema says besides.
+        said: further keywords of the schema.
     """
     match kind:
         case types.Metadata():
@@ -113,7 +113,7 @@ def _items(kind: types.VarTupleType, keys: Sequence[str]) -> _Read:
 
 
 def _names(kind: types.Type, keys: Sequence[str]) -> list[str]:
-    """Return the names that fields have in Python."""
+    """Return the Python names of the fields."""
     while isinstance(kind, types.Metadata):
         kind = kind.type
     if not keys or not isinstance(kind, types.StructType):
@@ -135,7 +135,7 @@ def _number(kind: types.IntType) -> _Read:
 
 
 def _text(kind: types.StrType) -> _Read:
-    # In Python a $ also matches before a last line feed; for the API server it does not.
+    # In Python, $ also matches before a final line feed. For the API server it does not.
     pattern = None if kind.pattern is None else re.compile(re.sub(r"\$\Z", r"\\Z", kind.pattern))
 
     def read(value: object) -> object:

@@ -1,6 +1,7 @@
-"""What a policy's status says, worked out from what was planned and done in its name.
+"""Computes a policy's status from the plan and from what was done for the policy.
 
-Pure: the time is given, and the same outcome gives the same status, so that whoever writes it need only compare.
+This module is pure: the caller passes the time, and the same outcome gives the same status, so the caller only has to
+compare.
 """
 
 from __future__ import annotations
@@ -51,15 +52,15 @@ PASSING_REASONS = frozenset(
         Reason.WINDOW_CLOSED,
     }
 )
-"""Reasons that pass by themselves or are meant: what waits for them is not Blocked."""
+"""Reasons that end by themselves or are intended. Groups that wait for them are not Blocked."""
 
 
 class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one plan found and did in the name of one policy."""
+    """What one plan found for one policy, and what was done for it."""
 
     summary: Summary
     violations: tuple[Violation, ...] = ()
-    """All of them, in any order, with all their domains; the status keeps the worst."""
+    """All violations, in any order, with all their domains. The status contains only the worst."""
     blocked: tuple[BlockedCount, ...] = ()
     back_offs: tuple[RememberedBackOff, ...] = ()
     recent_evictions: tuple[RecentEvictions, ...] = ()
@@ -67,14 +68,14 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     failures_in_a_row: FailuresInARow = FailuresInARow()
     moves_in_flight: tuple[MoveInFlight, ...] = ()
     paused: str = ""
-    """Why nothing, or only a single pod, is evicted since moves failed in a row; empty if that is not so."""
+    """Why the policy evicts nothing, or only a single pod, after failures in a row. Empty if it is not paused."""
     oscillating: tuple[str, ...] = ()
-    """Violated groups that have had as many evictions as an hour may have, each in a clause."""
+    """Violated groups that have had as many evictions as an hour allows, one clause each."""
     overridden_by: tuple[str, ...] = ()
-    """Names of the policies that govern pods which this one selects too."""
+    """Names of the policies that govern pods which this policy selects too."""
     plan_time: datetime
     last_eviction_time: datetime | None = None
-    """None if this process has not evicted for the policy: what the status says then stays."""
+    """None if this process has not evicted for the policy. The status then keeps its value."""
 
 
 class _Verdict(NamedTuple):
@@ -84,12 +85,12 @@ class _Verdict(NamedTuple):
 
 
 _UNUSUAL: Final[frozenset[ConditionType]] = frozenset({"Reconciling", "Stalled", "Paused", "Oscillating"})
-"""Conditions that a policy has only once they were True."""
+"""Conditions that a policy has only after they were True once."""
 _WAITED_FOR: Final = {
     Reason.WINDOW_CLOSED: "a window of spec.windows",
     Reason.PAUSED: "the end of a pause: see the condition Paused",
 }
-"""What planned evictions wait for, by why they are not made."""
+"""What planned evictions wait for, by reason."""
 _NOT_PLANNED = _Verdict("Unknown", "NotPlannedYet", "No plan has been made for this policy yet.")
 
 
@@ -98,14 +99,14 @@ def next_status(
 ) -> PolicyStatus:
     """Return the status that the policy should have now.
 
-    If nothing but the time changed, it equals `previous`, and there is nothing to write.
+    If only the time has changed, the result equals `previous`, and there is nothing to write.
 
     Args:
-        policy: The policy as it is.
+        policy: The policy.
         previous: Its status as last written.
-        outcome: What the last plan came to; None before the first one. What only a plan can tell is then left as it
-            was, under the generation it was found for.
-        now: The time, with a time zone. Kubernetes keeps whole seconds, and so does the status.
+        outcome: The result of the last plan; None before the first one. Values that only a plan can determine then stay
+            as they were, under the generation that they describe.
+        now: The time, with a time zone. Kubernetes stores whole seconds, and so does the status.
     """
     now = now.replace(microsecond=0)
     verdicts: dict[ConditionType, _Verdict | None] = {
@@ -218,11 +219,11 @@ def _what_keeps(policy: Policy, outcome: PolicyOutcome) -> tuple[str, str] | Non
 def _blocked(outcome: PolicyOutcome) -> _Verdict:
     holding = [each for each in outcome.blocked if each.groups and each.reason not in PASSING_REASONS]
     if not holding:
-        return _Verdict("False", "NotBlocked", "Nothing stands in the way.")
+        return _Verdict("False", "NotBlocked", "No violated group is blocked.")
     holding.sort(key=lambda each: (-each.groups, each.reason))
     counts = ", ".join(f"{each.reason} ({each.groups})" for each in holding)
     reason = holding[0].reason if len(holding) == 1 else "SeveralReasons"
-    return _Verdict("True", reason, f"Spread groups that nothing can be done about for now: {counts}.")
+    return _Verdict("True", reason, f"Spread groups that can't be restored now: {counts}.")
 
 
 def _paused(outcome: PolicyOutcome) -> _Verdict:
@@ -233,12 +234,12 @@ def _paused(outcome: PolicyOutcome) -> _Verdict:
 
 def _oscillating(outcome: PolicyOutcome) -> _Verdict:
     if not outcome.oscillating:
-        return _Verdict("False", "NotOscillating", "No group is violated after as many evictions as an hour may have.")
+        return _Verdict("False", "NotOscillating", "No group is violated after as many evictions as an hour allows.")
     return _Verdict(
         "True",
         "EvictionsDoNotLast",
         f"Violated again after as many evictions as limits.perHourPerGroup allows: {_listed(outcome.oscillating)}. "
-        "Something may work against them: another descheduler, consolidation of nodes, an autoscaler that swings.",
+        "Something may undo them: another descheduler, node consolidation, an autoscaler that scales up and down.",
     )
 
 
@@ -265,7 +266,7 @@ def _condition(
 
 
 def _worst(violations: Iterable[Violation]) -> list[Violation]:
-    """Return the violations to show: by how far the skew is above what is allowed, then by name."""
+    """Return the violations to show: by how far the skew is above maxSkew, then by name."""
     return sorted(
         violations,
         key=lambda each: (

@@ -1,8 +1,8 @@
-"""Reading policies, and everything that is wrong with them at once.
+"""Reads policies and reports all of their errors at once.
 
-The API server has checked what it stores against the CRD, but the CRD may be of another version than the operator, and
-the CLI reads files that no API server has seen. So nothing in an object may make reading it fail: what can't be
-understood is a `Problem` of the policy, with the field it is in, and the field has its default meanwhile.
+The API server validates objects against the CRD, but the CRD may be of another version than the operator, and the CLI
+reads files that no API server has seen. So no content may make reading fail. An error becomes a `Problem` of the policy
+with the name of the field, and the field gets its default.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from respread.api.validation import validated
 
 
 class NotAPolicyError(ValueError):
-    """Something was given as a policy that is none."""
+    """The object is not a policy."""
 
 
 def decode_manifest(document: object, *, default_namespace: str = "default") -> Policy:
-    """Read a policy of either kind from a document that says which, as a YAML file or `kubectl get -o json` does.
+    """Read a policy of either kind from a document with apiVersion and kind, such as a YAML file.
 
     Args:
         document: The document as plain values.
-        default_namespace: The namespace of a RebalancePolicy that names none.
+        default_namespace: The namespace for a RebalancePolicy without one.
 
     Raises:
-        NotAPolicyError: if the document is no RebalancePolicy or ClusterRebalancePolicy, or has no name.
+        NotAPolicyError: if the document is not a RebalancePolicy or ClusterRebalancePolicy, or has no name.
     """
     if not isinstance(document, Mapping):
         raise NotAPolicyError(
@@ -50,14 +50,14 @@ def decode_manifest(document: object, *, default_namespace: str = "default") -> 
 
 
 def decode_policy(kind: PolicyKind, document: object) -> Policy:
-    """Read a policy from its JSON object, with every problem that can be found without looking at the cluster.
+    """Read a policy from its JSON object, with every problem that can be found without the cluster.
 
     Args:
-        kind: Which of the two kinds it is; objects within a list don't say.
+        kind: The kind of the policy, because objects within a list don't have it.
         document: The object as plain values.
 
     Raises:
-        NotAPolicyError: if it is no object, or has no `metadata.name` to call it by. Nothing else in it does.
+        NotAPolicyError: if it is not an object, or has no `metadata.name`. No other content raises.
     """
     if not isinstance(document, Mapping):
         raise NotAPolicyError(f"a {kind} must be an object with metadata and spec, not {shown(document)}")
@@ -69,7 +69,8 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
     given = document.get("spec")
     spec, problems = read_structure(spec_type, {} if given is None else given, "spec")
     spec, more = validated(spec_type() if spec is None else spec)
-    # What follows from a problem already named, as "set one of name and value" from a name that can't be read, is none.
+    # A problem that only follows from another one is not reported: "set one of name and value" after an unreadable
+    # name.
     problems += [each for each in more if not any(known.field.startswith(each.field) for known in problems)]
     return Policy(
         kind=kind,
@@ -84,9 +85,9 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
 
 
 def decode_status(document: object) -> PolicyStatus:
-    """Read a policy's status back from the policy's JSON object, every field within its bounds.
+    """Read the status from a policy's JSON object, with every field within its bounds.
 
-    What can't be read is as if never written.
+    A value that can't be read counts as absent.
     """
     status = document.get("status") if isinstance(document, Mapping) else None
     return read_clamped(PolicyStatus, status) or PolicyStatus()

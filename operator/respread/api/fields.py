@@ -1,8 +1,8 @@
-"""What a field's type says beyond its Python type: patterns, bounds and rules, once, for the CRD and for our decoder.
+"""What a field's type defines beyond its Python type: patterns, bounds and rules, for both the CRD and our decoder.
 
-`msgspec.Meta` carries it: descriptions, numeric bounds and patterns as msgspec knows them, bounds of durations as
-`DurationBounds` in `extra`, and whatever only the API server enforces (list types, sizes, CEL rules) as the schema's
-own keywords in `extra_json_schema`. `respread.api.schema` turns all of it into the CRDs.
+`msgspec.Meta` holds descriptions, numeric bounds and patterns, as msgspec knows them. `extra` holds the bounds of
+durations as `DurationBounds`. `extra_json_schema` holds the keywords that only the API server enforces (list types,
+sizes, CEL rules). `respread.api.schema` generates the CRDs from all of these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LABEL_KEY_PATTERN: Final = (
     r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 )
 DURATION_PATTERN: Final = r"^(0|([0-9]{1,5}(\.[0-9]{1,3})?(h|m|s)|[0-9]{1,5}ms){1,4})$"
-"""The part of Go's duration syntax that is of use here: not negative, no finer than a millisecond."""
+"""The supported part of Go's duration syntax: not negative, and no finer than a millisecond."""
 PERCENTAGE_PATTERN: Final = r"^([1-9][0-9]?|100)%$"
 
 MAX_LABEL_VALUE_LENGTH: Final = 63
@@ -29,20 +29,20 @@ MAX_LABEL_KEY_LENGTH: Final = MAX_LABEL_PREFIX_LENGTH + 1 + 63
 """A DNS subdomain, a slash and a name of at most 63 characters."""
 
 EXPECTS: Final = "expects"
-"""The key of `Meta.extra` for what a value must be, in words, where a pattern or a union would not tell a person."""
+"""The key of `Meta.extra` for a description of the expected value, if a pattern or a union would not be readable."""
 DURATION: Final = "duration"
 """The key of `Meta.extra` for the `DurationBounds` of a field."""
 
 
 class DurationBounds(NamedTuple):
-    """The least and the greatest duration that a field takes, both included."""
+    """The minimum and maximum duration of a field, both inclusive."""
 
     least: timedelta
     greatest: timedelta
 
 
 def expects(words: str) -> dict[str, Any]:
-    """Return what `msgspec.Meta` takes as `extra` for a field whose value must be `words`."""
+    """Return the `extra` argument of `msgspec.Meta` for a field whose value must be `words`."""
     return {EXPECTS: words}
 
 
@@ -52,7 +52,7 @@ Moment = Annotated[
     datetime,
     msgspec.Meta(tz=True, extra_json_schema={"pattern": r"^(19[7-9][0-9]|20[0-9]{2})-"}),
 ]
-"""A time of a status, from `EARLIEST` to `LATEST`: far enough from where reckoning with times ends."""
+"""A time in a status, from `EARLIEST` to `LATEST`: far enough from the ends of the range of `datetime`."""
 
 LabelKey = Annotated[
     str,
@@ -74,19 +74,19 @@ Percentage = Annotated[str, msgspec.Meta(pattern=PERCENTAGE_PATTERN, max_length=
 
 
 def duration(description: str, least: str, greatest: str) -> msgspec.Meta:
-    """Describe a field that is a Go duration string on the wire and a `timedelta` here.
+    """Describe a field that is a Go duration string in JSON and a `timedelta` in Python.
 
     Args:
-        description: What the field means.
-        least: The shortest duration it takes, as a Go duration.
-        greatest: The longest duration it takes, as a Go duration.
+        description: The meaning of the field.
+        least: The minimum, as a Go duration.
+        greatest: The maximum, as a Go duration.
     """
     bounds = DurationBounds(parse_duration(least), parse_duration(greatest))
     return msgspec.Meta(description=description, extra={DURATION: bounds})
 
 
 def rule(expression: str, message: str) -> dict[str, Any]:
-    """Return a CEL rule as the CRD schema spells it, with what the API server says to who breaks it."""
+    """Return a CEL rule in the form of the CRD schema, with the API server's message if it is violated."""
     return {"x-kubernetes-validations": [{"rule": expression, "message": message}]}
 
 
@@ -99,11 +99,11 @@ def parse_duration(text: str) -> timedelta:
     """Read a Go duration such as `90s` or `1h30m`.
 
     Raises:
-        ValueError: if it can't be read; durationpy's error is one.
+        ValueError: if it can't be read. durationpy's error is a subclass.
     """
     return durationpy.from_str(text)
 
 
 def format_duration(value: timedelta) -> str:
-    """Write a Go duration, as the API server would take it back."""
+    """Return a Go duration that the API server accepts."""
     return durationpy.to_str(value)

@@ -1,4 +1,4 @@
-"""The `LabelSelector` of the Kubernetes API, as policies, budgets and constraints carry it."""
+"""The `LabelSelector` type of the Kubernetes API, as policies, budgets and constraints use it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from respread.api.fields import (
 
 SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
-# All limits here are keywords of the CRD schema and not constraints of msgspec: this type also reads the selectors of
-# pods and budgets, which the API server has accepted with limits of its own.
+# All limits here are keywords of the CRD schema and not constraints of msgspec, because this type also reads the
+# selectors of pods and budgets, for which the API server has its own limits.
 _VALUE_SCHEMA = {"pattern": LABEL_VALUE_PATTERN, "maxLength": MAX_LABEL_VALUE_LENGTH}
 
 
@@ -40,10 +40,9 @@ class LabelSelectorRequirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class LabelSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """`matchLabels` and `matchExpressions`, all of which must hold; empty selects everything.
+    """`matchLabels` and `matchExpressions`, all of which must match. An empty selector selects everything.
 
-    A selector that is absent is `None` where this type is used; whether that means "nothing" or "everything" is for the
-    field that holds it to say.
+    `None` stands for an absent selector. Whether that means "nothing" or "everything" depends on the field.
     """
 
     match_labels: Annotated[

@@ -1,4 +1,4 @@
-"""Persistent maps on the wire: msgspec's hooks for `immutables.Map[str, str]`, which are plain objects in JSON."""
+"""Persistent maps in JSON: msgspec's hooks for `immutables.Map[str, str]`, which is a plain object in JSON."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from immutables import Map
 
 
 def decode_map(type_: Any, value: Any) -> Any:
-    """Make a `Map[str, str]` of a decoded JSON object, for the `dec_hook` of a decoder.
+    """Convert a decoded JSON object to a `Map[str, str]`, for the `dec_hook` of a decoder.
 
     Raises:
-        ValueError: it is no object, or a value is not a string; msgspec makes a ValidationError of it, with the path.
-        NotImplementedError: another type is asked for.
+        ValueError: it is not an object, or a value is not a string. msgspec converts it to a ValidationError with the
+            path.
+        NotImplementedError: another type is requested.
     """
     if get_origin(type_) is not Map and type_ is not Map:
         raise NotImplementedError(f"no way to decode {type_}")

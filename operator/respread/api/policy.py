@@ -1,9 +1,9 @@
-"""RebalancePolicy and ClusterRebalancePolicy: what a user may say about how pods are kept spread.
+"""The types RebalancePolicy and ClusterRebalancePolicy.
 
-This is the one place that says it. The CRDs are generated from these types (`respread.api.schema`: a field of a
-structure has the structure's docstring for its description, any other its own), objects are read into them
-(`respread.api.decoding`), and docs/policy.md is tested against them. Every field has the default that the API server
-fills in, so a `PolicySpec()` is what an empty `spec` means.
+They are the single source: the CRDs are generated from these types (`respread.api.schema`), objects are decoded into
+them (`respread.api.decoding`), and docs/policy.md is tested against them. In the CRD, a field with a structure type has
+the structure's docstring as its description; other fields have their own. Every field has the default that the API
+server fills in, so `PolicySpec()` equals an empty `spec`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ PLURALS: Final[dict[PolicyKind, str]] = {
     "RebalancePolicy": "rebalancepolicies",
     "ClusterRebalancePolicy": "clusterrebalancepolicies",
 }
-"""The resource of each kind, as paths and RBAC rules name it."""
+"""The resource name of each kind, as in paths and RBAC rules."""
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
-"""The label that the API server puts on every namespace, with the namespace's name."""
+"""The label that the API server sets on every namespace, with the namespace's name."""
 UNTOUCHED_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
-"""The namespaces that a ClusterRebalancePolicy leaves alone unless it selects namespaces itself."""
+"""The namespaces that a ClusterRebalancePolicy leaves alone unless it has a namespace selector."""
 
 
 LEAST_PER_HOUR_OF_GROUP: Final = 10
-"""Small groups may need several evictions for each of their pods where nodes come and go."""
+"""Small groups may need several evictions for each of their pods if nodes come and go."""
 
 
 class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The topology domains of one key that are wanted, whether or not they have a node now."""
+    """The domains of one topology key that should exist, whether or not they have a node now."""
 
     topology_key: Annotated[LabelKey, described("The node label whose values are the domains.")]
     values: Annotated[
@@ -68,8 +68,8 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             min_length=1,
             max_length=2,
             description=(
-                "The kinds of constraints that are restored. With ScheduleAnyway soft constraints are restored too, as "
-                "far as the kube-scheduler's score lets their replacements land well."
+                "The kinds of constraints that are restored. With ScheduleAnyway, soft constraints are restored too if "
+                "kube-scheduler's score makes it likely that their replacements land in a better domain."
             ),
             extra_json_schema={"x-kubernetes-list-type": "set"},
         ),
@@ -78,7 +78,7 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         tuple[LabelKey, ...],
         Meta(
             max_length=16,
-            description="The topology keys whose constraints are restored. Empty: all of them.",
+            description="The topology keys whose constraints are restored. Empty: all keys.",
             extra_json_schema={"x-kubernetes-list-type": "set"},
         ),
     ] = ()
@@ -87,8 +87,9 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         Meta(
             max_length=16,
             description=(
-                "Domains that may have no node now, such as zones of autoscaled groups at zero nodes. The "
-                "kube-scheduler does not know a domain without nodes; with this the status says that one is missing."
+                "Domains that may have no node now, such as zones with an autoscaled group of zero nodes. "
+                "kube-scheduler does not know a domain without nodes. If one is listed here, the status reports that "
+                "it is missing."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["topologyKey"]},
         ),
@@ -98,25 +99,25 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many evictions are made at once and over time.
 
-    An eviction is in flight until the pod's replacement is Ready or given up on. The limits of a ClusterRebalancePolicy
-    hold in total, whichever policy evicts.
+    An eviction is in flight until the pod's replacement is Ready or Respread gives up on it. The limits of a
+    ClusterRebalancePolicy apply in total, whichever policy evicts.
     """
 
     in_flight: Annotated[
-        int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once, in all.")
+        int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once, in total.")
     ] = 10
     in_flight_per_namespace: Annotated[
         int, Meta(ge=1, le=10_000, description="How many evictions may be in flight at once in one namespace.")
     ] = 5
     in_flight_per_node: Annotated[
-        int, Meta(ge=1, le=10_000, description="How many evictions of pods of one node may be in flight at once.")
+        int, Meta(ge=1, le=10_000, description="How many evictions of pods on one node may be in flight at once.")
     ] = 2
     in_flight_per_workload: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | Percentage,
         Meta(
             description=(
                 "How many evictions of pods of one workload may be in flight at once: a number, or a percentage of its "
-                "replicas such as 10%, rounded down but never below 1."
+                "replicas such as 10%, rounded down, but at least 1."
             ),
             extra=expects("a number from 1 to 10000, or a percentage from 1% to 100%"),
         ),
@@ -130,8 +131,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             description=(
                 "How many evictions may be made within any hour to restore one constraint of one set of pods (a spread "
-                "group), so that whoever works against it costs no more than that: a number, 0 for no limit, or a "
-                "percentage of the pods that the constraint counts, but never less than 10."
+                "group). This bounds the cost if another controller undoes the evictions: a number, 0 for no limit, "
+                "or a percentage of the pods that the constraint counts, but at least 10."
             ),
             extra=expects("a number from 0 to 1000000, or a percentage from 1% to 100%"),
         ),
@@ -142,22 +143,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ge=0,
             le=20,
             description=(
-                "After evictions of pods of how many different workloads have failed in a row, none improving anything "
-                "in between, the policy is paused: for a minute first, longer each time, and then one eviction is "
-                "tried. 0: never."
+                "The policy is paused when evictions of this many different workloads have failed in a row with no "
+                "success in between. The first pause takes a minute, later ones longer. After each pause, one eviction "
+                "is tried. 0: never."
             ),
         ),
     ] = 3
 
     def in_flight_of_workload(self, replicas: int) -> int:
-        """Return how many pods of a workload that wants `replicas` may be in flight at once, at least 1."""
+        """Return how many pods of a workload with this many `replicas` may be in flight at once, at least 1."""
         limit = self.in_flight_per_workload
         if isinstance(limit, int):
             return limit
         return max(1, replicas * int(limit.removesuffix("%")) // 100)
 
     def per_hour_of_group(self, pods: int) -> int | None:
-        """Return how many evictions may be made in an hour for a group that counts so many pods; None: no limit."""
+        """Return how many evictions may be made in an hour for a group with this many pods. None: no limit."""
         limit = self.per_hour_per_group
         if isinstance(limit, int):
             return limit or None
@@ -165,7 +166,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PriorityThreshold(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod priority: that of a PriorityClass, or a number. One of the two is set."""
+    """A pod priority, as the name of a PriorityClass or as a number. Exactly one of the two is set."""
 
     name: Annotated[
         Annotated[
@@ -194,7 +195,7 @@ class TrustedController(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         Meta(
             max_length=253,
             pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$",
-            description="Its API group without the version, such as argoproj.io.",
+            description="The API group without the version, such as argoproj.io.",
             extra=expects("an API group without its version, such as argoproj.io"),
         ),
     ]
@@ -204,7 +205,7 @@ class TrustedController(msgspec.Struct, frozen=True, kw_only=True, rename="camel
             min_length=1,
             max_length=63,
             pattern=r"^[A-Z][A-Za-z0-9]*$",
-            description="Its kind, such as Rollout.",
+            description="The kind, such as Rollout.",
             extra=expects("a kind, such as Rollout"),
         ),
     ]
@@ -215,12 +216,12 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     min_age: Annotated[
         timedelta,
-        duration("Pods younger than this are left alone. A Go duration such as 1m.", least="0s", greatest="8760h"),
+        duration("Younger pods are not evicted. A Go duration such as 1m.", least="0s", greatest="8760h"),
     ] = timedelta(minutes=1)
     priority_threshold: Annotated[
         PriorityThreshold,
         described(
-            "Pods of this priority or a higher one are never evicted.",
+            "Pods of this priority and above are not evicted.",
             rule("has(self.name) != has(self.value)", "set exactly one of name and value"),
         ),
     ] = PriorityThreshold(name="system-cluster-critical")
@@ -230,31 +231,31 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ge=1,
             le=1_000_000,
             description=(
-                "Pods of workloads that want fewer replicas than this are left alone: with one replica, an eviction "
-                "is an outage. 1: none are."
+                "Pods of workloads with fewer replicas are not evicted: with one replica, an eviction is an outage. "
+                "1: no protection."
             ),
         ),
     ] = 2
     local_storage: Annotated[
         Protection,
         described(
-            "Whether pods with storage on their node (hostPath, or emptyDir on disk) may be evicted. What they keep "
-            "there is lost with them."
+            "Whether pods with storage on their node (hostPath, or emptyDir on disk) may be evicted. An eviction loses "
+            "the data there."
         ),
     ] = "Protect"
     persistent_volume_claims: Annotated[
         Protection,
         described(
-            "Whether pods that use PersistentVolumeClaims may be evicted. They only are when their volumes can be "
-            "reached from where the replacement lands."
+            "Whether pods that use PersistentVolumeClaims may be evicted. They only move to nodes that can reach their "
+            "volumes."
         ),
     ] = "Evict"
     changed_pods: Annotated[
         Protection,
         described(
-            "Whether pods may be evicted that differ from their controller's template in what decides where they can "
-            "be placed: resized in place, changed by a webhook, or made of an older template. With Evict their "
-            "replacements are taken to be like them."
+            "Whether pods may be evicted that differ from their controller's template in a field that affects where "
+            "they can be placed: resized in place, changed by a webhook, or created from an older template. With "
+            "Evict, the replacement is assumed to be like the pod."
         ),
     ] = "Protect"
     trusted_controllers: Annotated[
@@ -263,8 +264,8 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             max_length=32,
             description=(
                 "Kinds that own ReplicaSets, StatefulSets or ReplicationControllers whose pods may be evicted, besides "
-                "Deployments. Pods below any other owner are left alone: it may be in a canary, or restart a whole "
-                "group for one pod."
+                "Deployments. Pods below any other owner are not evicted, because it may be in a canary or may restart "
+                "a whole group for one pod."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group", "kind"]},
         ),
@@ -272,7 +273,7 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a pod is evicted, and how long its replacement is waited for."""
+    """How a pod is evicted, and how long Respread waits for its replacement."""
 
     grace_period_seconds: Annotated[
         Annotated[
@@ -281,22 +282,22 @@ class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
                 ge=1,
                 le=86_400,
                 extra=expects(
-                    "a whole number from 1 to 86400, or left out for what each pod asks for (0 would delete the pod "
+                    "a whole number from 1 to 86400, or left out to use the value of each pod (0 would delete the pod "
                     "before it has stopped, so that two pods of one StatefulSet identity can run at once)"
                 ),
             ),
         ]
         | None,
         described(
-            "Seconds that an evicted pod is given to stop. Left out: what the pod itself asks for, but at least 1. 0 "
-            "would delete the pod before it has stopped, and is refused."
+            "Seconds that an evicted pod has to stop. Left out: the value of the pod, but at least 1. 0 is rejected, "
+            "because it would delete the pod before it has stopped."
         ),
     ] = None
     ready_timeout: Annotated[
         timedelta,
         duration(
-            "How long the replacement of an evicted pod may take to become Ready, from when it has a node. After that "
-            "the eviction counts as failed. A Go duration such as 5m.",
+            "How long the replacement of an evicted pod may take to become Ready after it has a node. After that, the "
+            "eviction counts as failed. A Go duration such as 5m.",
             least="1s",
             greatest="24h",
         ),
@@ -304,7 +305,7 @@ class EvictionOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A time in which evictions are made, again and again."""
+    """A recurring time in which evictions are made."""
 
     schedule: Annotated[
         str,
@@ -322,7 +323,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ]
     duration: Annotated[
         timedelta,
-        duration("How long it stays open. A Go duration such as 2h.", least="1m", greatest="168h"),
+        duration("How long the window stays open. A Go duration such as 2h.", least="1m", greatest="168h"),
     ]
     time_zone: Annotated[
         str,
@@ -330,31 +331,31 @@ class Window(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             min_length=1,
             max_length=64,
             pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$",
-            description="The time zone of the schedule: a name of the IANA database, such as Europe/Berlin.",
+            description="The time zone of the schedule: a name in the IANA database, such as Europe/Berlin.",
             extra=expects("the name of a time zone, such as Europe/Berlin or UTC"),
         ),
     ] = "UTC"
 
 
 class Prevention(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is done so that no skew arises in the first place."""
+    """Measures that prevent skew."""
 
     pod_deletion_cost: Annotated[
         Toggle,
         described(
-            "Whether pods are given the annotation controller.kubernetes.io/pod-deletion-cost, so that a scale-down "
-            "takes them out of the fullest domains. It needs the right to patch pods. A cost that someone else wrote "
-            "is never touched."
+            "Whether Respread sets the annotation controller.kubernetes.io/pod-deletion-cost, so that a scale-down "
+            "deletes pods from the fullest domains. It needs the permission to patch pods. A cost that somebody else "
+            "wrote is never changed."
         ),
     ] = "Disabled"
 
 
 class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The `spec` of a RebalancePolicy, and all of that of a ClusterRebalancePolicy but which namespaces it is for."""
+    """The `spec` of a RebalancePolicy. A ClusterRebalancePolicy also has `namespaceSelector`."""
 
     mode: Annotated[
         Mode,
-        described("DryRun plans and reports and evicts nothing. Enforce carries the plans out."),
+        described("DryRun plans and reports, and evicts nothing. Enforce evicts."),
     ] = "DryRun"
     priority: Annotated[
         int,
@@ -362,21 +363,21 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             ge=-1_000_000_000,
             le=1_000_000_000,
             description=(
-                "Which policy governs a pod that several of the same kind select: the one of the highest priority, "
-                "and of those the oldest."
+                "If several policies of one kind select a pod, the one with the highest priority governs it, then the "
+                "oldest."
             ),
         ),
     ] = 0
     pod_selector: Annotated[
         LabelSelector,
-        described("The pods that the policy governs. Empty: all of them."),
+        described("The pods that the policy selects. Empty: all pods."),
     ] = LabelSelector()
     constraints: ConstraintRules = ConstraintRules()
     quiet_period: Annotated[
         timedelta,
         duration(
-            "How long the pods that a constraint counts must have been left unchanged before any of them is evicted. "
-            "A Go duration such as 30s.",
+            "How long the pods that a constraint counts must stay unchanged before one of them is evicted. A "
+            "Go duration such as 30s.",
             least="1ms",
             greatest="24h",
         ),
@@ -388,7 +389,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[Window, ...],
         Meta(
             max_length=32,
-            description="Times in which evictions are made, and outside of which they are not. Empty: always.",
+            description="The times in which evictions are made. Empty: always.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
@@ -401,8 +402,8 @@ class ClusterPolicySpec(PolicySpec, frozen=True, kw_only=True, rename="camel"):
     namespace_selector: Annotated[
         LabelSelector,
         described(
-            "The namespaces whose pods the policy governs, where no RebalancePolicy of the namespace does. Empty: "
-            "every namespace. Left out: all but kube-system, kube-public and kube-node-lease."
+            "The namespaces that the policy selects. A RebalancePolicy of a namespace takes precedence. Empty: every "
+            "namespace. Left out: all except kube-system, kube-public and kube-node-lease."
         ),
     ] = LabelSelector(
         match_expressions=(
@@ -412,9 +413,9 @@ class ClusterPolicySpec(PolicySpec, frozen=True, kw_only=True, rename="camel"):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """One RebalancePolicy or ClusterRebalancePolicy, as a user wrote it.
+    """One RebalancePolicy or ClusterRebalancePolicy as a user wrote it.
 
-    It does not hold the status: what we write there ourselves must not look like a change to who watches policies.
+    It does not contain the status, because what Respread writes there must not look like a change of the policy.
     """
 
     kind: PolicyKind
@@ -425,14 +426,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
     generation: int = 0
     creation_timestamp: datetime | None = None
-    """With a time zone; None for a policy that was never created, as one read from a file."""
+    """With a time zone. None for a policy that was never created, such as one from a file."""
     spec: PolicySpec
-    """A `ClusterPolicySpec` for a ClusterRebalancePolicy. Where a problem was found, the field's default."""
+    """A `ClusterPolicySpec` for a ClusterRebalancePolicy. An invalid field has its default."""
     problems: tuple[Problem, ...] = ()
 
     @property
     def name(self) -> str:
-        """The policy as metrics, Events and messages name it: `namespace/name`, or the name of a cluster policy."""
+        """The name in metrics, Events and messages: `namespace/name`, or the name of a cluster policy."""
         return f"{self.namespace}/{self.object_name}" if self.namespace else self.object_name
 
     @property
@@ -442,5 +443,5 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def enforces(self) -> bool:
-        """Whether pods may be evicted in its name: its mode is Enforce and nothing in it is wrong."""
+        """Whether pods may be evicted for this policy: its mode is Enforce and it is valid."""
         return self.spec.mode == "Enforce" and not self.problems

@@ -1,4 +1,4 @@
-"""What is wrong with a policy, and where."""
+"""What is invalid in a policy, and in which field."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import msgspec
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something in a policy that is wrong, so that nothing is done in its name until it is put right."""
+    """An error in a policy. The policy evicts nothing until it is fixed."""
 
     field: str
-    """Where it is, as `kubectl explain` would be asked: `spec.windows[0].timeZone`."""
+    """The field, in the form for `kubectl explain`: `spec.windows[0].timeZone`."""
     message: str
-    """What is wrong there and what to do."""
+    """What is wrong there, and what to do."""
 
     def __str__(self) -> str:
-        """Return both, as a condition's message or a line of an error shows them."""
+        """Return both, as in a condition's message or in a line of an error."""
         return f"{self.field}: {self.message}"
 
 
 class UnknownField(Problem, frozen=True):
-    """A field that does not exist: wrong in a policy of ours, and passed over by readers of Kubernetes' own."""
+    """A field that does not exist. Our policies reject it. Readers of Kubernetes' own objects ignore it."""

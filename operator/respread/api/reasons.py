@@ -1,4 +1,4 @@
-"""Why something is not done: one vocabulary for `explain`, Events, conditions, status and metric labels alike."""
+"""The reasons why Respread does not evict, used in `explain`, Events, conditions, statuses and metric labels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """A reason in the style of Kubernetes' own; the value is what people and dashboards see."""
+    """A reason in the style of Kubernetes. People and dashboards see the value."""
 
     # The replacement
     NO_FEASIBLE_NODE = "NoFeasibleNode"

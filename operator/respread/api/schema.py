@@ -1,8 +1,8 @@
-"""The CustomResourceDefinitions, generated from the types: `python -m respread.api.schema crds` writes them.
+"""Generates the CustomResourceDefinitions from the types: `python -m respread.api.schema crds` writes them.
 
-Each is a structural schema in which nothing is preserved that is not specified, so that `kubectl` refuses a misspelt
-field. What msgspec knows of a type becomes the schema's keywords; CEL rules, list types and sizes are carried by the
-types as `extra_json_schema`; a structure's description is its docstring.
+Each is a structural schema that preserves no unknown fields, so `kubectl` rejects a misspelled field. What msgspec
+knows about a type becomes keywords of the schema. The types carry CEL rules, list types and sizes as
+`extra_json_schema`. The description of a structure is its docstring.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LONGEST_DURATION: Final = 40
 _SHORT_NAMES: Final[dict[PolicyKind, str]] = {"RebalancePolicy": "rbp", "ClusterRebalancePolicy": "crbp"}
 _DESCRIPTIONS: Final[dict[PolicyKind, str]] = {
     "RebalancePolicy": (
-        "RebalancePolicy says how the pods of its namespace are kept spread as their topology spread constraints say."
-        " It takes precedence over every ClusterRebalancePolicy."
+        "RebalancePolicy defines how the topology spread constraints of pods in its namespace are restored. "
+        "It takes precedence over every ClusterRebalancePolicy."
     ),
     "ClusterRebalancePolicy": (
-        "ClusterRebalancePolicy says how the pods of the namespaces it selects are kept spread as their topology "
-        "spread constraints say, where no RebalancePolicy of the namespace governs them."
+        "ClusterRebalancePolicy defines how the topology spread constraints of pods in the selected namespaces are "
+        "restored, if no RebalancePolicy of the namespace governs them."
     ),
 }
 _COLUMNS: Final = (
@@ -49,7 +49,7 @@ _COLUMNS: Final = (
     ("Groups", "integer", ".status.summary.groups", "Spread groups: constraints with the pods that share them"),
     ("Violated", "integer", ".status.summary.violated", "Spread groups whose skew is above their maxSkew"),
     ("Worst-Skew", "integer", ".status.summary.worstSkew", "The greatest skew of any spread group"),
-    ("Planned", "integer", ".status.summary.plannedEvictions", "Evictions that would restore what can be restored"),
+    ("Planned", "integer", ".status.summary.plannedEvictions", "Evictions in the plan"),
     ("Evicted", "integer", ".status.summary.evicted", "Evictions made so far"),
     ("Age", "date", ".metadata.creationTimestamp", ""),
 )
@@ -59,7 +59,7 @@ _SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
 
 
 def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of a kind, as JSON values."""
+    """Return the CustomResourceDefinition of a kind as JSON values."""
     plural = PLURALS[kind]
     spec_type = ClusterPolicySpec if kind == "ClusterRebalancePolicy" else PolicySpec
     return {
@@ -93,13 +93,13 @@ def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
 
 
 def manifest(kind: PolicyKind) -> str:
-    """Return the CustomResourceDefinition of a kind as the YAML that crds/ holds."""
+    """Return the CustomResourceDefinition of a kind as YAML, as in crds/."""
     text = yaml.dump(custom_resource_definition(kind), Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
     return _HEADER + text
 
 
 def file_name(kind: PolicyKind) -> str:
-    """Return the name of the file in crds/ that holds the definition of a kind."""
+    """Return the name of the file in crds/ for a kind."""
     return f"{PLURALS[kind]}.{GROUP}.yaml"
 
 
@@ -132,7 +132,7 @@ def _object_schema(kind: PolicyKind, spec_type: type[PolicySpec]) -> dict[str, A
             "metadata": {"type": "object"},
             "spec": {
                 **_schema(types.type_info(spec_type)),
-                "description": "What the policy says. Every field has a default.",
+                "description": "The specification of the policy. Every field has a default.",
                 "default": {},
             },
             "status": _without_defaults(_schema(types.type_info(PolicyStatus))),
@@ -197,10 +197,10 @@ def _structure(kind: types.StructType) -> dict[str, Any]:
 
 
 def _field(field: types.Field) -> dict[str, Any]:
-    """Return a field's schema with its default, where it has one that says something.
+    """Return a field's schema, with its default if that has a meaning.
 
-    An object's default is `{}`: the API server then fills in the defaults of its fields. Empty lists are left out,
-    since an absent list is the same.
+    The default of an object is `{}`, so that the API server fills in the defaults of its fields. Empty lists are
+    omitted, because an absent list is the same.
     """
     schema = _schema(field.type)
     default = field.default
@@ -215,7 +215,7 @@ def _field(field: types.Field) -> dict[str, Any]:
 def _union(kind: types.UnionType) -> dict[str, Any]:
     some = [_schema(each) for each in kind.types if not isinstance(each, types.NoneType)]
     if len(some) == 1:
-        # Null is what "left out" looks like in YAML: the API server drops it from what may not be null.
+        # In YAML, a field without a value is null. The API server drops it if the field may not be null.
         return some[0]
     numbers = next(each for each in some if each["type"] == "integer")
     texts = next(each for each in some if each["type"] == "string")
@@ -232,7 +232,7 @@ def _union(kind: types.UnionType) -> dict[str, Any]:
 
 
 def _without_defaults(schema: Any) -> Any:
-    """Return a schema that fills nothing in: a status is what was written, and nothing else."""
+    """Return a schema without defaults: a status contains only what was written."""
     if isinstance(schema, dict):
         return {name: _without_defaults(value) for name, value in schema.items() if name != "default"}
     return schema
@@ -260,16 +260,16 @@ def _fits_int32(kind: types.IntType) -> bool:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes values out in full wherever they occur, without YAML's references."""
+    """Writes every value in full, without YAML's references."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Return that no value is ever referred to."""
+        """Return True, so that no value becomes a reference."""
         del data
         return True
 
 
 def main(arguments: list[str]) -> int:
-    """Write the definitions into the folder that the command line names, and say what changed."""
+    """Write the definitions into the folder from the command line, and print what changed."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m respread.api.schema FOLDER\n")
         return 2

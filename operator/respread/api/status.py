@@ -1,6 +1,6 @@
-"""The `status` of a policy: what people see of it with `kubectl get` and `kubectl describe`.
+"""The `status` of a policy, which `kubectl get` and `kubectl describe` show.
 
-Written by the control loop (`respread.api.conditions` says what), read back after a restart.
+The control loop writes it (`respread.api.conditions` computes it) and reads it back after a restart.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from respread.api.fields import Moment, described
 from respread.api.policy import WhenUnsatisfiable
 
 MAX_VIOLATIONS: Final = 20
-"""How many violated constraints a status names, the worst first."""
+"""How many violated constraints a status contains, the worst first."""
 MAX_DOMAINS: Final = 20
-"""How many domains of a violated constraint a status names."""
+"""How many domains of a violated constraint a status contains."""
 MAX_WORKLOADS: Final = 20
-"""How many workloads of a violated constraint a status names."""
+"""How many workloads of a violated constraint a status contains."""
 MAX_MESSAGE_LENGTH: Final = 2048
 MAX_BACK_OFFS: Final = 100
-"""How many spread groups that are left alone a status remembers, those that failed most often first."""
+"""How many groups in back-off a status contains, those with the most failures first."""
 MAX_RECENT_EVICTIONS: Final = 64
-"""The minutes of an hour, and a few for clocks that differ."""
+"""The minutes of an hour, and a few more for clocks that differ."""
 MAX_MOVES_IN_FLIGHT: Final = 500
-"""How many moves under way a status remembers. No policy has more under way, however high its limits are."""
+"""How many moves in flight a status contains. No policy has more moves in flight, however high its limits are."""
 MAX_GROUPS_OF_MOVE: Final = 64
 MAX_GROUP_EVICTIONS: Final = 200
-"""Of how many spread groups a status remembers the evictions of the last hour, those with the most first."""
+"""For how many groups a status contains the evictions of the last hour, the highest numbers first."""
 MAX_FAILED_WORKLOADS: Final = 20
-"""How many workloads that failed in a row a status remembers."""
+"""How many workloads that failed in a row a status contains."""
 MAX_FAILED_WORKLOAD_LENGTH: Final = 512
 MAX_NEWEST_PODS: Final = 32
-"""How many pods that are no replacement a move under way remembers by name."""
+"""How many pods that are not the replacement a move in flight lists by name."""
 
 MAX_CONDITIONS: Final = 16
 MAX_FAILURES: Final = 1000
-"""Longer than this no back-off is told from the one before."""
+"""Beyond this number of failures, the back-off does not grow."""
 MAX_COUNT: Final = 2**31 - 1
 MAX_GENERATION: Final = 2**53
 
@@ -62,17 +62,17 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
             r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
             description=(
-                "Ready: the policy is valid and in force. Balanced: every constraint it restores holds. Progressing: "
-                "evictions are under way. Blocked: a constraint is violated and nothing can be done about it for now. "
-                "Reconciling: the policy as it is now has not been planned for yet. Stalled: it is invalid. "
-                "Paused: evictions have failed in a row, and none is made for a while. Oscillating: a constraint is "
+                "Ready: the policy is valid and in force. Balanced: every constraint that it restores holds. "
+                "Progressing: evictions are in progress. Blocked: a constraint is violated and can't be restored now. "
+                "Reconciling: no plan has been made yet for the current generation. Stalled: the policy is invalid. "
+                "Paused: evictions failed in a row, and none is made for some time. Oscillating: a constraint is "
                 "violated again after as many evictions as limits.perHourPerGroup allows."
             ),
         ),
     ]
     status: Annotated[ConditionStatus, described("Whether the condition holds.")]
     observed_generation: Annotated[
-        _Generation, described("The metadata.generation of the policy that the condition is about.")
+        _Generation, described("The metadata.generation of the policy that the condition describes.")
     ] = 0
     last_transition_time: Annotated[Moment, described("When the condition's status last changed.")]
     reason: Annotated[
@@ -81,116 +81,116 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             min_length=1,
             max_length=1024,
             pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-            description="Why the condition has this status, in one word.",
+            description="The reason for the condition's status, as one word.",
         ),
     ]
-    message: Annotated[str, Meta(max_length=32768, description="The same for people, with what they can do.")] = ""
+    message: Annotated[str, Meta(max_length=32768, description="The reason as a sentence, and what to do.")] = ""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The pods and constraints that the policy governs, in numbers."""
 
     groups: Annotated[
-        _Count, described("Spread groups: topology spread constraints, each counted once for the pods that share it.")
+        _Count, described("Number of spread groups: constraints, each counted once for the pods that share it.")
     ] = 0
     violated: Annotated[_Count, described("Spread groups whose skew is above their maxSkew.")] = 0
     worst_skew: Annotated[_Count, described("The greatest skew of any spread group.")] = 0
     pods: Annotated[_Count, described("Pods that the policy governs.")] = 0
-    planned_evictions: Annotated[_Count, described("Evictions that would restore what can be restored.")] = 0
+    planned_evictions: Annotated[
+        _Count, described("Evictions in the plan, which restore everything that can be restored.")
+    ] = 0
     in_flight: Annotated[_Count, described("Evictions whose replacement is not Ready yet.")] = 0
-    evicted: Annotated[_Count, described("Evictions made in the name of this policy so far.")] = 0
+    evicted: Annotated[_Count, described("Evictions made for this policy so far.")] = 0
 
 
 class DomainCount(msgspec.Struct, frozen=True):
-    """A topology domain and how many pods are in it."""
+    """A topology domain and the number of pods in it."""
 
     domain: Annotated[str, Meta(max_length=63, description="The domain: the value of the topology key.")]
     pods: Annotated[_Count, described("The pods there that the constraint counts.")]
 
 
 class AffectedWorkload(msgspec.Struct, frozen=True):
-    """A workload that pods belong to, in their namespace."""
+    """A workload of the pods, in their namespace."""
 
-    kind: Annotated[str, Meta(max_length=63, description="Its kind, such as Deployment.")]
-    name: Annotated[str, Meta(max_length=253, description="Its name.")]
+    kind: Annotated[str, Meta(max_length=63, description="The kind, such as Deployment.")]
+    name: Annotated[str, Meta(max_length=253, description="The name.")]
 
 
 class ViolatedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The constraint, as the pods carry it."""
+    """The constraint as in the pod spec."""
 
     topology_key: Annotated[str, Meta(max_length=317, description="The node label whose values are the domains.")]
     when_unsatisfiable: Annotated[
-        WhenUnsatisfiable, described("What the kube-scheduler does with pods that would violate it.")
+        WhenUnsatisfiable, described("What kube-scheduler does with pods that would violate it.")
     ]
     max_skew: Annotated[_Count, described("The skew that it allows.")]
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A violated constraint and what becomes of it."""
+    """A violated constraint and what is done about it."""
 
     namespace: Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
     workloads: Annotated[
         tuple[AffectedWorkload, ...],
         Meta(
             max_length=MAX_WORKLOADS,
-            description="The workloads that the pods belong to, 20 at most.",
+            description="The workloads of the pods, at most 20.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
     constraint: ViolatedConstraint
-    skew: Annotated[
-        _Count, described("The skew now: the pods of the fullest domain minus those of the emptiest, or minus 0.")
-    ]
+    skew: Annotated[_Count, described("The actual skew: the pods of the fullest domain minus the global minimum.")]
     domains: Annotated[
         tuple[DomainCount, ...],
         Meta(
             max_length=MAX_DOMAINS,
-            description="Pods per domain, the fullest first. Of more than 20 domains the ten at either end.",
+            description="Pods per domain, the fullest first. Of more than 20, the ten fullest and the ten emptiest.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
-    omitted_domains: Annotated[_Count, described("How many domains between these two ends are left out.")] = 0
+    omitted_domains: Annotated[_Count, described("Number of domains that are not listed.")] = 0
     planned_moves: Annotated[_Count, described("Evictions planned to restore it.")] = 0
     reason: Annotated[
-        _ReasonWord, described("Why it is not, or not fully, being restored, in one word. Empty: it is.")
+        _ReasonWord, described("Why it is not, or not fully, being restored, as one word. Empty if it is.")
     ] = ""
-    message: Annotated[_Message, described("The same for people.")] = ""
+    message: Annotated[_Message, described("The reason as a sentence.")] = ""
 
 
 class BlockedCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A reason why something is not done, and how often it applies."""
+    """A reason why Respread does not evict, and how often it applies."""
 
-    reason: Annotated[_ReasonWord, described("The reason, in one word.")]
-    groups: Annotated[_Count, described("Violated spread groups that are left as they are for it.")] = 0
-    pods: Annotated[_Count, described("Pods that would help and may not be evicted for it.")] = 0
+    reason: Annotated[_ReasonWord, described("The reason as one word.")]
+    groups: Annotated[_Count, described("Violated spread groups that stay violated for this reason.")] = 0
+    pods: Annotated[_Count, described("Pods whose eviction would help, and that stay for this reason.")] = 0
 
 
 class RememberedBackOff(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A spread group that is left alone because moves did not improve it, for the next process to know."""
+    """A spread group in back-off, because moves did not improve it. The next leader reads this."""
 
     group: Annotated[str, Meta(max_length=64, description="A digest of the group: its constraint and its pods.")]
     failures: Annotated[int, Meta(ge=0, le=MAX_FAILURES, description="Moves in a row that did not improve it.")]
-    until: Annotated[Moment, described("Until when it is left alone, if nothing changes for it.")]
-    situation: Annotated[str, Meta(max_length=64, description="A digest of how things stood when the last one failed.")]
+    until: Annotated[Moment, described("When the back-off ends if the situation does not change.")]
+    situation: Annotated[str, Meta(max_length=64, description="A digest of the situation when the last move failed.")]
 
 
 class RecentEvictions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many evictions were made in a minute."""
+    """The number of evictions in one minute."""
 
-    minute: Annotated[Moment, described("When the minute began.")]
-    evictions: Annotated[_Count, described("Evictions in it that count for limits.perHour.")]
+    minute: Annotated[Moment, described("The start of the minute.")]
+    evictions: Annotated[_Count, described("Evictions in that minute that count for limits.perHour.")]
 
 
 class GroupEvictionCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many evictions were made for a spread group within the last hour, for the next process to know."""
+    """The number of evictions for one spread group within the last hour. The next leader reads this."""
 
     group: Annotated[str, Meta(max_length=64, description="A digest of the group, as in backOffs.")]
-    evictions: Annotated[_Count, described("Evictions within the last hour, whatever came of them.")]
-    last: Annotated[Moment, described("When the minute of the last one began.")]
+    evictions: Annotated[_Count, described("Evictions within the last hour, whatever their outcome.")]
+    last: Annotated[Moment, described("The start of the minute of the last one.")]
 
 
 class FailuresInARow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What failed since an eviction last improved something, for the next process to know."""
+    """Evictions that failed since the last success. The next leader reads this."""
 
     workloads: Annotated[
         tuple[Annotated[str, Meta(max_length=MAX_FAILED_WORKLOAD_LENGTH)], ...],
@@ -201,60 +201,64 @@ class FailuresInARow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = ()
     pauses: Annotated[int, Meta(ge=0, le=MAX_FAILURES, description="Pauses in a row.")] = 0
-    paused_until: Annotated[Moment | None, described("When the last of them ends.")] = None
+    paused_until: Annotated[Moment | None, described("When the last pause ends.")] = None
 
 
 class LeftDomain(msgspec.Struct, frozen=True):
-    """A spread group that a move is to help."""
+    """A spread group that a move should improve."""
 
     group: Annotated[str, Meta(max_length=64, description="A digest of the group, as in backOffs.")]
     domain: Annotated[str, Meta(max_length=63, description="The domain that the pod leaves.")]
 
 
 class MoveInFlight(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A move under way, for the next process to follow. It is written down before its eviction is sent."""
+    """A move in flight, which the next leader follows. It is recorded before its eviction is sent."""
 
     uid: Annotated[str, Meta(max_length=64, description="The UID of the evicted pod.")]
-    namespace: Annotated[str, Meta(max_length=63, description="Its namespace.")]
-    pod: Annotated[str, Meta(max_length=253, description="Its name.")]
-    node: Annotated[str, Meta(max_length=253, description="The node that it leaves.")]
-    workload: Annotated[str, Meta(max_length=512, description="What it belongs to, such as Deployment/web.")]
-    controller_kind: Annotated[str, Meta(max_length=63, description="The kind of the controller that replaces it.")]
+    namespace: Annotated[str, Meta(max_length=63, description="The pod's namespace.")]
+    pod: Annotated[str, Meta(max_length=253, description="The pod's name.")]
+    node: Annotated[str, Meta(max_length=253, description="The node that the pod leaves.")]
+    workload: Annotated[
+        str, Meta(max_length=512, description="The workload that owns the pod, such as Deployment/web.")
+    ]
+    controller_kind: Annotated[
+        str, Meta(max_length=63, description="The kind of the controller that creates the replacement.")
+    ]
     controller_name: Annotated[str, Meta(max_length=253, description="The controller's name.")]
     controller_uid: Annotated[str, Meta(max_length=64, description="The controller's UID.")]
     groups: Annotated[
         tuple[LeftDomain, ...],
         Meta(
             max_length=MAX_GROUPS_OF_MOVE,
-            description="The spread groups that it is to help.",
+            description="The spread groups that the eviction should improve.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
-    sent: Annotated[Moment, described("When its eviction was about to be sent.")]
-    newest: Annotated[Moment, described("When the newest pod that the controller had by then was created.")]
+    sent: Annotated[Moment, described("When the eviction was about to be sent.")]
+    newest: Annotated[Moment, described("When the newest pod that the controller had at that time was created.")]
     newest_pods: Annotated[
         tuple[Annotated[str, Meta(max_length=253)], ...],
         Meta(
             max_length=MAX_NEWEST_PODS,
-            description="Pods created then or later of which it is known that they are not its replacement.",
+            description="Pods created at that time or later that are not the replacement.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What Respread knows and does in the name of the policy. It is written by Respread, and only when it changes."""
+    """What Respread knows and does for the policy. Respread writes it, and only when it changes."""
 
     observed_generation: Annotated[
-        _Generation, described("The metadata.generation of the policy that this status is about.")
+        _Generation, described("The metadata.generation of the policy that this status describes.")
     ] = 0
     conditions: Annotated[
         tuple[Condition, ...],
         Meta(
             max_length=MAX_CONDITIONS,
             description=(
-                "Ready, Balanced, Progressing and Blocked; Reconciling, Stalled, Paused and Oscillating once they were "
-                "True."
+                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused and Oscillating after they were "
+                "True once."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
@@ -264,7 +268,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[Violation, ...],
         Meta(
             max_length=MAX_VIOLATIONS,
-            description="The worst of the violated constraints, 20 at most.",
+            description="The worst violated constraints, at most 20.",
             extra_json_schema={"x-kubernetes-list-type": "atomic"},
         ),
     ] = ()
@@ -272,7 +276,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[BlockedCount, ...],
         Meta(
             max_length=64,
-            description="Why what is not done is not done, most frequent first.",
+            description="What Respread does not do, by reason, the most frequent first.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["reason"]},
         ),
     ] = ()
@@ -280,7 +284,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[RememberedBackOff, ...],
         Meta(
             max_length=MAX_BACK_OFFS,
-            description="Spread groups left alone for a while because moves did not improve them.",
+            description="Spread groups in back-off, because moves did not improve them.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group"]},
         ),
     ] = ()
@@ -288,7 +292,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[RecentEvictions, ...],
         Meta(
             max_length=MAX_RECENT_EVICTIONS,
-            description="The evictions of the last hour by the minute, where limits.perHour is set.",
+            description="The evictions of the last hour by minute, if limits.perHour is set.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["minute"]},
         ),
     ] = ()
@@ -296,7 +300,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[GroupEvictionCount, ...],
         Meta(
             max_length=MAX_GROUP_EVICTIONS,
-            description="The evictions of the last hour by spread group, those with the most first.",
+            description="The evictions of the last hour by spread group, the highest number first.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group"]},
         ),
     ] = ()
@@ -305,13 +309,13 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         tuple[MoveInFlight, ...],
         Meta(
             max_length=MAX_MOVES_IN_FLIGHT,
-            description="Evictions made, or about to be made, whose replacement is not Ready yet.",
+            description="Evictions that are made or about to be made, and whose replacement is not Ready yet.",
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
         ),
     ] = ()
     last_plan_time: Annotated[
         Moment | None,
-        described("When the plan shown here was made. Plans since then have come to the same result."),
+        described("When the plan in this status was made. Later plans had the same result."),
     ] = None
     last_eviction_time: Annotated[Moment | None, described("When a pod was last evicted.")] = None
 
@@ -321,9 +325,9 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def encode_status(status: PolicyStatus) -> dict[str, Any]:
-    """Return the status as JSON values, to be written to the `status` subresource.
+    """Return the status as JSON values for the `status` subresource.
 
-    Empty lists and zeros are there, so that a merge patch clears what was there before and the printer columns show 0.
+    Empty lists and zeros are included, so that a merge patch overwrites old values and the printer columns show 0.
     """
     encoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
     return {name: value for name, value in encoded.items() if value is not None}

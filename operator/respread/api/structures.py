@@ -1,6 +1,6 @@
-"""Between JSON values and structures: reading finds everything that is wrong at once, and where.
+"""Converts between JSON values and structures. Reading reports all errors at once, with their fields.
 
-msgspec would stop at the first mistake; a person with a policy to put right wants all of them, by field, in words.
+msgspec stops at the first error. Users want to see all errors of a policy at once, with field names and in words.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ _MAX_SHOWN: Final = 60
 def read_structure(kind: type[_Structure], value: object, path: str) -> tuple[_Structure | None, list[Problem]]:
     """Read a structure from JSON values.
 
-    What is absent, null or wrong has its default, and what is wrong is a problem as well; so is a field that does not
-    exist.
+    A field that is absent, null or invalid has its default. An invalid or unknown field is a problem.
 
     Args:
-        kind: The structure's type.
-        value: The values, an object if all is well.
+        kind: The type of the structure.
+        value: The values, normally an object.
         path: Where the value is, for the problems: `spec`.
 
     Returns:
-        The structure and what is wrong. It is None if the value is no object, or if a field without a default is absent
-        or wrong.
+        The structure and the problems. The structure is None if the value is not an object, or if a field without a
+        default is absent or invalid.
     """
     problems: list[Problem] = []
     found = _structure(kind, value, path, problems)
@@ -47,7 +46,7 @@ def read_structure(kind: type[_Structure], value: object, path: str) -> tuple[_S
 
 
 def write_value(value: Any) -> Any:
-    """Return any value of a structure as JSON values; a duration is a Go duration."""
+    """Return any value of a structure as JSON values. A duration becomes a Go duration."""
     if isinstance(value, msgspec.Struct):
         pairs = ((name, getattr(value, field.name)) for name, field in _fields(type(value)).items())
         return {name: write_value(each) for name, each in pairs if each is not None}
@@ -61,21 +60,21 @@ def write_value(value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: as JSON, and not too long."""
+    """Return a value as shown in a message: as JSON, shortened."""
     text = json.dumps(value, default=repr, ensure_ascii=False)
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return what to add to a message about a word that is not known, if one that is comes close."""
+    """Return what to add to a message about an unknown word: a similar known one, if there is one."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def _structure(kind: type[_Structure], value: object, path: str, problems: list[Problem]) -> _Structure | object:
-    """Read a structure field by field, each with its default where it is absent or wrong.
+    """Read a structure field by field, with the default for each field that is absent or invalid.
 
-    Returns `_UNREADABLE` if it is no object, or lacks a field that has no default.
+    Returns `_UNREADABLE` if the value is not an object, or lacks a field without a default.
     """
     if not isinstance(value, Mapping):
         problems.append(Problem(path, f"must be an object, not {shown(value)}"))
@@ -103,7 +102,7 @@ def _structure(kind: type[_Structure], value: object, path: str, problems: list[
 
 
 class _Field(NamedTuple):
-    """A field of a structure, its type taken apart: to ask msgspec for that is far slower than to read values."""
+    """A field of a structure with its analyzed type. Asking msgspec each time is much slower than reading values."""
 
     name: str
     type: Any
@@ -115,7 +114,7 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> Mapping[str, _Field]:
-    """Return the fields of a structure by their names in JSON."""
+    """Return the fields of a structure by their JSON names."""
     return {
         each.encode_name: _Field(each.name, each.type, *_bare(each.type), each.required)
         for each in msgspec.structs.fields(kind)
@@ -125,15 +124,15 @@ def _fields(kind: type[msgspec.Struct]) -> Mapping[str, _Field]:
 def _value(
     annotation: Any, kind: Any, metas: tuple[msgspec.Meta, ...], value: object, path: str, problems: list[Problem]
 ) -> object:
-    """Read a value of any type that occurs in a policy; `_UNREADABLE` after naming the problem.
+    """Read a value of any type in a policy. After an error, report the problem and return `_UNREADABLE`.
 
     Args:
         annotation: the type.
         kind: the type as `_bare` returns it.
-        metas: what `_bare` returns besides.
-        value: to be read.
+        metas: the annotations that `_bare` returns.
+        value: the value to read.
         path: where it is.
-        problems: get what is wrong.
+        problems: the list to which problems are added.
     """
     if get_origin(kind) is tuple:
         return _items(kind, metas, value, path, problems)
@@ -148,7 +147,7 @@ def _value(
 
 
 def _bare(annotation: Any) -> tuple[Any, tuple[msgspec.Meta, ...]]:
-    """Return a type without `Annotated` and `| None`, and what `Annotated` said, the outermost first."""
+    """Return a type without `Annotated` and `| None`, and the contents of `Annotated`, the outermost first."""
     metas: tuple[msgspec.Meta, ...] = ()
     while True:
         if get_origin(annotation) is Annotated:
@@ -187,13 +186,13 @@ def _items(
         return _UNREADABLE
     repeated = _first_repeated(items, metas)
     if repeated is not None:
-        problems.append(Problem(f"{path}[{repeated}]", f"is there twice: {shown(value[repeated])}"))
+        problems.append(Problem(f"{path}[{repeated}]", f"is repeated: {shown(value[repeated])}"))
         return _UNREADABLE
     return tuple(items)
 
 
 def _first_repeated(items: list[object], metas: tuple[msgspec.Meta, ...]) -> int | None:
-    """Return the index of the first item that the list already has, if it is one where none may be twice."""
+    """Return the index of the first repeated item, if the list must not have repeated items."""
     schema = {name: value for meta in metas for name, value in (meta.extra_json_schema or {}).items()}
     match schema.get("x-kubernetes-list-type"):
         case "set":
@@ -227,7 +226,7 @@ def _scalar(
     problems: list[Problem],
 ) -> object:
     if isinstance(value, str) and value.endswith("\n"):
-        # In Python a pattern's $ also matches before a last line feed; for the API server it does not.
+        # In Python, a pattern's $ also matches before a final line feed. For the API server it does not.
         problems.append(Problem(path, f"must not end with a line feed, as {shown(value)} does"))
         return _UNREADABLE
     try:
@@ -235,7 +234,7 @@ def _scalar(
     except msgspec.ValidationError as error:
         problems.append(Problem(path, _explained(annotation, metas, value, str(error))))
     except (TypeError, ValueError, OverflowError):
-        # A value that JSON could not even hold, from a caller of ours.
+        # A value that JSON can't represent, from a caller within Respread.
         problems.append(Problem(path, f"must be plain data, not {shown(value)}"))
     return _UNREADABLE
 

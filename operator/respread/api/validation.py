@@ -1,7 +1,7 @@
-"""What a policy may not say, although each of its fields has the right form.
+"""Checks of a policy that go beyond the form of single fields.
 
-The API server enforces some of it through the CRD's CEL rules, and those are repeated here for files that it has not
-seen; it can't know about time zones and cron lines.
+The CRD's CEL rules enforce some of these, and they are repeated here for files that the API server has not seen. CEL
+can't check time zones and cron schedules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from respread.api.policy import ClusterPolicySpec, PolicySpec, PriorityThreshold
 from respread.api.problem import Problem
 from respread.api.structures import shown, suggestion
 
-# Any moment will do to see whether a schedule has a next one; cronsim looks 50 years ahead.
+# Any moment is suitable to check whether a schedule has a next time. cronsim looks 50 years ahead.
 _SOME_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 _CRON_FIELDS = 5
 _MONTH = 3
@@ -34,8 +34,8 @@ def validated(spec: _Spec) -> tuple[_Spec, tuple[Problem, ...]]:
     """Check a spec whose fields have the right form.
 
     Returns:
-        The spec with the default of each field that is wrong, so that its selectors can be compiled and its windows
-        evaluated without a second thought, and what is wrong.
+        The spec with the default in each invalid field, so that its selectors and windows can always be evaluated, and
+        the problems.
     """
     problems: list[Problem] = []
     defaults = type(spec)()
@@ -100,7 +100,7 @@ def _window_problems(window: Window, path: str) -> Iterator[Problem]:
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        # OSError: a part of a zone's name, such as "America", is a directory of the time zone database.
+        # OSError: the name is a directory of the time zone database, such as "America".
         close = suggestion(zone, available_timezones())
         yield Problem(f"{path}.timeZone", f"there is no time zone {shown(zone)}: use an IANA name or UTC{close}")
     reason = _schedule_problem(window.schedule)
@@ -117,7 +117,7 @@ def _schedule_problem(schedule: str) -> str | None:
     except StopIteration:
         return "this never happens"
     except CronSimError as error:
-        # cronsim refuses 30 February with the words it has for the 32nd: ask again for every month.
+        # cronsim rejects 30 February with the same message as day 32. Try every month to distinguish the two.
         any_month = [*parts[:_MONTH], "*", *parts[_MONTH + 1 :]]
         if _is_cron(" ".join(any_month)) and _is_cron(" ".join(["*"] * _MONTH + [parts[_MONTH], "*"])):
             return "this never happens: none of its months has such a day"

@@ -75,7 +75,7 @@ def test_has_the_four_conditions_for_the_generation_it_saw() -> None:
         (ENFORCE, outcome(), "True", "Valid", "valid and in force"),
         (ENFORCE, None, "True", "Valid", "valid and in force"),
         (BROKEN, outcome(), "False", "InvalidPolicy", "spec.windows[0].timeZone: there is no such; spec.mode: must be"),
-        (BROKEN, None, "False", "InvalidPolicy", "Nothing is evicted until this is put right"),
+        (BROKEN, None, "False", "InvalidPolicy", "Nothing is evicted until this is fixed"),
         (ENFORCE, outcome(overridden_by=("shop/a",)), "True", "PartlyOverridden", "Some of the pods"),
         (ENFORCE, outcome(Summary()), "True", "GovernsNoPod", "has no effect: it governs no pod"),
         (ENFORCE, outcome(Summary(), overridden_by=("b", "a")), "True", "Overridden", "another policy: a, b."),
@@ -141,7 +141,7 @@ def test_an_oscillation_names_the_workloads() -> None:
     found = outcome(VIOLATED, oscillating=("Deployment/web in shop (10 evictions)",))
     status, reason, message = condition(status_of(ENFORCE, found), "Oscillating")
     assert (status, reason) == ("True", "EvictionsDoNotLast")
-    assert "Deployment/web in shop (10 evictions). Something may work against them" in message
+    assert "Deployment/web in shop (10 evictions). Something may undo them" in message
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_progressing(policy: Policy, found: PolicyOutcome | None, status: str, r
 @pytest.mark.parametrize(
     ("blocked", "status", "reason", "message"),
     [
-        ((), "False", "NotBlocked", "Nothing stands in the way."),
+        ((), "False", "NotBlocked", "No violated group is blocked."),
         ((BlockedCount(reason=Reason.NO_FEASIBLE_NODE, groups=2),), "True", "NoFeasibleNode", "NoFeasibleNode (2)"),
         (
             (
@@ -182,9 +182,9 @@ def test_progressing(policy: Policy, found: PolicyOutcome | None, status: str, r
             "NoFeasibleNode (2), HeldByBudget (1)",
         ),
         # Pods that may not move while others of their group may don't hold the group back.
-        ((BlockedCount(reason=Reason.PROTECTED_POD, pods=5),), "False", "NotBlocked", "Nothing"),
+        ((BlockedCount(reason=Reason.PROTECTED_POD, pods=5),), "False", "NotBlocked", "No violated group"),
         # What passes by itself is not worth an alert.
-        ((BlockedCount(reason=Reason.QUIET_PERIOD, groups=5),), "False", "NotBlocked", "Nothing"),
+        ((BlockedCount(reason=Reason.QUIET_PERIOD, groups=5),), "False", "NotBlocked", "No violated group"),
     ],
 )
 def test_blocked(blocked: tuple[BlockedCount, ...], status: str, reason: str, message: str) -> None:

@@ -183,7 +183,7 @@ def test_a_policy_with_problems_does_not_enforce() -> None:
             {"constraints": {"topologyKeys": ["a b"]}},
             'spec.constraints.topologyKeys[0]: must be a label key, such as topology.kubernetes.io/zone, not "a b"',
         ),
-        ({"constraints": {"topologyKeys": ["a", "a"]}}, 'spec.constraints.topologyKeys[1]: is there twice: "a"'),
+        ({"constraints": {"topologyKeys": ["a", "a"]}}, 'spec.constraints.topologyKeys[1]: is repeated: "a"'),
         (
             {"podSelector": {"matchLabels": {"app": 3}}},
             'spec.podSelector.matchLabels: must be an object whose values are strings, not {"app": 3}',
