@@ -1,3 +1,3 @@
-"""Respread keeps pods spread the way their topology spread constraints say."""
+"""Respread keeps pods spread as their topology spread constraints require."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""An embedded real control plane with simulated nodes, for the demo, the tests and for playing."""
+"""A real control plane with simulated nodes, for the demo and the tests."""
 
 from respread_sandbox.api import ApiError, SandboxApi
 from respread_sandbox.binaries import Binaries

@@ -1,1 +1,2 @@
-"""What a person types: looking at a cluster's spread, plans and explanations, and the operator's start."""
+"""The command line: `skew`, `plan`, `explain`, `simulate`, `snapshot`, `migrate`, and `run`, which starts the
+operator."""

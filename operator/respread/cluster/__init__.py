@@ -1,1 +1,1 @@
-"""The cluster as Respread knows it: typed Kubernetes objects and the state made of them."""
+"""The cluster: typed Kubernetes objects, and snapshots that contain them."""

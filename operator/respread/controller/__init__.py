@@ -1,1 +1,1 @@
-"""The reconcile loop: observe, follow the moves under way, plan, evict, report."""
+"""The reconcile loop: observe, follow the moves in flight, plan, evict, report."""

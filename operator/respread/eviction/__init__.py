@@ -1,1 +1,1 @@
-"""Carrying a plan out through the Eviction API, within budgets and limits."""
+"""Carries a plan out through the Eviction API, within budgets and limits."""

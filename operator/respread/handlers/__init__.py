@@ -1,4 +1,4 @@
-"""The operator's edge: Kopf, and only here."""
+"""Kopf: the session, the handlers and the informers. No other room imports Kopf."""
 
 from respread.lean_imports import hidden, no_authorities
 

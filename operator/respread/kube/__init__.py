@@ -1,1 +1,1 @@
-"""Speaking HTTP with the API server, and only here: how it is reached, requests, lists, the Lease, Events."""
+"""HTTP with the API server: credentials, requests, lists, the Lease, Events. Only `handlers/` also uses HTTP."""

@@ -1,1 +1,1 @@
-"""Which pods to move: a snapshot and policies in, a plan out."""
+"""Decides which pods to move: takes a snapshot and policies, returns a plan."""

@@ -1,1 +1,1 @@
-"""Pod deletion costs that make scale-downs take from the fullest domains, so that no eviction is needed."""
+"""Pod deletion costs, so that scale-downs delete pods from the fullest domains and need no evictions."""

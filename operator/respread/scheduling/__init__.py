@@ -1,1 +1,1 @@
-"""kube-scheduler's answers: where a pod may go, by its filters, its configuration and its version."""
+"""Predicts kube-scheduler: where a pod may go, by its filters, its configuration and its version."""

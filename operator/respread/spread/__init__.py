@@ -1,1 +1,1 @@
-"""Spread groups: which domains count, how many pods each holds, and the live skew."""
+"""Spread groups: which domains count, how many pods each has, and the current skew."""

@@ -1,1 +1,1 @@
-"""What is read of the cluster and where it is kept: the same for the operator and for the commands."""
+"""The watched kinds and the stores for their objects, shared by the operator and the commands."""

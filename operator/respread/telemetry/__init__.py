@@ -1,1 +1,1 @@
-"""What people see of the operator: logs, metrics, Events and health."""
+"""What users see of the operator: logs, metrics, Events and health."""

@@ -1,1 +1,1 @@
-"""The demo: a real control plane, Deployments scaled down, and the operator restoring their spread, live."""
+"""The demo: scales Deployments down on a real control plane, and shows how the operator restores their spread."""

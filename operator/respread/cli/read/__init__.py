@@ -1,1 +1,1 @@
-"""From a command's options to the cluster that it looks at."""
+"""Reads the cluster that a command's options select."""

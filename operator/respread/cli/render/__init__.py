@@ -1,1 +1,1 @@
-"""What commands found, as values and as tables."""
+"""The output of the commands, as values and as tables."""

@@ -1,1 +1,1 @@
-"""From the API's JSON to the product's own types, one kind a module."""
+"""Decodes the API's JSON into Respread's own types, one module per kind."""

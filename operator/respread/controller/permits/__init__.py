@@ -1,1 +1,1 @@
-"""Whether a move is made now: permission, limits, turns."""
+"""Whether a move may be made now: leadership, policies, limits, order."""

@@ -1,1 +1,1 @@
-"""What is under way and what was done, and how the policies' statuses keep both for the next leader."""
+"""Records of moves in flight and past evictions, and how statuses of policies store both for the next leader."""

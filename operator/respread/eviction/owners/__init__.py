@@ -1,1 +1,1 @@
-"""The last look at a pod's controller: whether it is at rest, and what it would make in the pod's place."""
+"""The last look at a pod's controller: whether it is at rest, and what replacement it would create."""

@@ -1,1 +1,1 @@
-"""The search for the fewest safe steps that cure groups which share pods."""
+"""The search for the fewest safe steps that restore groups which share pods."""

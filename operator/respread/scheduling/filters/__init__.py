@@ -1,1 +1,1 @@
-"""The kube-scheduler's filters, one plugin a module, each answering "fits" or a reason."""
+"""The filters of kube-scheduler, one plugin per module. Each answers "fits" or a reason."""

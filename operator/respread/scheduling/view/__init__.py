@@ -1,1 +1,1 @@
-"""The cluster as filters look at it: nodes and pods with indices that follow every change."""
+"""The cluster as filters use it: nodes and pods, with indices that follow every change."""
