@@ -152,23 +152,23 @@ def _ready(policy: Policy, outcome: PolicyOutcome | None) -> _Verdict:
     if outcome is not None and outcome.overridden_by:
         others = _listed(outcome.overridden_by)
         if not outcome.summary.pods:
-            return _Verdict("True", "Overridden", f"Every pod it selects is governed by another policy: {others}.")
-        return _Verdict("True", "PartlyOverridden", f"Some of the pods it selects are governed by {others}.")
+            return _Verdict("True", "Overridden", f"Other policies govern all pods that it selects: {others}.")
+        return _Verdict("True", "PartlyOverridden", f"Other policies govern some of the pods that it selects: {others}.")
     if outcome is not None and not outcome.summary.pods:
         return _Verdict("True", "GovernsNoPod", "The policy is valid and has no effect: it governs no pod.")
     return _Verdict("True", "Valid", "The policy is valid and in force.")
 
 
 def _reconciling(policy: Policy, previous: PolicyStatus, outcome: PolicyOutcome | None) -> _Verdict:
-    """Tell whether the policy as it is now has yet to be planned for, as kstatus understands `Reconciling`."""
+    """Return `Reconciling`, with the meaning of kstatus: no plan has been made yet for the current generation."""
     planned = previous.condition("Balanced")
     if outcome is None and (planned is None or planned.observed_generation != policy.generation):
         return _Verdict("True", _NOT_PLANNED.reason, _NOT_PLANNED.message)
-    return _Verdict("False", "Planned", "The policy has been planned for as it is now.")
+    return _Verdict("False", "Planned", "A plan has been made for the current generation of the policy.")
 
 
 def _stalled(policy: Policy) -> _Verdict:
-    """Tell whether only whoever wrote the policy can help, as kstatus understands `Stalled`."""
+    """Return `Stalled`, with the meaning of kstatus: the policy is invalid until its author changes it."""
     if policy.problems:
         return _Verdict("True", Reason.INVALID_POLICY, _what_is_wrong(policy))
     return _Verdict("False", "Valid", "The policy is valid.")
@@ -176,13 +176,13 @@ def _stalled(policy: Policy) -> _Verdict:
 
 def _what_is_wrong(policy: Policy) -> str:
     problems = "; ".join(str(each) for each in policy.problems)
-    return f"Nothing is evicted until this is put right: {problems}"
+    return f"Nothing is evicted until this is fixed: {problems}"
 
 
 def _balanced(outcome: PolicyOutcome) -> _Verdict:
     summary = outcome.summary
     if not summary.groups:
-        return _Verdict("True", "NoConstraints", "No topology spread constraint is the policy's to restore.")
+        return _Verdict("True", "NoConstraints", "No topology spread constraint is selected by the policy.")
     if not summary.violated:
         return _Verdict("True", "ConstraintsHold", "Every topology spread constraint holds.")
     return _Verdict(

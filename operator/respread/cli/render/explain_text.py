@@ -178,7 +178,7 @@ def _policy(policy: ExplainedPolicy) -> Text:
 def _mode(policy: ExplainedPolicy) -> Text:
     text = Text(f"Policy {policy.name}, mode {policy.mode}")
     if policy.wrong:
-        return text.append(f": wrong, and evicts nothing until put right: {'; '.join(policy.wrong)}.", style=OVER)
+        return text.append(f": invalid, and evicts nothing until it is fixed: {'; '.join(policy.wrong)}.", style=OVER)
     return text.append(": plans, and evicts nothing." if policy.mode == "DryRun" else ": carries the plan out.")
 
 
