@@ -152,8 +152,8 @@ def _ready(policy: Policy, outcome: PolicyOutcome | None) -> _Verdict:
     if outcome is not None and outcome.overridden_by:
         others = _listed(outcome.overridden_by)
         if not outcome.summary.pods:
-            return _Verdict("True", "Overridden", f"Other policies govern all pods that it selects: {others}.")
-        return _Verdict("True", "PartlyOverridden", f"Other policies govern some of the pods that it selects: {others}.")
+            return _Verdict("True", "Overridden", f"Other policies govern all selected pods: {others}.")
+        return _Verdict("True", "PartlyOverridden", f"Other policies govern some of the selected pods: {others}.")
     if outcome is not None and not outcome.summary.pods:
         return _Verdict("True", "GovernsNoPod", "The policy is valid and has no effect: it governs no pod.")
     return _Verdict("True", "Valid", "The policy is valid and in force.")

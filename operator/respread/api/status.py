@@ -257,8 +257,8 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_CONDITIONS,
             description=(
-                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused and Oscillating after they were "
-                "True once."
+                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused and Oscillating after they "
+                "were True once."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),

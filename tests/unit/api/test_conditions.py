@@ -78,7 +78,7 @@ def test_has_the_four_conditions_for_the_generation_it_saw() -> None:
         (BROKEN, None, "False", "InvalidPolicy", "Nothing is evicted until this is fixed"),
         (ENFORCE, outcome(overridden_by=("shop/a",)), "True", "PartlyOverridden", "govern some of the pods"),
         (ENFORCE, outcome(Summary()), "True", "GovernsNoPod", "has no effect: it governs no pod"),
-        (ENFORCE, outcome(Summary(), overridden_by=("b", "a")), "True", "Overridden", "govern all pods that it selects: a, b."),
+        (ENFORCE, outcome(Summary(), overridden_by=("b", "a")), "True", "Overridden", "govern all selected pods: a, b."),
         (ENFORCE, outcome(Summary(), overridden_by=tuple("gfedcba")), "True", "Overridden", "a, b, c, d, e and 2 more"),
     ],
 )
