@@ -1,2 +1,1 @@
-"""The command line: `skew`, `plan`, `explain`, `simulate`, `snapshot`, `migrate`, and `run`, which starts the
-operator."""
+"""The command line: read-only commands about a cluster, `migrate`, and `run`, which starts the operator."""
