@@ -76,9 +76,9 @@ def test_has_the_four_conditions_for_the_generation_it_saw() -> None:
         (ENFORCE, None, "True", "Valid", "valid and in force"),
         (BROKEN, outcome(), "False", "InvalidPolicy", "spec.windows[0].timeZone: there is no such; spec.mode: must be"),
         (BROKEN, None, "False", "InvalidPolicy", "Nothing is evicted until this is fixed"),
-        (ENFORCE, outcome(overridden_by=("shop/a",)), "True", "PartlyOverridden", "govern some of the pods"),
+        (ENFORCE, outcome(overridden_by=("shop/a",)), "True", "PartlyOverridden", "govern some of the selected pods"),
         (ENFORCE, outcome(Summary()), "True", "GovernsNoPod", "has no effect: it governs no pod"),
-        (ENFORCE, outcome(Summary(), overridden_by=("b", "a")), "True", "Overridden", "govern all selected pods: a, b."),
+        (ENFORCE, outcome(Summary(), overridden_by=("b", "a")), "True", "Overridden", "all selected pods: a, b."),
         (ENFORCE, outcome(Summary(), overridden_by=tuple("gfedcba")), "True", "Overridden", "a, b, c, d, e and 2 more"),
     ],
 )
