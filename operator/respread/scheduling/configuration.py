@@ -1,6 +1,6 @@
-"""What a cluster's scheduler is configured to do: the parts of a KubeSchedulerConfiguration that filters depend on.
+"""How a cluster's scheduler is configured: the parts of a KubeSchedulerConfiguration that filters depend on.
 
-The configuration can't be read from the API: it is a file of the scheduler's, and so a setting of Respread's.
+The API does not expose this configuration. It is a file of the scheduler, and therefore a setting of Respread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SYSTEM_DEFAULT_CONSTRAINTS: Final = (
     TopologySpreadConstraint(3, "kubernetes.io/hostname", "ScheduleAnyway"),
     TopologySpreadConstraint(5, "topology.kubernetes.io/zone", "ScheduleAnyway"),
 )
-"""What the scheduler adds to pods without constraints of their own where it is not told otherwise (KEP 1258)."""
+"""The constraints that the scheduler adds to pods without constraints of their own by default (KEP 1258)."""
 
 _OTHER_PLUGINS: Final = frozenset(
     {
@@ -40,36 +40,37 @@ _OTHER_PLUGINS: Final = frozenset(
         "SchedulingGates",
     }
 )
-"""Plugins of the scheduler itself that filter nothing, or only what is answered with `Unknown` anyhow."""
+"""Plugins of the scheduler that filter nothing, or only pods that are answered with `Unknown` anyway."""
 
 
 _T = TypeVar("_T")
 
 
 class ConfigurationError(ValueError):
-    """A configuration that a scheduler would not start with; the message names the field."""
+    """A configuration that a scheduler would reject at its start. The message names the field."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """What one scheduler, by its name, does differently from others."""
+    """The settings of one scheduler, selected by its name."""
 
     default_constraints: tuple[TopologySpreadConstraint, ...] = SYSTEM_DEFAULT_CONSTRAINTS
-    """For pods without constraints of their own; without selectors, which come from Services and owners."""
+    """For pods without constraints of their own. They have no selectors, because these come from Services and
+    owners."""
     system_defaults: bool = True
-    """Whether those are the built-in ones, which don't ask nodes to have all the topology keys."""
+    """Whether these are the built-in ones, which don't require nodes to have all topology keys."""
     added_affinity: NodeSelector | None = None
-    """What nodes must satisfy besides each pod's own affinity."""
+    """What nodes must satisfy in addition to each pod's own affinity."""
     plugins: frozenset[Plugin] = frozenset(PLUGINS)
-    """The filters that are on."""
+    """The enabled filters."""
     ignored_resources: frozenset[str] = frozenset()
-    """Extended resources that NodeResourcesFit leaves out."""
+    """Extended resources that NodeResourcesFit ignores."""
     ignored_resource_groups: frozenset[str] = frozenset()
-    """Prefixes of such resources, as `example.com`."""
+    """Prefixes of such resources, such as `example.com`."""
     unknown: tuple[str, ...] = ()
-    """What the profile has that may filter nodes by rules that Respread does not know."""
+    """Parts of the profile that may filter nodes by rules that Respread does not know."""
 
     def ignores_resource(self, name: str) -> bool:
-        """Tell whether NodeResourcesFit leaves an extended resource out."""
+        """Return whether NodeResourcesFit ignores an extended resource."""
         prefix, slash, _ = name.partition("/")
         if not slash or prefix == "kubernetes.io" or prefix.endswith(".kubernetes.io"):
             return False
@@ -82,8 +83,8 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     profiles: Map[str, Profile] = Map({DEFAULT_SCHEDULER: Profile()})
     """By scheduler name."""
     keeps_namespace_selectors: bool | None = False
-    """The quirk of 1.36.3 (kubernetes#141526): a namespaceSelector of only NotIn and DoesNotExist requirements in the
-    pod's own affinity terms stands for every namespace, instead of those it chooses. None: it is not known which."""
+    """The bug of 1.34.0 to 1.36.3 (kubernetes#141526): in the pod's own affinity terms, a namespaceSelector with only
+    NotIn and DoesNotExist requirements matches every namespace. None: unknown."""
 
 
 class _Reference(msgspec.Struct):
@@ -146,12 +147,12 @@ def read_configuration(text: str, *, keeps_namespace_selectors: bool = False) ->
     """Read a KubeSchedulerConfiguration.
 
     Args:
-        text: the YAML file that the scheduler is started with.
+        text: the YAML file of the scheduler.
         keeps_namespace_selectors: see `SchedulerConfiguration`.
 
     Raises:
-        ConfigurationError: it is none, or the scheduler would not accept it; fields that decide nothing here are not
-            looked at.
+        ConfigurationError: the text is not such a configuration, or the scheduler would reject it. Fields that Respread
+            does not use are not checked.
     """
     try:
         document = yaml.safe_load(text)

@@ -21,22 +21,22 @@ _RESOURCES: Final = {
     ("apps/v1", "ReplicaSet"): "replicasets",
     ("apps/v1", "StatefulSet"): "statefulsets",
 }
-"""The owners whose selectors the scheduler looks at, by apiVersion and kind."""
+"""The owners whose selectors the scheduler uses, by apiVersion and kind."""
 
 
 class SelectingOwner(NamedTuple):
-    """The owner of pods whose selector is a part of that of their default constraints."""
+    """The owner of pods whose selector is a part of the selector of their default constraints."""
 
     resource: str
     """Its plural name."""
     kind: str
     key: ObjectKey
     uid: str
-    """As its pods have it; the scheduler goes by the name alone."""
+    """The UID in the pods' owner reference. The scheduler only uses the name."""
 
 
 def selecting_owner(pod: Pod) -> SelectingOwner | None:
-    """Return the owner by whose selector a pod's default constraints count, if it has one of such a kind."""
+    """Return the owner whose selector a pod's default constraints use, if the pod has one of such a kind."""
     owner = pod.controller
     resource = None if owner is None else _RESOURCES.get((owner.api_version, owner.kind))
     if owner is None or resource is None:
@@ -45,17 +45,16 @@ def selecting_owner(pod: Pod) -> SelectingOwner | None:
 
 
 def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete: bool) -> Selector | Unknown:
-    """Return what the pod's default constraints count: pods like it, as its Services and its owner choose them.
+    """Return the selector of a pod's default constraints, from its Services and its owner.
 
-    The selectors of all Services that choose the pod are put together, with the selector of the ReplicaSet, StatefulSet
-    or ReplicationController that controls it. It is empty, and there are then no default constraints, where there are
-    neither.
+    It combines the selectors of all Services that select the pod with the selector of the ReplicaSet, StatefulSet or
+    ReplicationController that controls it. If there are none, it is empty, and the pod has no default constraints.
 
     Args:
-        pod: whose constraints they are.
-        snapshot: of the cluster.
-        workloads_complete: whether an owner that is not in the snapshot does not exist. Otherwise its selector is not
-            known, and so neither is the answer.
+        pod: the pod.
+        snapshot: the cluster.
+        workloads_complete: whether an owner that is not in the snapshot does not exist. Otherwise its selector is
+            unknown, and so is the result.
     """
     labels: dict[str, str] = {}
     for service in snapshot.services.get(pod.namespace, Map()).values():
@@ -77,12 +76,15 @@ def default_selector(pod: Pod, snapshot: ClusterSnapshot, *, workloads_complete:
 
 
 def is_known(owner: SelectingOwner, snapshot: ClusterSnapshot) -> bool:
-    """Whether a snapshot has an owner of pods."""
+    """Whether a snapshot contains an owner of pods."""
     return _workload(owner, snapshot) is not None
 
 
 def selector_basis(pod: Pod, snapshot: ClusterSnapshot) -> tuple[object, object]:
-    """Return what of a snapshot a pod's default selector is made from: while these objects are the same, so is it."""
+    """Return the objects from which a pod's default selector is derived.
+
+    While they are the same, so is the selector.
+    """
     owner = selecting_owner(pod)
     return snapshot.services.get(pod.namespace), None if owner is None else _workload(owner, snapshot)
 
@@ -98,7 +100,10 @@ def _workload(owner: SelectingOwner, snapshot: ClusterSnapshot) -> Workload | No
 
 
 def _with_workload(labels: dict[str, str], workload: Workload, *, replaces: bool) -> Selector:
-    """Add the selector of a workload; that of a ReplicationController replaces what Services say of the same labels."""
+    """Add the selector of a workload.
+
+    The selector of a ReplicationController replaces Services' values for the same labels.
+    """
     if workload.selector is None:
         return selector_of_labels(Map(labels))
     if replaces:

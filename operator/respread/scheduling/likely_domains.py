@@ -1,4 +1,4 @@
-"""Which topology domains a pod may end up in: what is sure, apart from what is only likely."""
+"""Which topology domains a pod may land in: the certain answer, and the likely one."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class LikelyDomains(msgspec.Struct, frozen=True):
 
     topology_key: str
     sure: frozenset[str]
-    """The domains of all feasible nodes: the pod goes to one of these or, if there are none, nowhere.
+    """The domains of all feasible nodes. The pod goes to one of these, or nowhere if there are none.
 
-    Above 100 nodes the scheduler looks only at some of them, and it draws lots where scores are equal: which one it is
-    can't be known.
+    With more than 100 nodes, the scheduler examines only some of them, and it picks at random among equal scores. So
+    the node itself can't be predicted.
     """
     likely: frozenset[str]
     """The domains of the nodes that PodTopologySpread scores highest, by the pod's ScheduleAnyway constraints.
 
-    Other scores (free resources, images, preferred affinity) may outweigh it. Without such constraints, or where they
-    are not known, all that are sure.
+    Other scores (free resources, images, preferred affinity) may outweigh it. Without such constraints, or if they are
+    unknown, this equals `sure`.
     """
 
 
 def likely_domains(prepared: PreparedPod) -> tuple[LikelyDomains, ...] | Unknown:
-    """Return the domains for each topology key of a pod's constraints in force, the hard ones first, each key once.
+    """Return the domains for each topology key of a pod's effective constraints, hard ones first, each key once.
 
-    Nodes that lack a key are in none of its domains; only with ScheduleAnyway constraints can the pod go there.
+    A node without a key is in none of its domains. The pod can go there only if it has only ScheduleAnyway constraints.
     """
     if prepared.unknown is not None:
         return prepared.unknown

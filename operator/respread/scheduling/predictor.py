@@ -1,4 +1,4 @@
-"""All filters together: where the scheduler would let a pod go, and what keeps it off elsewhere."""
+"""All filters together: where the scheduler accepts a pod, and what rejects it elsewhere."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _DEFAULT_PROFILE: Final = Profile()
 
 
 class Predictor:
-    """Answers for pods on a view, by the rules of the cluster's schedulers.
+    """Predicts for pods on a view, by the rules of the cluster's schedulers.
 
-    What depends on the pod is prepared once for all pods of a template, and kept until something it was made from
-    changes; what depends on the other pods is looked up when it is asked.
+    Data that depends on the pod is prepared once for all pods of a template, and kept until something that it was made
+    from changes. Data that depends on other pods is looked up for each answer.
     """
 
     __slots__ = ("_prepared", "_workloads_complete", "configuration", "view")
@@ -53,12 +53,13 @@ class Predictor:
         *,
         workloads_complete: bool = False,
     ) -> None:
-        """Make a predictor.
+        """Create a predictor.
 
         Args:
-            view: the cluster; its steps are taken into account as they are made.
-            configuration: of the cluster's schedulers; by default the schedulers' default.
-            workloads_complete: whether owners that no snapshot of the view has do not exist; see `default_selector`.
+            view: the cluster, including the steps made on it.
+            configuration: of the cluster's schedulers; by default, the default configuration.
+            workloads_complete: whether owners that no snapshot of the view contains don't exist; see
+                `default_selector`.
         """
         self.view = view
         self.configuration = SchedulerConfiguration() if configuration is None else configuration
@@ -66,11 +67,11 @@ class Predictor:
         self._prepared: dict[_Identity, tuple[PreparedPod, tuple[object, ...]]] = {}
 
     def prepare(self, pod: Pod) -> PreparedPod:
-        """Return what answers for a pod to be placed, until the view advances.
+        """Return the prepared pod for a pod to be placed. It is valid until the view advances.
 
         Args:
-            pod: as it would be created: one with a `node_name` may go only there. The view's own pods count as the view
-                has them, this one too if it is among them.
+            pod: the pod as it would be created. One with a `node_name` may only go there. The view's own pods count as
+                in the view, including this one if it is among them.
         """
         profile = self.configuration.profiles.get(pod.spec.scheduler_name)
         basis = self._basis(pod, _DEFAULT_PROFILE if profile is None else profile)
@@ -85,7 +86,7 @@ class Predictor:
         return prepared
 
     def _basis(self, pod: Pod, profile: Profile) -> tuple[object, ...]:
-        """Return the things that a prepared pod is made from; while they are the same, so is it."""
+        """Return the objects that a prepared pod is made from. While they are the same, so is the prepared pod."""
         view, snapshot, table = self.view, self.view.snapshot, self.view.table
         basis: tuple[object, ...] = (table, table.state, snapshot.namespaces, snapshot.unread)
         if has_volumes(pod.spec):
@@ -109,7 +110,7 @@ class Predictor:
         )
 
     def _filters(self, pod: Pod, profile: Profile, in_force: ConstraintsInForce) -> list[Filter]:
-        """Return the filters that have something to say, in the scheduler's order."""
+        """Return the filters that apply, in the scheduler's order."""
         view, snapshot, table, spec = self.view, self.view.snapshot, self.view.table, pod.spec
         prepare: dict[Plugin, Callable[[], Filter | None]] = {
             "NodeUnschedulable": lambda: node_unschedulable.prepare(table, spec.tolerations),

@@ -1,4 +1,4 @@
-"""A pod to be placed, and all that can be asked of it."""
+"""A pod to be placed, and all questions about where it may go."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from respread.scheduling.view.node_sets import NodeSet, members, slots_of
 _SETTLED: Final[frozenset[Plugin]] = frozenset(
     {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "VolumeZone"}
 )
-"""Filters whose answers no step of a plan changes."""
+"""Filters whose answers don't change with the steps of a plan."""
 _COSTLY: Final[tuple[Plugin, ...]] = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding")
-"""Filters that look at nodes one by one, and so are asked about those that are left."""
+"""Filters that check nodes one by one, and so run only on the remaining nodes."""
 
 
 class PreparedPod:
-    """Where a pod may go as the view stands: it may be asked again after every step of the view."""
+    """Where a pod may go on the current view. It can be asked again after every step on the view."""
 
     __slots__ = ("_changing", "_fallible", "_filters", "_settled", "_view", "constraints", "pod", "unknown")
 
@@ -44,22 +44,22 @@ class PreparedPod:
         filters: Sequence[Filter],
         constraints: ConstraintsInForce,
     ) -> None:
-        """Make one; `Predictor.prepare` does.
+        """Create one; `Predictor.prepare` does this.
 
         Args:
             view: the cluster.
-            pod: any of those that all this holds for.
-            unknown: why nothing can be proven.
-            filters: that have something to say, in the scheduler's order.
-            constraints: the pod's topology spread constraints in force.
+            pod: a pod of the template.
+            unknown: why nothing can be predicted.
+            filters: the filters that apply, in the scheduler's order.
+            constraints: the pod's effective topology spread constraints.
         """
         self._view = view
         self.pod = pod
         self.unknown = unknown
-        """Why it can't be said where the pod may go; None if it can."""
+        """Why it can't be predicted where the pod may go; None if it can."""
         self._filters = tuple(filters)
         self.constraints = constraints
-        """The topology spread constraints in force."""
+        """The effective topology spread constraints."""
         self._fallible = [each for each in self._filters if isinstance(each, (NodeVolumeLimits, VolumeBinding))]
         self._settled = view.table.every
         for each in self._filters:
@@ -72,17 +72,17 @@ class PreparedPod:
 
     @property
     def settled(self) -> NodeSet:
-        """The nodes that no filter refuses whatever steps a plan makes: affinity, taints and cordons let the pod on."""
+        """The nodes that pass the filters which no step of a plan changes, such as affinity, taints and cordons."""
         return self._settled
 
     def admitted(self, *, spread: bool = True, certainly: bool = True) -> NodeSet:
-        """Return the nodes that all filters let the pod onto, even if something is unknown of the pod.
+        """Return the nodes that all filters accept, even if something about the pod is unknown.
 
-        Where the scheduler is making room for pods of the same or a higher priority, the pod must fit beside them too.
+        If the scheduler has nominated a node for pods of the same or a higher priority, the pod must fit beside them.
 
         Args:
-            spread: whether PodTopologySpread is among them.
-            certainly: whether nodes are left out that hold what can't be read.
+            spread: whether to include PodTopologySpread.
+            certainly: whether to exclude nodes with objects that can't be decoded.
         """
         nodes = self._settled & ~self._view.uncertain if certainly else self._settled
         for each in self._changing:
@@ -98,21 +98,21 @@ class PreparedPod:
         return nodes
 
     def feasible_nodes(self, *, spread: bool = True) -> list[str]:
-        """Return the names of the nodes that the pod certainly may go to: none if something is unknown.
+        """Return the names of the nodes that certainly accept the pod; none if something is unknown.
 
         Args:
-            spread: whether PodTopologySpread is asked.
+            spread: whether to include PodTopologySpread.
         """
         if self.unknown is not None:
             return []
         return members(self.admitted(spread=spread), self._view.table.names)
 
     def fits(self, node: str, *, spread: bool = True) -> bool:
-        """Tell whether the pod certainly may go to a node.
+        """Return whether a node certainly accepts the pod.
 
         Args:
-            node: its name; one that doesn't exist is none to go to.
-            spread: whether PodTopologySpread is asked.
+            node: its name. A node that does not exist does not accept it.
+            spread: whether to include PodTopologySpread.
         """
         slot = self._view.table.slot_of.get(node)
         if slot is None or self.unknown is not None or not (self._settled & ~self._view.uncertain) >> slot & 1:
@@ -126,7 +126,7 @@ class PreparedPod:
         return all(each.reject(slot) is None for each in self._changing if spread or each.plugin != "PodTopologySpread")
 
     def _fits_beside(self, slot: int, nominated: Sequence[Pod], *, spread: bool) -> bool:
-        """Tell whether the pod fits a node with those of the pods placed there that it could not displace."""
+        """Return whether the pod fits a node beside the nominated pods that it could not preempt."""
         view, own = self._view, self.pod
         mark = view.mark()
         for other in nominated:
@@ -137,7 +137,7 @@ class PreparedPod:
         return fits
 
     def _is_given_up(self) -> bool:
-        """Tell whether the scheduler fails on some node that it gets to ask about, and so gives the pod up."""
+        """Return whether the scheduler fails on a node that it examines, and so gives up the pod for now."""
         if not any(each.failing() for each in self._fallible):
             return False
         nodes = self._view.table.every
@@ -150,7 +150,7 @@ class PreparedPod:
     # Why not others
 
     def first_rejection(self, node: str) -> Rejection | None:
-        """Return what the first filter that refuses a node says, as the scheduler would; None if none does.
+        """Return the answer of the first filter that rejects a node, as the scheduler reports it; None if none does.
 
         Raises:
             KeyError: there is no such node.
@@ -159,7 +159,7 @@ class PreparedPod:
         return next((no for each in self._filters if (no := each.reject(slot)) is not None), None)
 
     def rejections(self, node: str) -> tuple[Rejection, ...]:
-        """Return what every filter that refuses a node says, in the scheduler's order.
+        """Return the answer of every filter that rejects a node, in the scheduler's order.
 
         Raises:
             KeyError: there is no such node.
@@ -174,21 +174,24 @@ class PreparedPod:
 
     @property
     def hard_constraints(self) -> Sequence[HardConstraint]:
-        """The DoNotSchedule constraints in force, with their live counts."""
+        """The effective DoNotSchedule constraints, with their current counts."""
         return next((each.constraints for each in self._filters if isinstance(each, PodTopologySpread)), ())
 
     @property
     def needs(self) -> Sequence[tuple[str, FreeAmounts, int]]:
-        """What must be free on a node: its name, what is free on all nodes, how much; a place for the pod first."""
+        """What must be free on a node: name, free amounts on all nodes, and needed amount.
+
+        The place for a pod is first.
+        """
         return next((each.needs for each in self._filters if isinstance(each, NodeResourcesFit)), ())
 
     @property
     def has_pod_terms(self) -> bool:
-        """Whether the pod itself asks for other pods in its domain, or against them."""
+        """Whether the pod itself has required affinity or anti-affinity terms for other pods."""
         return bool(self.pod.spec.pod_affinity or self.pod.spec.pod_anti_affinity)
 
     def speaks_of(self, namespace: str, labels: Labels) -> bool:
-        """Tell whether the pod's own affinity or anti-affinity speaks of pods with these labels."""
+        """Return whether the pod's own affinity or anti-affinity matches pods with these labels."""
         return any(
             term.matches(namespace, labels)
             for each in self._filters
@@ -198,29 +201,30 @@ class PreparedPod:
 
     @property
     def wants_volume_alone(self) -> bool:
-        """Whether some volume of the pod can't be shared with every other pod."""
+        """Whether the pod has a volume that it can't share with every other pod."""
         return any(each.plugin == "VolumeRestrictions" for each in self._filters)
 
     @property
     def needs_only_amounts(self) -> bool:
-        """Whether what other pods take of a node matters to the pod only by its amount: not ports, nor volumes."""
+        """Whether other pods affect this pod only by resource amounts, and not by ports or volumes."""
         return not any(each.plugin in {"NodePorts", *_COSTLY} for each in self._filters)
 
     def lets_on(self, slot: int) -> bool:
-        """Tell whether a node lets the pod on as the view stands, spread and nominated pods aside."""
+        """Return whether a node accepts the pod on the current view, ignoring spread and nominated pods."""
         return bool(self._settled >> slot & 1) and self._passes(slot, spread=False)
 
     # Which of them is wanted most
 
     def scores(self, nodes: NodeSet) -> SpreadScores | None:
-        """Return PodTopologySpread's scores, all other nodes being infeasible; None where there is nothing to score."""
+        """Return PodTopologySpread's scores, if only these nodes are feasible; None if there is nothing to score."""
         view = self._view
         return spread_scores(view.table, view.pods, self.pod, self.constraints, nodes)
 
     def best_nodes(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes to which PodTopologySpread gives the most points: all, where it gives none.
+        """Return the nodes among these with the highest score of PodTopologySpread; all, if it gives none.
 
-        Other scores may outweigh it, and above 100 nodes the scheduler looks only at some: these are likely, not sure.
+        Other scores may outweigh it, and with more than 100 nodes the scheduler examines only some. So the result is
+        likely, not certain.
         """
         scores = self.scores(nodes)
         if scores is None or not scores.slots:
@@ -237,13 +241,13 @@ class PreparedPod:
         return members(nodes, self._view.table.names)
 
     def domains(self, nodes: NodeSet, key: str) -> frozenset[str]:
-        """Return the topology domains that nodes are in, for a key; those without it are in none."""
+        """Return the topology domains of nodes for a key. Nodes without the key are in none."""
         values = self._view.table.column(key).values
         return frozenset(value for slot in slots_of(nodes) if (value := values[slot]) is not None)
 
 
 def why_uncertain(view: ClusterView, slot: int) -> str | None:
-    """Return what of a node can't be read, so that nothing is proven to fit; None where all can be."""
+    """Return what can't be decoded on a node, so that no fit can be proven; None if everything can."""
     if not view.uncertain >> slot & 1:
         return None
     name = view.table.names[slot]

@@ -1,4 +1,4 @@
-"""What makes it impossible to say where a pod may go: the scheduler decides by something that is not known here."""
+"""What makes a prediction impossible, because the scheduler decides by something that Respread does not know."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
     *,
     selectors_kept: bool | None,
 ) -> Unknown | None:
-    """Return the first thing that is not known, or None if everything is.
+    """Return the first thing that is unknown, or None.
 
     Args:
-        pod: to be placed.
-        profile: of its scheduler; None if the configuration has none of that name.
-        snapshot: of the cluster.
+        pod: the pod to be placed.
+        profile: the profile of its scheduler; None if the configuration has no profile of that name.
+        snapshot: the cluster.
         in_force: the pod's topology spread constraints.
         selectors_kept: `SchedulerConfiguration.keeps_namespace_selectors`.
     """
@@ -57,7 +57,8 @@ def unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
 
 
 def _unread(pod: Pod, snapshot: ClusterSnapshot) -> str | None:
-    """Return which object can't be read that the scheduler may decide by, pods and nodes by what they take aside."""
+    """Return an object that can't be decoded and that the scheduler may use, except pods and nodes, which only take
+    room."""
     spec, namespace = pod.spec, pod.namespace
     terms = (*spec.pod_affinity, *spec.pod_anti_affinity)
     reaches_others = any(term.namespaces or term.namespace_selector is not None for term in terms)

@@ -1,4 +1,4 @@
-"""What the scheduler says of a pod and a node, with the detail a person needs to do something about it."""
+"""The scheduler's answers about a pod and a node, with the details that a user needs to act."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ PLUGINS: Final[tuple[Plugin, ...]] = (
     "PodTopologySpread",
     "InterPodAffinity",
 )
-"""The filters of the default profile that are reproduced, in the order in which the scheduler asks them."""
+"""The reproduced filters of the default profile, in the scheduler's order."""
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """One filter's no to a pod on a node."""
+    """The answer of a filter that rejects a node for a pod."""
 
     plugin: Plugin
     message: str
-    """Why, as `needs cpu 2, has 1500m free of 4`."""
+    """The reason, such as `needs cpu 2, has 1500m free of 4`."""
     internal_error: bool = False
-    """Whether the scheduler fails there, instead of saying no: it then gives the pod up for this time."""
+    """Whether the scheduler fails there instead of rejecting the node. It then gives up the pod for now."""
 
     def __str__(self) -> str:
-        """Return plugin and message in a line."""
+        """Return plugin and message in one line."""
         return f"{self.plugin}: {self.message}"
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Why nothing can be said of where a pod may go: what Respread doesn't know the scheduler may still decide by."""
+    """Why no prediction is possible: the scheduler may decide by something that Respread does not know."""
 
     subject: str
-    """What is not known, as `DynamicResources`, `SchedulingGates`, `schedulerName` or `PersistentVolumeClaim`."""
+    """What is unknown, such as `DynamicResources`, `SchedulingGates`, `schedulerName` or `PersistentVolumeClaim`."""
     message: str
 
     def __str__(self) -> str:
-        """Return subject and message in a line."""
+        """Return subject and message in one line."""
         return f"{self.subject}: {self.message}"

@@ -1,4 +1,4 @@
-"""What schedulers of some versions do differently from what they should."""
+"""Bugs of certain scheduler versions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LAST_KNOWN_TO_KEEP_SELECTORS: Final = (1, 36, 3)
 
 
 def keeps_namespace_selectors(version: str) -> bool | None:
-    """Tell whether a scheduler keeps the namespace selectors that it has resolved (kubernetes#141526).
+    """Return whether a scheduler keeps the namespace selectors that it has resolved (kubernetes#141526).
 
     Args:
-        version: as the API server's `/version` has it in `gitVersion`, such as `v1.36.3` or `v1.36.3-gke.100`.
+        version: `gitVersion` from the API server's `/version`, such as `v1.36.3` or `v1.36.3-gke.100`.
 
     Returns:
-        None where it is not known: the version can't be read, or is one in which the bug may have been mended.
+        None if unknown: the version can't be parsed, or the bug may be fixed in it.
     """
     found = _VERSION.match(version)
     if found is None:
@@ -33,11 +33,11 @@ def keeps_namespace_selectors(version: str) -> bool | None:
 
 
 def of_version(configuration: SchedulerConfiguration, version: str) -> SchedulerConfiguration:
-    """Return a configuration with the quirks that schedulers of a version have.
+    """Return a configuration with the bugs of the schedulers of a version.
 
     Args:
         configuration: of the cluster's schedulers.
-        version: of the cluster, empty if it is not known. Schedulers have the same for all but the time of an upgrade.
+        version: of the cluster; empty if unknown. The schedulers have the same version, except during an upgrade.
     """
     quirk = keeps_namespace_selectors(version)
     if configuration.keeps_namespace_selectors == quirk:

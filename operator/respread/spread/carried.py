@@ -1,4 +1,4 @@
-"""Which spread groups a pod belongs to for the constraints it has: its own, or else the scheduler's defaults."""
+"""Which spread groups a pod belongs to, by its own constraints or else by the scheduler's default constraints."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ ALL_DEFAULTS: Final[frozenset[WhenUnsatisfiable]] = frozenset({"DoNotSchedule", 
 
 
 class DefaultConstraints(msgspec.Struct, frozen=True):
-    """Which of the constraints that schedulers give to pods without any of their own form spread groups.
+    """Which default constraints form spread groups.
 
-    Each costs what a constraint of the pods' own would, and the selector of each pod's owner has to be known.
+    Each costs as much as a constraint of the pods' own, and needs the selector of each pod's owner.
     """
 
     configuration: SchedulerConfiguration
     kinds: frozenset[WhenUnsatisfiable] = HARD_DEFAULTS
-    """Hard ones always matter: the scheduler places no pod against one. Soft ones matter to whoever restores such
-    constraints, and there are some in every cluster (KEP 1258)."""
+    """Hard ones always matter, because the scheduler places no pod against them. Soft ones matter if a policy restores
+    such constraints; every cluster has some (KEP 1258)."""
     workloads_complete: bool = False
     """See `default_selector`."""
 
     @property
     def exist(self) -> bool:
-        """Whether any pod may get one of those kinds."""
+        """Whether a pod may get a constraint of one of those kinds."""
         given = (each for profile in self.configuration.profiles.values() for each in profile.default_constraints)
         return any(each.when_unsatisfiable in self.kinds for each in given)
 
     def of(self, spec: PodSpec) -> tuple[TopologySpreadConstraint, ...]:
-        """Return those that pods of a spec get, without selectors; none if they have constraints of their own."""
+        """Return the default constraints for pods of a spec, without selectors.
+
+        There are none if the pods have constraints of their own.
+        """
         if spec.topology_spread_constraints:
             return ()
         profile = self.configuration.profiles.get(spec.scheduler_name)
@@ -50,14 +53,14 @@ class DefaultConstraints(msgspec.Struct, frozen=True):
         return tuple(each for each in profile.default_constraints if each.when_unsatisfiable in self.kinds)
 
     def keys_of(self, pod: Pod, snapshot: ClusterSnapshot) -> tuple[GroupKey, ...]:
-        """Return the groups of a pod without constraints of its own; none as long as the selector is not known."""
+        """Return the groups of a pod without constraints of its own; none while the selector is unknown."""
         constraints = self.of(pod.spec)
         if not constraints:
             return ()
         selector = default_selector(pod, snapshot, workloads_complete=self.workloads_complete)
         if isinstance(selector, Unknown) or selector.matches_everything:
             return ()
-        # The built-in ones are the only ones that don't ask a node to have the keys of all of them.
+        # Only the built-in ones don't require a node to have the keys of all of them.
         each_alone = self.configuration.profiles[pod.spec.scheduler_name].system_defaults
         return tuple(
             _key(pod.namespace, pod.spec, each, selector, [each] if each_alone else constraints) for each in constraints
@@ -65,7 +68,7 @@ class DefaultConstraints(msgspec.Struct, frozen=True):
 
 
 def own_keys(namespace: str, template: Template) -> tuple[GroupKey, ...]:
-    """Return the group of each of the topology spread constraints that pods of a template have, in their order."""
+    """Return the group of each topology spread constraint of pods of a template, in their order."""
     own = template.spec.topology_spread_constraints
     return tuple(_key(namespace, template.spec, each, effective_selector(each, template.labels), own) for each in own)
 
@@ -80,11 +83,11 @@ def _key(
     """Return the group of a constraint.
 
     Args:
-        namespace: of the pods.
-        spec: of the pods.
-        constraint: that they have.
-        selector: the effective one.
-        together: the constraints whose topology keys a node has to have to count.
+        namespace: the namespace of the pods.
+        spec: the spec of the pods.
+        constraint: a constraint of the pods.
+        selector: its effective selector.
+        together: the constraints whose topology keys a node must have to count.
     """
     return GroupKey(
         namespace=namespace,

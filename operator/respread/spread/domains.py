@@ -1,4 +1,4 @@
-"""Topology domains: which nodes count for a constraint, and which value of the topology key each of them has."""
+"""Topology domains: which nodes count for a constraint, and the value of the topology key for each of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from respread.scheduling.filters.taint_toleration import untolerated_taint
 
 
 class Eligibility(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What decides which nodes count: everything of a pod and its constraint that PodTopologySpread looks at for that.
+    """What decides which nodes count: the fields of a pod and its constraint that PodTopologySpread uses for that.
 
-    Two constraints with equal eligibility (and topology key) have the same domains. Affinity and tolerations are left
-    empty where the constraint's policy is to ignore them, so that they don't tell apart what the scheduler doesn't.
+    Two constraints with equal eligibility and topology key have the same domains. Affinity and tolerations are empty if
+    the constraint's policy ignores them, so that they make no difference.
     """
 
     required_keys: tuple[str, ...]
-    """The topology keys of all the pod's constraints of the same `whenUnsatisfiable`, sorted: a node without one of
+    """The topology keys of all constraints of the pod with the same `whenUnsatisfiable`, sorted. A node without one of
     them counts for none."""
     node_affinity_policy: NodeInclusionPolicy
     node_taints_policy: NodeInclusionPolicy
@@ -42,11 +42,11 @@ class Domains(msgspec.Struct, frozen=True):
 
 
 def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required_keys: tuple[str, ...]) -> Eligibility:
-    """Return what makes nodes eligible for one of the constraints of pods.
+    """Return what makes nodes eligible for a constraint of pods.
 
     Args:
-        spec: of the pods.
-        constraint: of theirs, or by default.
+        spec: the spec of the pods.
+        constraint: their own constraint or a default one.
         required_keys: as from `topology_spread.required_keys`.
     """
     honor_affinity = constraint.node_affinity_policy == "Honor"
@@ -61,17 +61,17 @@ def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required
 
 
 class DomainIndex:
-    """The domains that were asked for, kept right for one set of nodes after the other."""
+    """The domains that were requested, updated from one set of nodes to the next."""
 
     __slots__ = ("_known", "_nodes")
 
     def __init__(self) -> None:
-        """Begin without nodes."""
+        """Start without nodes."""
         self._nodes: Map[str, Node] = Map()
         self._known: dict[tuple[Eligibility, str], Domains] = {}
 
     def advance(self, nodes: Map[str, Node]) -> None:
-        """Take over the nodes as they are now. Domains that don't change are the same objects as before."""
+        """Take over the current nodes. Unchanged domains stay the same objects."""
         names = changed_keys(self._nodes, nodes)
         changed = {name: node for name in names if (node := nodes.get(name)) is not None}
         gone = [name for name in names if name not in nodes]
@@ -79,19 +79,19 @@ class DomainIndex:
         self._nodes = nodes
 
     def of(self, eligibility: Eligibility, topology_key: str) -> Domains:
-        """Return the domains that the eligible nodes make for a topology key."""
+        """Return the domains of the eligible nodes for a topology key."""
         at = (eligibility, topology_key)
         if (found := self._known.get(at)) is None:
             found = self._known[at] = domains_of(eligibility, topology_key, self._nodes.values())
         return found
 
     def forget_others(self, used: Collection[tuple[Eligibility, str]]) -> None:
-        """Keep only some of those that were asked for."""
+        """Keep only some of the requested domains."""
         self._known = {at: domains for at, domains in self._known.items() if at in used}
 
 
 def domains_of(eligibility: Eligibility, topology_key: str, nodes: Iterable[Node]) -> Domains:
-    """Return the domains that the eligible nodes make for a topology key."""
+    """Return the domains of the eligible nodes for a topology key."""
     return _domains(
         {node.name: domain for node in nodes if (domain := _domain_of(node, eligibility, topology_key)) is not None}
     )
@@ -105,7 +105,7 @@ def _domains(of_node: Mapping[str, str]) -> Domains:
 
 
 def _after(before: Domains, at: tuple[Eligibility, str], changed: Mapping[str, Node], gone: Iterable[str]) -> Domains:
-    """Return domains as they are after some nodes have changed and others are gone."""
+    """Return domains after some nodes have changed and others are gone."""
     moved = {
         name: domain for name, node in changed.items() if (domain := _domain_of(node, *at)) != before.of_node.get(name)
     }
@@ -124,7 +124,7 @@ def _domain_of(node: Node, eligibility: Eligibility, topology_key: str) -> str |
 def _eligible(eligibility: Eligibility, node: Node) -> bool:
     if not all(key in node.labels for key in eligibility.required_keys):
         return False
-    # What a policy ignores is empty here, and empty affinity matches every node.
+    # If a policy ignores a field, it is empty here, and empty affinity matches every node.
     if not matches_node_affinity(eligibility.node_selector, eligibility.node_affinity, node):
         return False
     if eligibility.node_taints_policy == "Ignore":

@@ -1,4 +1,4 @@
-"""Spread groups: one topology spread constraint as a set of pods share it, with its live counts and skew."""
+"""Spread groups: a topology spread constraint with the pods that share it, its current counts and skew."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from respread.spread.domains import Domains, Eligibility
 
 
 class GroupKey(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
-    """What makes two pods share a group: the scheduler would count the same pods in the same domains for both."""
+    """Two pods share a group if the scheduler counts the same pods in the same domains for both."""
 
     namespace: str
     topology_key: str
     when_unsatisfiable: WhenUnsatisfiable
     max_skew: int
     min_domains: int
-    """1 where the constraint has none."""
+    """1 if the constraint has none."""
     selector: Selector
-    """The effective selector, `matchLabelKeys` applied."""
+    """The effective selector, including `matchLabelKeys`."""
     eligibility: Eligibility
 
     def __str__(self) -> str:
-        """Return the constraint as a person would write it down in a line."""
+        """Return the constraint in a readable line."""
         domains = f", minDomains {self.min_domains}" if self.min_domains > 1 else ""
         return (
             f"{self.topology_key} (maxSkew {self.max_skew}{domains}, {self.when_unsatisfiable})"
@@ -37,16 +37,17 @@ class GroupKey(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What pods that a controller made from one template have in common: replacements have it too."""
+    """What pods from one template have in common, and their replacements too."""
 
     labels: Labels
     spec: PodSpec
     controller: OwnerReference | None = None
-    """Whose pods they are, where they have no constraints of their own: the selector of default ones depends on it."""
+    """The controller, if the pods have no constraints of their own, because the selector of default ones depends on
+    it."""
 
     @property
     def identity(self) -> tuple[Labels, int, OwnerReference | None]:
-        """What is equal for equal templates of pods that exist, and quick to look up."""
+        """Values that are equal for equal templates of existing pods, and fast to look up."""
         return self.labels, id(self.spec), self.controller
 
 
@@ -56,22 +57,22 @@ def template_of(pod: Pod) -> Template:
 
 
 class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A spread group as it stands.
+    """A spread group with its current counts.
 
-    The skew of a domain is its matching pods minus the global minimum, which is the least count over the eligible
-    domains, or 0 where there are fewer of them than minDomains (PodTopologySpread's `minMatchNum`).
+    The skew of a domain is its matching pods minus the global minimum. The global minimum is the smallest count of any
+    eligible domain, or 0 if there are fewer of them than minDomains (PodTopologySpread's `minMatchNum`).
     """
 
     key: GroupKey
     domains: Domains
     counts: Mapping[str, int]
-    """Matching pods per eligible domain; domains without any are left out."""
+    """Matching pods per eligible domain, without empty domains."""
     matched: tuple[Labels, ...]
     """The label sets of the namespace's pods that the selector matches."""
     carriers: tuple[Template, ...]
-    """The templates whose pods carry the constraint."""
+    """The templates of the pods that have the constraint."""
     workloads: tuple[WorkloadName, ...]
-    """Whose pods carry it, sorted."""
+    """The workloads whose pods have the constraint, sorted."""
 
     @cached_property
     def minimum(self) -> int:
@@ -88,17 +89,17 @@ class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def violated(self) -> bool:
-        """Whether some domain holds more pods than the minimum and maxSkew allow."""
+        """Whether a domain has more pods than the minimum plus maxSkew."""
         return self.skew > self.key.max_skew
 
     @cached_property
     def excess(self) -> int:
-        """How many pods are above what the minimum and maxSkew allow, summed over the domains."""
+        """The pods above the minimum plus maxSkew, summed over the domains."""
         most = self.minimum + self.key.max_skew
         return sum(count - most for count in self.counts.values() if count > most)
 
     def too_full(self, node: str) -> str | None:
-        """Return the domain of a node if it holds more pods than the minimum and maxSkew allow, else None."""
+        """Return the domain of a node if it has more pods than the minimum plus maxSkew, else None."""
         domain = self.domains.of_node.get(node)
         if domain is None or self.count(domain) <= self.minimum + self.key.max_skew:
             return None
@@ -109,5 +110,5 @@ class SpreadGroup(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.counts.get(domain, 0)
 
     def all_counts(self) -> dict[str, int]:
-        """Return the matching pods of every eligible domain, the empty ones included, sorted by name."""
+        """Return the matching pods of every eligible domain, including empty ones, sorted by name."""
         return {domain: self.counts.get(domain, 0) for domain in sorted(self.domains.nodes)}

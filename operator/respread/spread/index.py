@@ -1,9 +1,9 @@
-"""The spread of a whole cluster, kept up to date from one snapshot to the next.
+"""The spread of a whole cluster, updated from one snapshot to the next.
 
-Snapshots share what has not changed between them (see `cluster.state`), so what was worked out from a part is kept for
-as long as the part is the same object. A pod's change costs a look at the label sets of its namespace for the one that
-it has, and work for the groups that count or carry that; a node's change only where it changes a domain. A Service or
-an owner that changes costs work for those label sets whose pods have default constraints by it.
+Snapshots share what has not changed (see `cluster.state`), so a derived value is kept while the part that it came from
+is the same object. A changed pod costs a look at the label set that it has, and an update of the groups that count or
+carry that label set. A changed node costs something only if it changes a domain. A changed Service or owner costs
+something for the label sets whose pods have default constraints that depend on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Spread(msgspec.Struct, frozen=True):
     groups: Mapping[GroupKey, SpreadGroup]
     by_namespace: Mapping[str, Mapping[GroupKey, SpreadGroup]]
     owners: Mapping[str, frozenset[SelectingOwner]] = Map()
-    """By namespace, those whose selectors default constraints depend on, known or not; never empty."""
+    """By namespace, the owners whose selectors default constraints depend on, known or not; never empty."""
 
 
 def spread_of(snapshot: ClusterSnapshot, defaults: DefaultConstraints | None = None) -> Spread:
@@ -42,15 +42,15 @@ def group_keys_of(pod: Pod) -> tuple[GroupKey, ...]:
 
 
 class SpreadIndex:
-    """Keeps what it derived from the last snapshot and works out only what the next one changes."""
+    """Keeps what it derived from the last snapshot, and computes only what the next one changes."""
 
     __slots__ = ("_defaults", "_domains", "_namespaces", "_snapshot", "_spread")
 
     def __init__(self, defaults: DefaultConstraints | None = None) -> None:
-        """Know of no cluster yet.
+        """Start without a cluster.
 
         Args:
-            defaults: which default constraints form groups; without it only the pods' own do.
+            defaults: which default constraints form groups. Without it, only the pods' own constraints do.
         """
         self._defaults = defaults
         self._snapshot = ClusterSnapshot()
@@ -59,9 +59,9 @@ class SpreadIndex:
         self._spread = Spread({}, {})
 
     def update(self, snapshot: ClusterSnapshot) -> Spread:
-        """Return the spread groups of a snapshot, cheaply if it comes from the one before."""
+        """Return the spread groups of a snapshot. This is cheap if the snapshot derives from the last one."""
         last, known = self._snapshot, self._namespaces
-        self._namespaces = {}  # should anything fail, everything is worked out anew the next time
+        self._namespaces = {}  # If this fails, the next call computes everything again.
         nodes_changed = snapshot.nodes is not last.nodes
         if nodes_changed:
             self._domains.advance(snapshot.nodes)
@@ -91,9 +91,9 @@ def _spread(
     """Return the groups of all namespaces.
 
     Args:
-        before: them, as they were.
-        namespaces: all there are.
-        changed: what may be different, in which namespaces; None if these are not the same as before.
+        before: the groups before.
+        namespaces: all namespaces.
+        changed: the groups that may differ, by namespace; None if the set of namespaces has changed.
     """
     owners = {name: each.owners for name, each in namespaces.items() if each.owners}
     if changed is None:
@@ -113,7 +113,7 @@ def _spread(
 
 
 def _same_selectors(one: ClusterSnapshot, other: ClusterSnapshot) -> bool:
-    """Whether two snapshots have the same of all that default selectors are made from."""
+    """Whether two snapshots have the same objects from which default selectors are derived."""
     return (
         one.services is other.services
         and one.replica_sets is other.replica_sets

@@ -1,4 +1,4 @@
-"""Why nodes don't count for a spread group: `domains` with the detail a person needs to do something about it."""
+"""Why nodes don't count for a spread group, with the details that a user needs to change that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from respread.spread.group import SpreadGroup
 
 
 class IneligibleNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that don't count, all for the same reason."""
+    """Nodes that don't count for the same reason."""
 
     domain: str | None
     """Their value of the topology key; None without the label."""
@@ -24,7 +24,7 @@ class IneligibleNodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ineligible_nodes(group: SpreadGroup, nodes: Iterable[Node]) -> list[IneligibleNodes]:
-    """Return the nodes that don't count for a group, those together that don't for the same reason."""
+    """Return the nodes that don't count for a group, grouped by reason."""
     alike: dict[tuple[str | None, str], list[str]] = {}
     key = group.key
     for node in nodes:
@@ -37,7 +37,7 @@ def ineligible_nodes(group: SpreadGroup, nodes: Iterable[Node]) -> list[Ineligib
 
 
 def why_ineligible(eligibility: Eligibility, topology_key: str, node: Node) -> str | None:
-    """Return why a node makes no domain for a topology key, as `has no label rack`; None if it makes one."""
+    """Return why a node belongs to no domain of a topology key, such as `has no label rack`; None if it does."""
     for key in (topology_key, *eligibility.required_keys):
         if key not in node.labels:
             return f"has no label {key}"

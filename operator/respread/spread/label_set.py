@@ -1,4 +1,4 @@
-"""The pods that share one label set, and which spread groups they carry."""
+"""The pods with the same labels, and the spread groups of their constraints."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _NO_OWNERS: Final[frozenset[SelectingOwner]] = frozenset()
 
 
 class CarriedGroup(NamedTuple):
-    """A group that pods of a label set carry."""
+    """A spread group that pods of a label set carry."""
 
     key: GroupKey
     template: Template
     workloads: tuple[WorkloadName, ...]
-    """Whose pods they are, sorted."""
+    """The workloads of these pods, sorted."""
 
     def is_like(self, other: CarriedGroup) -> bool:
-        """Whether there is no difference to another one."""
+        """Whether it equals another one."""
         return (
             self.key == other.key
             and self.template.identity == other.template.identity
@@ -40,11 +40,11 @@ class CarriedGroup(NamedTuple):
 
 
 _MemberKey: TypeAlias = tuple[int, OwnerReference | str]
-"""The identity of a spec, and the controller, or the name of a pod that has none."""
+"""The identity of a spec, and the controller, or the name of a pod without one."""
 
 
 class Difference(NamedTuple):
-    """By which pods two states of a label set differ; one that changed is among both."""
+    """The pods by which two states of a label set differ. A changed pod is in both."""
 
     came: Sequence[Pod]
     went: Sequence[Pod]
@@ -57,35 +57,35 @@ class _Member:
 
     def __init__(self, sample: Pod) -> None:
         self.sample = sample
-        """One of them, as it once was: it keeps the spec, and so its identity."""
+        """One of the pods, possibly in an older version. It keeps the spec alive, and so its identity."""
         self.pods = 0
 
 
 class LabelSet:
-    """What is worked out from the pods of one label set, at the cost of those that change."""
+    """What is derived from the pods of one label set. Updates cost as much as the pods that change."""
 
     __slots__ = ("_defaulted", "_defaults", "_members", "_namespace", "carried", "owners", "pods")
 
     def __init__(self, namespace: str, defaults: DefaultConstraints | None) -> None:
-        """Begin without pods.
+        """Start without pods.
 
         Args:
-            namespace: of the pods.
+            namespace: the namespace of the pods.
             defaults: which default constraints form groups.
         """
         self._namespace = namespace
         self._defaults = defaults
         self._members: dict[_MemberKey, _Member] = {}
         self._defaulted: tuple[tuple[Pod, tuple[object, ...]], ...] = ()
-        """A pod of each template with default constraints, with what their selector is made from."""
+        """A pod of each template with default constraints, with the basis of their selector."""
         self.pods: PodsByName = Map()
         self.carried: tuple[CarriedGroup, ...] = ()
-        """The groups that pods carry; as long as nothing of it changes, the same object."""
+        """The groups that the pods carry. It stays the same object while nothing in it changes."""
         self.owners = _NO_OWNERS
-        """Those whose selectors default constraints of the pods depend on."""
+        """The owners whose selectors the pods' default constraints depend on."""
 
     def advance(self, pods: PodsByName, snapshot: ClusterSnapshot) -> Difference:
-        """Take over the pods as they are now, and return which are not the same objects any more."""
+        """Take over the current pods, and return which objects have changed."""
         outdated = self._is_outdated(snapshot)
         difference = _difference(self.pods, pods)
         self.pods = pods
@@ -94,11 +94,11 @@ class LabelSet:
         return difference
 
     def _is_outdated(self, snapshot: ClusterSnapshot) -> bool:
-        """Whether the selector of default constraints may be another one now."""
+        """Whether the selector of default constraints may have changed."""
         return any(not all(map(is_, basis, selector_basis(pod, snapshot))) for pod, basis in self._defaulted)
 
     def _count(self, difference: Difference) -> bool:
-        """Count pods in and out, and return whether what is carried may be different by it."""
+        """Count pods in and out, and return whether the carried groups may have changed."""
         members = self._members
         others = False
         for pod in difference.came:
@@ -143,7 +143,7 @@ class LabelSet:
 
 
 def nodes_of(pods: Iterable[Pod]) -> list[str]:
-    """Return the node of each pod that counts."""
+    """Return the node of each counted pod."""
     return [pod.node_name for pod in pods if counts_as_pod(pod)]
 
 
@@ -152,7 +152,7 @@ def _member_key(pod: Pod) -> _MemberKey:
 
 
 def _difference(before: PodsByName, now: PodsByName) -> Difference:
-    """Return the pods that are not the same objects any more, as they are and as they were."""
+    """Return the pods whose objects have changed, before and after."""
     if not before:
         return Difference(list(now.values()), ())
     changed = changed_keys(before, now)

@@ -1,4 +1,4 @@
-"""The spread groups of one namespace, kept up to date at the cost of the label sets whose pods have changed."""
+"""The spread groups of one namespace. Updates cost as much as the label sets whose pods have changed."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ DomainsFor: TypeAlias = Callable[[Eligibility, str], Domains]
 
 
 class _Changes:
-    """What the changes of label sets mean for groups."""
+    """What changes of label sets mean for groups."""
 
     __slots__ = ("moved", "recarried", "rematched")
 
     def __init__(self) -> None:
         self.moved: dict[GroupKey, Counter[str]] = {}
-        """By how many more pods each node counts, for the groups that there were before."""
+        """The change of the pod count of each node, for the groups that existed before."""
         self.recarried: dict[GroupKey, dict[Labels, None]] = {}
-        """Groups that other templates carry, or those of other workloads, with the label sets of these."""
+        """Groups that other templates or workloads carry now, with their label sets."""
         self.rematched: set[Selector] = set()
-        """The selectors that match other label sets."""
+        """The selectors that match other label sets now."""
 
 
 class NamespaceGroups:
-    """What is known of one namespace. Not to be used any more once `advance` has failed."""
+    """The groups of one namespace. It must not be used any more after `advance` has failed."""
 
     __slots__ = ("_defaults", "_groups_of", "_label_sets", "_matching", "_name", "groups", "owners", "pods")
 
     def __init__(self, name: str, defaults: DefaultConstraints | None) -> None:
-        """Begin without pods.
+        """Start without pods.
 
         Args:
-            name: of the namespace.
+            name: the name of the namespace.
             defaults: which default constraints form groups.
         """
         self._name = name
@@ -56,12 +56,12 @@ class NamespaceGroups:
         self._label_sets: dict[Labels, LabelSet] = {}
         self._groups_of: Filed[Selector, GroupKey] = {}
         self._matching = Matching()
-        """The label sets, and the selectors of groups but those that match everything."""
+        """The label sets, and the selectors of groups except those that match everything."""
         self.pods: Map[Labels, PodsByName] = Map()
         self.groups: Mapping[GroupKey, SpreadGroup] = {}
-        """As long as no group changes, the same object."""
+        """The groups. It stays the same object while no group changes."""
         self.owners: frozenset[SelectingOwner] = frozenset()
-        """Those whose selectors default constraints depend on."""
+        """The owners whose selectors default constraints depend on."""
 
     def advance(
         self,
@@ -72,17 +72,17 @@ class NamespaceGroups:
         nodes_changed: bool,
         selectors_changed: bool,
     ) -> set[GroupKey]:
-        """Take over the namespace as it is now.
+        """Take over the current state of the namespace.
 
         Args:
-            pods: of the namespace, by label set and name.
+            pods: the pods of the namespace, by label set and name.
             snapshot: the cluster.
             domains_for: returns the domains of a topology key.
             nodes_changed: whether domains may have changed.
-            selectors_changed: whether what default selectors are made from may have.
+            selectors_changed: whether the basis of default selectors may have changed.
 
         Returns:
-            The groups that are new, not as they were, or gone.
+            The groups that are new, changed, or gone.
         """
         changes = _Changes()
         other_owners = False
@@ -94,7 +94,7 @@ class NamespaceGroups:
         return self._regroup(changes, domains_for, nodes_changed=nodes_changed)
 
     def _follow(self, labels: Labels, names: PodsByName | None, snapshot: ClusterSnapshot, changes: _Changes) -> bool:
-        """Follow one label set, and return whether its pods' default constraints depend on other owners now."""
+        """Update one label set, and return whether the default constraints of its pods depend on other owners now."""
         label_set = self._label_sets.get(labels)
         comes_or_goes = label_set is None or names is None
         if label_set is None:
@@ -112,7 +112,7 @@ class NamespaceGroups:
         return label_set.owners != owners
 
     def _recount(self, labels: Labels, difference: Difference, changes: _Changes, *, comes_or_goes: bool) -> None:
-        """Note what the pods of a label set that came and went mean for the groups there were that count them."""
+        """Note what added and removed pods of a label set mean for the existing groups that count them."""
         counting = list(self._matching.selectors_of(labels))
         if not counting:
             return
@@ -126,7 +126,7 @@ class NamespaceGroups:
                     changes.moved.setdefault(key, Counter()).update(moved)
 
     def _regroup(self, changes: _Changes, domains_for: DomainsFor, *, nodes_changed: bool) -> set[GroupKey]:
-        """Make anew the groups that change, and return them."""
+        """Compute the changed groups again, and return them."""
         groups = dict(self.groups)
         dirty = changes.recarried.keys() | changes.moved.keys()
         dirty.update(key for selector in changes.rematched for key in under(self._groups_of, selector))
@@ -164,7 +164,7 @@ class NamespaceGroups:
     def _group(
         self, key: GroupKey, before: SpreadGroup | None, changes: _Changes, domains: Domains
     ) -> SpreadGroup | None:
-        """Return a group as it is now: the very one before if nothing of it is different, None if nobody carries it."""
+        """Return a group as it is now: the same object if nothing has changed, None if no pod carries it."""
         if before is None or key in changes.recarried:
             carriers, workloads = self._carriers(key, before, changes.recarried.get(key, ()))
             if not carriers:
@@ -198,7 +198,7 @@ class NamespaceGroups:
     def _carriers(
         self, key: GroupKey, before: SpreadGroup | None, changed: Iterable[Labels]
     ) -> tuple[tuple[Template, ...], tuple[WorkloadName, ...]]:
-        """Return the templates that carry a group now, and whose pods they are."""
+        """Return the templates that carry a group now, and the workloads of their pods."""
         label_sets = {} if before is None else {template.labels: None for template in before.carriers}
         label_sets.update(dict.fromkeys(changed))
         carried = [
@@ -212,7 +212,7 @@ class NamespaceGroups:
         return tuple(each.template for each in carried), tuple(sorted(workloads))
 
     def _counts(self, domains: Domains, matched: Iterable[Labels]) -> dict[str, int]:
-        """Return the pods of each domain; domains without any are left out."""
+        """Return the pods of each domain, without empty domains."""
         counts: Counter[str | None] = Counter()
         for labels in matched:
             counts.update(map(domains.of_node.get, nodes_of(self._label_sets[labels].pods.values())))
@@ -224,7 +224,7 @@ def _where(key: GroupKey) -> tuple[Eligibility, str]:
 
 
 def _changed_counts(before: Mapping[str, int], domains: Domains, nodes: Mapping[str, int]) -> dict[str, int]:
-    """Return the pods of each domain, with those that nodes have more of; domains without any are left out."""
+    """Return the pods of each domain after the changes of the nodes' counts, without empty domains."""
     counts = dict(before)
     for node, by in nodes.items():
         if (domain := domains.of_node.get(node)) is not None:

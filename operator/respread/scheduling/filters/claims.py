@@ -11,7 +11,7 @@ from respread.cluster.state import ClusterSnapshot
 
 
 def claim_named(snapshot: ClusterSnapshot, pod: Pod, name: str) -> PersistentVolumeClaim | None:
-    """Return the claim of that name in the pod's namespace."""
+    """Return the claim with this name in the pod's namespace."""
     return snapshot.persistent_volume_claims.get(ObjectKey(pod.namespace, name))
 
 
@@ -24,26 +24,26 @@ def claims_with_names(snapshot: ClusterSnapshot, pod: Pod) -> Iterator[tuple[str
 
 
 def was_made_for(claim: PersistentVolumeClaim, pod: Pod) -> bool:
-    """Tell whether the claim of an `ephemeral` volume belongs to this pod (`ephemeral.VolumeIsForPod`)."""
+    """Return whether the claim of an `ephemeral` volume belongs to this pod (`ephemeral.VolumeIsForPod`)."""
     return claim.controller is not None and claim.controller.uid == pod.uid
 
 
 def not_found(name: str) -> str:
-    """Return what to say of a claim that does not exist."""
+    """Return the message for a claim that does not exist."""
     return f"the PersistentVolumeClaim {name} does not exist"
 
 
 def not_made_for(name: str, pod: Pod) -> str:
-    """Return what to say of an ephemeral volume's claim that belongs to something else."""
+    """Return the message for an ephemeral volume whose claim belongs to something else."""
     return f"the PersistentVolumeClaim {name} was not made for pod {pod.key}, which is not its owner"
 
 
 def class_of(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> StorageClass | None:
-    """Return a claim's storage class, if it names one that exists."""
+    """Return a claim's storage class, if it names an existing one."""
     return snapshot.storage_classes.get(claim.storage_class_name) if claim.storage_class_name else None
 
 
 def is_bound_by_scheduler(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> bool:
-    """Tell whether a claim that is not bound waits for the scheduler to choose a node (WaitForFirstConsumer)."""
+    """Return whether an unbound claim waits for the scheduler to choose a node (WaitForFirstConsumer)."""
     storage_class = class_of(snapshot, claim)
     return storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"

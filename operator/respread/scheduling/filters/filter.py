@@ -1,4 +1,4 @@
-"""What every filter answers, once it is prepared for a pod."""
+"""The interface of a filter that is prepared for a pod."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from respread.scheduling.view.node_sets import NodeSet
 class Filter(Protocol):
     """One of the scheduler's filters, prepared for one pod on one view.
 
-    It reads the view as it is whenever it is asked, so pods may be evicted, placed and taken back in between. The two
-    answers are the same: `admit` leaves a node out exactly where `reject` has something to say of it.
+    It reads the view whenever it is called, so pods may be evicted, placed and restored in between. The two methods
+    agree: `admit` excludes a node exactly if `reject` returns a reason for it.
     """
 
     @property
     def plugin(self) -> Plugin:
-        """Whose answer it is."""
+        """The plugin that it predicts."""
         ...
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes that the filter lets the pod onto."""
+        """Return the nodes among these that the filter accepts for the pod."""
         ...
 
     def reject(self, slot: int) -> Rejection | None:
-        """Return why the filter keeps the pod off the node in a slot, or None if it doesn't."""
+        """Return why the filter rejects the node in a slot, or None if it does not."""
         ...
 
 
 class RejectsEverywhere:
-    """A filter that has refused the pod before it looked at any node (the scheduler's PreFilter)."""
+    """A filter that rejects the pod before it considers any node (the scheduler's PreFilter)."""
 
     __slots__ = ("_rejection",)
 
@@ -39,13 +39,13 @@ class RejectsEverywhere:
 
     @property
     def plugin(self) -> Plugin:
-        """Whose answer it is."""
+        """The plugin that it predicts."""
         return self._rejection.plugin
 
     def admit(self, nodes: NodeSet) -> NodeSet:  # noqa: ARG002 - a filter is given nodes to choose from
-        """Return no node at all."""
+        """Return no node."""
         return 0
 
     def reject(self, slot: int) -> Rejection | None:  # noqa: ARG002 - a filter is asked about a node
-        """Say why, wherever it is."""
+        """Return the reason, for any node."""
         return self._rejection

@@ -1,4 +1,4 @@
-"""InterPodAffinity: required affinity and anti-affinity between the pod and those that have nodes, both ways."""
+"""InterPodAffinity: required affinity and anti-affinity between the pod and the pods on nodes, in both directions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_LABELS: Labels = Map()
 
 
 class InterPodAffinity:
-    """The filter. Terminating pods attract and repel like all others."""
+    """The filter. Terminating pods count like all others."""
 
     __slots__ = ("_affinity", "_anti_affinity", "_repelling", "_table", "own_terms")
     plugin: ClassVar[Plugin] = "InterPodAffinity"
@@ -40,22 +40,22 @@ class InterPodAffinity:
         Args:
             table: the nodes.
             pods: the pods on them.
-            repelling: the terms of the pods on them that speak of the pod.
-            pod: the one to be placed.
+            repelling: the terms of the pods on nodes that match the pod.
+            pod: the pod to be placed.
             affinity: its required affinity.
             anti_affinity: its required anti-affinity.
         """
         self._table = table
         self._repelling = repelling
         self.own_terms = (*affinity, *anti_affinity)
-        """The pod's own terms of either kind."""
+        """The pod's own terms of both kinds."""
         self._affinity = _Affinity(table, pods, pod, affinity) if affinity else None
         self._anti_affinity = [
             (term, pods.tally(term.namespaces, (term.selector,), living=False)) for term in anti_affinity
         ]
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes that no term of either side excludes."""
+        """Return the nodes among these that no term of either side excludes."""
         if self._affinity is not None:
             nodes &= self._affinity.nodes()
         for term, tally in self._anti_affinity:
@@ -66,7 +66,7 @@ class InterPodAffinity:
         return nodes
 
     def reject(self, slot: int) -> Rejection | None:
-        """Say which term excludes the node."""
+        """Return which term excludes the node."""
         if self._affinity is not None and not self._affinity.nodes() >> slot & 1:
             return Rejection(self.plugin, self._affinity.why_not(slot))
         for term, tally in self._anti_affinity:
@@ -91,9 +91,9 @@ class InterPodAffinity:
 
 
 class _Affinity:
-    """Required affinity: some pod that all terms speak of must be in the node's domain, for the key of each term.
+    """Required affinity: for the key of each term, the node's domain must contain a pod that all terms match.
 
-    The first pod of a set that attracts itself is let in where no such pod is anywhere.
+    The first pod of a set with affinity to itself is accepted if no such pod exists anywhere.
     """
 
     __slots__ = ("_matches_itself", "_table", "_tally", "_terms")
@@ -128,7 +128,7 @@ class _Affinity:
         return with_keys
 
     def why_not(self, slot: int) -> str:
-        """Return what a node that doesn't satisfy it lacks."""
+        """Return what a node lacks that does not satisfy it."""
         for term in self._terms:
             domain = self._table.column(term.topology_key).values[slot]
             if domain is None:
@@ -164,9 +164,9 @@ def prepare(
         table: the nodes.
         pods: the pods on them.
         existing: the anti-affinity terms of the pods on them.
-        pod: the one to be placed.
-        namespaces: those there are.
-        selector_kept: the quirk of 1.36.3; see `incoming_terms`.
+        pod: the pod to be placed.
+        namespaces: all namespaces.
+        selector_kept: the bug up to 1.36.3; see `incoming_terms`.
     """
     own = namespaces.get(pod.namespace)
     return InterPodAffinity(

@@ -1,4 +1,4 @@
-"""NodeAffinity: nodeSelector and required node affinity, both of which a node must satisfy."""
+"""NodeAffinity: nodeSelector and required node affinity. A node must satisfy both."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def matches_node_affinity(node_selector: Labels, node_affinity: NodeSelector | None, node: Node) -> bool:
-    """Tell whether a node satisfies a pod's nodeSelector and required node affinity (`RequiredNodeAffinity.Match`).
+    """Return whether a node satisfies a pod's nodeSelector and required node affinity (`RequiredNodeAffinity.Match`).
 
-    Of the terms of the affinity one must hold, and in it everything; a term without requirements never holds.
+    At least one term of the affinity must match with all of its requirements. A term without requirements never
+    matches.
     """
     labels = node.labels
     for key, value in node_selector.items():
@@ -35,17 +36,17 @@ def matches_node_affinity(node_selector: Labels, node_affinity: NodeSelector | N
 
 
 def matches_node_selector(selector: NodeSelector, name: str | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether some term of a node selector holds for a node; without a name, `matchFields` ask for nothing."""
+    """Return whether a term of a node selector matches a node; without a name, `matchFields` are ignored."""
     return any(_matches_term(term, name, labels) for term in selector.node_selector_terms)
 
 
 def _is_valid_term(term: NodeSelectorTerm) -> bool:
-    """Tell whether the scheduler can read a term: one with a requirement that it cannot holds for no node."""
+    """Return whether the scheduler can parse a term. A term with a requirement that it can't parse matches no node."""
     return all(map(_is_valid_expression, term.match_expressions)) and all(map(_is_valid_field, term.match_fields))
 
 
 def _integer_of(text: str) -> int | None:
-    """Return the integer that `Gt` and `Lt` compare with: 64 bits and decimal, or none at all."""
+    """Return the integer for `Gt` and `Lt`: 64 bits and decimal, or None."""
     if _INTEGER.fullmatch(text) is None:
         return None
     value = int(text)
@@ -53,7 +54,7 @@ def _integer_of(text: str) -> int | None:
 
 
 def _value_test(expression: NodeSelectorRequirement) -> Callable[[str], bool]:
-    """Return what an `In`, `NotIn`, `Gt` or `Lt` asks of a label's value, where the node has the label."""
+    """Return a test for `In`, `NotIn`, `Gt` or `Lt` of a label's value, for nodes that have the label."""
     values = frozenset(expression.values)
     if expression.operator == "In":
         return values.__contains__
@@ -86,7 +87,7 @@ def _matches_expression(expression: NodeSelectorRequirement, labels: Mapping[str
 
 
 def _matches_field(expression: NodeSelectorRequirement, name: str) -> bool:
-    """Tell whether a requirement of `matchFields` holds for the node of that name; other fields are empty."""
+    """Return whether a requirement of `matchFields` matches the node with that name. Other fields are empty."""
     value = name if expression.key == NAME_FIELD else ""
     return (value == expression.values[0]) == (expression.operator == "In")
 
@@ -110,21 +111,21 @@ def _is_valid_field(expression: NodeSelectorRequirement) -> bool:
 
 
 def nodes_with_affinity(table: NodeTable, node_selector: Labels, node_affinity: NodeSelector | None) -> NodeSet:
-    """Return the nodes for which `matches_node_affinity` holds."""
+    """Return the nodes that `matches_node_affinity` accepts."""
     return table.derived(
         ("affinity", node_selector, node_affinity), lambda: _nodes_with_affinity(table, node_selector, node_affinity)
     )
 
 
 def nodes_with_volume_affinity(table: NodeTable, volume_affinity: NodeSelector) -> NodeSet:
-    """Return the nodes that satisfy a volume's node affinity, which knows labels only (`CheckNodeAffinity`)."""
+    """Return the nodes that satisfy a volume's node affinity, which only uses labels (`CheckNodeAffinity`)."""
     return table.derived(
         ("volume affinity", volume_affinity), lambda: _nodes_selected(table, volume_affinity, with_fields=False)
     )
 
 
 class NodeAffinity:
-    """The filter, for a pod that asks for certain nodes or gets an affinity from the scheduler's configuration."""
+    """The filter, for a pod with node affinity of its own or from the scheduler's configuration."""
 
     __slots__ = ("_added", "_own", "_spec")
     plugin: ClassVar[Plugin] = "NodeAffinity"
@@ -135,11 +136,11 @@ class NodeAffinity:
         self._spec = spec
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes that the pod and the configuration ask for."""
+        """Return the nodes among these that satisfy the pod's and the configuration's affinity."""
         return nodes & self._own & self._added
 
     def reject(self, slot: int) -> Rejection | None:
-        """Say whose wish the node does not satisfy."""
+        """Return which affinity the node does not satisfy."""
         if not self._added >> slot & 1:
             return Rejection(self.plugin, "does not satisfy the addedAffinity of the scheduler's configuration")
         if not self._own >> slot & 1:
@@ -149,12 +150,12 @@ class NodeAffinity:
 
 
 def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> NodeAffinity | None:
-    """Return the filter for a pod, or None where it has nothing to say.
+    """Return the filter for a pod, or None if it does not apply.
 
     Args:
         table: the nodes.
-        pod: one of a DaemonSet asks for the node it is bound to.
-        added_affinity: `addedAffinity` of the plugin's arguments, its required part.
+        pod: the pod. A DaemonSet's pod must go to the node that it is bound to.
+        added_affinity: the required part of `addedAffinity` in the plugin's arguments.
     """
     spec = pod.spec
     if not spec.node_selector and spec.node_affinity is None and not spec.pinned_to_node and added_affinity is None:
@@ -166,7 +167,7 @@ def prepare(table: NodeTable, pod: Pod, added_affinity: NodeSelector | None) -> 
 def own_nodes(table: NodeTable, pod: Pod) -> NodeSet:
     """Return the nodes that satisfy a pod's own nodeSelector and required node affinity.
 
-    For a DaemonSet's pod that is bound, that is its node; where an unbound one belongs is not known, and then none do.
+    For a bound pod of a DaemonSet, this is its node. The node of an unbound one is unknown, so the set is empty.
     """
     nodes = nodes_with_affinity(table, pod.spec.node_selector, pod.spec.node_affinity)
     if pod.spec.pinned_to_node:

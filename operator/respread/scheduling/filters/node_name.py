@@ -1,6 +1,6 @@
-"""NodeName: a pod whose `spec.nodeName` is set goes there and nowhere else.
+"""NodeName: a pod with `spec.nodeName` goes only to that node.
 
-The scheduler never sees such a pod; the rule matters only for judging a bound pod as it stands.
+The scheduler never sees such a pod. The rule only matters when a bound pod is examined.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NodeName:
         return nodes & self._node
 
     def reject(self, slot: int) -> Rejection | None:
-        """Say so if it is another node that the pod names."""
+        """Return a reason if the pod names another node."""
         if self._node >> slot & 1:
             return None
         return Rejection(self.plugin, f"the pod names node {self._name}")

@@ -1,4 +1,4 @@
-"""NodePorts: no two pods of a node take the same port of the same address."""
+"""NodePorts: two pods on a node can't use the same port of the same address."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's own word for "every a
 
 
 class UsedPorts:
-    """The ports that pods take of their nodes."""
+    """The host ports that pods use on their nodes."""
 
     __slots__ = ("_in_use",)
 
     def __init__(self) -> None:
         self._in_use: dict[tuple[str, int], dict[int, Counter[str]]] = {}
-        """Protocol and port, then slot, then address; how many pods take it."""
+        """Protocol and port, then slot, then address, with the number of pods."""
 
     def take(self, slot: int, ports: Iterable[HostPort]) -> None:
-        """Let a pod have its ports."""
+        """Add a pod's ports."""
         for port in ports:
             at = self._in_use.setdefault((port.protocol, port.port), {})
             at.setdefault(slot, Counter())[port.host_ip] += 1
 
     def give_back(self, slot: int, ports: Iterable[HostPort]) -> None:
-        """Let a pod return its ports."""
+        """Remove a pod's ports."""
         for port in ports:
             at = self._in_use[port.protocol, port.port]
             addresses = at[slot]
@@ -40,9 +40,9 @@ class UsedPorts:
                     del at[slot]
 
     def conflicts(self, port: HostPort) -> Iterator[int]:
-        """Yield the slots of the nodes on which a port is taken already.
+        """Yield the slots of the nodes where a port is already in use.
 
-        `0.0.0.0` meets every address; `::` is an address like any other.
+        `0.0.0.0` conflicts with every address. `::` is an address like any other.
         """
         for slot, addresses in self._in_use.get((port.protocol, port.port), {}).items():
             if port.host_ip == EVERY_ADDRESS or EVERY_ADDRESS in addresses or port.host_ip in addresses:
@@ -50,7 +50,7 @@ class UsedPorts:
 
 
 class NodePorts:
-    """The filter, for a pod that takes ports."""
+    """The filter, for a pod with host ports."""
 
     __slots__ = ("_ports", "_used")
     plugin: ClassVar[Plugin] = "NodePorts"
@@ -60,13 +60,13 @@ class NodePorts:
         self._ports = ports
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes that have all the ports free."""
+        """Return the nodes among these where all the ports are free."""
         for port in self._ports:
             nodes &= ~node_set(self._used.conflicts(port))
         return nodes
 
     def reject(self, slot: int) -> Rejection | None:
-        """Name the ports that are taken."""
+        """Return which ports are in use."""
         taken = [port for port in self._ports if slot in self._used.conflicts(port)]
         if not taken:
             return None

@@ -1,4 +1,4 @@
-"""NodeResourcesFit: what the pod requests must be free, and a place for one more pod."""
+"""NodeResourcesFit: a node must have the requested resources free, and room for one more pod."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class NodeResourcesFit:
     def __init__(self, table: NodeTable, needs: Iterable[tuple[str, FreeAmounts, int]]) -> None:
         self._table = table
         self.needs = tuple(needs)
-        """Each resource that the pod needs: its name, what is free of it, and how much."""
+        """Each resource that the pod needs: its name, the free amounts, and the requested amount."""
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes that have enough of everything free."""
+        """Return the nodes among these that have enough of every resource free."""
         for _, amounts, amount in self.needs:
             nodes &= amounts.at_least(amount)
         return nodes
 
     def reject(self, slot: int) -> Rejection | None:
-        """Name what is short, how much is needed and how much there is."""
+        """Return which resource is short, how much is needed and how much there is."""
         short = [
             self._shortage(slot, name, amount, amounts.free[slot])
             for name, amounts, amount in self.needs
@@ -49,13 +49,13 @@ class NodeResourcesFit:
 def prepare(
     table: NodeTable, free: FreeResources, requests: Resources, is_ignored: Callable[[str], bool] = lambda _: False
 ) -> NodeResourcesFit:
-    """Return the filter for a pod with these requests; an amount of 0 never rejects.
+    """Return the filter for a pod with these requests. A request of 0 never rejects.
 
     Args:
         table: the nodes.
-        free: what is free on them.
-        requests: of the pod.
-        is_ignored: tells extended resources that the plugin's arguments leave out (`ignoredResources`).
+        free: the free amounts on them.
+        requests: the requests of the pod.
+        is_ignored: returns whether the plugin's arguments ignore an extended resource (`ignoredResources`).
     """
     wanted = ((name, amount) for name, amount in sorted(requests.items()) if amount > 0 and name != POD_SLOTS)
     return NodeResourcesFit(
@@ -71,7 +71,7 @@ _BINARY = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 
 
 def shown(name: str, amount: int) -> str:
-    """Return an amount of a resource as a person writes it: `1500m` or `2` of cpu, `1536Mi` of memory."""
+    """Return an amount of a resource in readable form: `1500m` or `2` of cpu, `1536Mi` of memory."""
     if name == "cpu":
         return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
     for suffix, bits in _BINARY:

@@ -1,4 +1,4 @@
-"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon's taint."""
+"""NodeUnschedulable: cordoned nodes accept only pods that tolerate the cordon's taint."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class NodeUnschedulable:
         self._cordoned = cordoned
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes that are not cordoned."""
+        """Return the nodes among these that are not cordoned."""
         return nodes & ~self._cordoned
 
     def reject(self, slot: int) -> Rejection | None:
-        """Say so if the node is cordoned."""
+        """Return a reason if the node is cordoned."""
         if not self._cordoned >> slot & 1:
             return None
         return Rejection(self.plugin, "is cordoned (spec.unschedulable)")
 
 
 def prepare(table: NodeTable, tolerations: Sequence[Toleration]) -> NodeUnschedulable | None:
-    """Return the filter for a pod with these tolerations, or None where it has nothing to say."""
+    """Return the filter for a pod with these tolerations, or None if it does not apply."""
     cordoned = table.derived("unschedulable", lambda: _cordoned(table))
     if not cordoned or tolerates(tolerations, UNSCHEDULABLE_TAINT):
         return None

@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: how many volumes of each CSI driver a node can attach, as its CSINode says."""
+"""NodeVolumeLimits: how many volumes of each CSI driver a node can attach, according to its CSINode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 
 class NodeVolumeLimits:
-    """The filter, for a pod with claims or volumes of a plugin that may be migrated."""
+    """The filter, for a pod with claims or with volumes of a plugin that may be migrated."""
 
     __slots__ = ("_attachments", "_more", "_volumes")
     plugin: ClassVar[Plugin] = "NodeVolumeLimits"
@@ -26,17 +26,17 @@ class NodeVolumeLimits:
         self._more = Counter(driver for driver, _ in {(volume.driver, volume.handle) for volume in volumes})
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes that have room for the pod's volumes besides those they have."""
+        """Return the nodes among these that have room for the pod's volumes in addition to their own."""
         certain = nodes
         for driver, more in self._more.items():
             certain &= self._attachments.room_for(driver).at_least(more)
         if any(volume.error for volume in self._volumes):
             certain = 0
-        # Where there is no room for all of them, some may be attached already, or not count.
+        # If there is no room for all of them, some may already be attached, or may not count.
         return certain | node_set([slot for slot in slots_of(nodes & ~certain) if self.reject(slot) is None])
 
     def failing(self) -> NodeSet:
-        """Return the nodes on which the scheduler fails when it counts volumes, the pod's or those that are there."""
+        """Return the nodes on which the scheduler fails when it counts the volumes of the pod or of the node."""
         doubtful = self._attachments.failing()
         if any(volume.error for volume in self._volumes):
             doubtful = self._attachments.with_csi_node()
@@ -45,7 +45,7 @@ class NodeVolumeLimits:
         )
 
     def reject(self, slot: int) -> Rejection | None:
-        """Say which driver's limit would be passed, and what it is."""
+        """Return which driver's limit would be exceeded, and the limit."""
         csi_node = self._attachments.csi_node(slot)
         wanted: set[tuple[str, str]] = set()
         for volume in self._volumes:
@@ -69,7 +69,7 @@ class NodeVolumeLimits:
 
 
 def prepare(attachments: Attachments, snapshot: ClusterSnapshot, pod: Pod) -> Filter | None:
-    """Return the filter for a pod, or None where it has nothing to say."""
+    """Return the filter for a pod, or None if it does not apply."""
     volumes: list[AttachableVolume] = []
     for name, ephemeral, claim in claims_with_names(snapshot, pod):
         if claim is None:

@@ -1,7 +1,7 @@
-"""Terms of pod affinity and anti-affinity: whose pods they speak of.
+"""Terms of pod affinity and anti-affinity: which pods they match.
 
-`matchLabelKeys` and `mismatchLabelKeys` are not looked at: the API server has written them into the selectors of every
-pod that has them (KEP 3633), and the scheduler reads nothing else.
+`matchLabelKeys` and `mismatchLabelKeys` are not evaluated, because the API server has already merged them into the
+selectors (KEP 3633), and the scheduler only uses the selectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_LABELS: Labels = Map()
 
 
 class ExistingTerm(msgspec.Struct, frozen=True, cache_hash=True):
-    """A required anti-affinity term as pods carry it that have a node already."""
+    """A required anti-affinity term of pods that already have a node."""
 
     topology_key: str
     selector: Selector
@@ -30,14 +30,14 @@ class ExistingTerm(msgspec.Struct, frozen=True, cache_hash=True):
     namespace_selector: Selector
 
     def matches(self, namespace: str, namespace_labels: Mapping[str, str], labels: Labels) -> bool:
-        """Tell whether a pod is one that the term wants to keep away."""
+        """Return whether the term matches a pod, and so repels it."""
         return self.selector.matches(labels) and (
             namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
         )
 
 
 def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
-    """Yield the anti-affinity terms that a pod on a node holds against others."""
+    """Yield the anti-affinity terms of a pod on a node."""
     for term in pod.spec.pod_anti_affinity:
         yield ExistingTerm(
             term.topology_key,
@@ -48,33 +48,33 @@ def existing_terms(pod: Pod) -> Iterator[ExistingTerm]:
 
 
 class ExistingTerms:
-    """The anti-affinity terms of all pods that have a node, and how many pods of each node carry each."""
+    """The anti-affinity terms of all pods on nodes, with the number of pods of each node that have each term."""
 
     __slots__ = ("_tallies", "_tallies_of", "by_label")
 
     def __init__(self) -> None:
         self.by_label: dict[tuple[str | None, str, str], list[tuple[ExistingTerm, NodeTally]]] = {}
-        """By a namespace that the term names (None where it chooses some by selector) and a label that the pods it
-        speaks of have (two empty strings where none is known); in the order in which they came."""
+        """By a namespace that the term names (None if it selects namespaces) and a label that matching pods have (two
+        empty strings if unknown), in the order of arrival."""
         self._tallies: dict[ExistingTerm, NodeTally] = {}
         self._tallies_of: dict[tuple[int, str], tuple[object, tuple[NodeTally, ...]]] = {}
 
     @property
     def kept(self) -> int:
-        """How many different terms there are or were."""
+        """The number of different terms that exist or existed."""
         return len(self._tallies) + len(self._tallies_of)
 
     def change(self, pod: Pod, slot: int, by: int) -> None:
-        """Count a pod's terms more, or less, on a node."""
+        """Add or remove a pod's terms on a node."""
         at = (id(pod.spec), pod.namespace)
         if (kept := self._tallies_of.get(at)) is None:
             tallies = tuple(self._tally(term) for term in existing_terms(pod))
-            kept = self._tallies_of[at] = (pod.spec, tallies)  # holding the spec, so that its id stays its own
+            kept = self._tallies_of[at] = (pod.spec, tallies)  # Keep the spec alive, so that its id stays unique.
         for tally in kept[1]:
             tally.change(slot, by)
 
     def forget_domains(self) -> None:
-        """Drop what is summed up by domain, because the nodes have changed."""
+        """Drop the sums by domain, because the nodes have changed."""
         for tally in self._tallies.values():
             tally.by_domain = {}
 
@@ -89,7 +89,7 @@ class ExistingTerms:
 
 
 class Repelling:
-    """The terms among them that want to keep one pod away."""
+    """The terms among them that repel one pod."""
 
     __slots__ = ("_existing", "_found", "_pod", "_seen")
 
@@ -102,7 +102,7 @@ class Repelling:
         self._seen = {(where, *label): 0 for label in (*labels.items(), ("", "")) for where in (namespace, None)}
 
     def terms(self) -> list[tuple[str, NodeTally]]:
-        """Return the topology key of each, and how many pods of each node carry it."""
+        """Return the topology key of each, and the number of pods of each node that have it."""
         by_label = self._existing.by_label
         for at, seen in self._seen.items():
             terms = by_label.get(at)
@@ -115,14 +115,14 @@ class Repelling:
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):
-    """A required term of the pod to be placed, its namespaces found."""
+    """A required term of the pod to be placed, with its namespaces resolved."""
 
     topology_key: str
     selector: Selector
     namespaces: Namespaces
 
     def matches(self, namespace: str, labels: Labels) -> bool:
-        """Tell whether a pod is one that the term speaks of."""
+        """Return whether the term matches a pod."""
         return (self.namespaces is None or namespace in self.namespaces) and self.selector.matches(labels)
 
 
@@ -131,15 +131,15 @@ def incoming_terms(
 ) -> tuple[IncomingTerm, ...]:
     """Return the terms of a pod to be placed.
 
-    A namespaceSelector stands for the namespaces it chooses now, besides those that are named; `{}` stands for all.
-    Without either, it is the pod's own.
+    A namespaceSelector adds the namespaces that it selects now to those that are named; `{}` selects all. Without
+    either, the pod's own namespace is used.
 
     Args:
-        pod: the one to be placed.
-        terms: of its affinity or anti-affinity.
-        namespaces: those there are.
-        selector_kept: the quirk of 1.36.3 (kubernetes#141526), by which the namespaceSelector is asked about an absence
-            of labels too, so that one of only NotIn and DoesNotExist requirements stands for every namespace.
+        pod: the pod to be placed.
+        terms: the terms of its affinity or anti-affinity.
+        namespaces: all namespaces.
+        selector_kept: the bug up to 1.36.3 (kubernetes#141526): the namespaceSelector is also evaluated against empty
+            labels, so that one with only NotIn and DoesNotExist requirements matches every namespace.
     """
     return tuple(
         IncomingTerm(
@@ -152,7 +152,7 @@ def incoming_terms(
 
 
 def differs_by_quirk(term: PodAffinityTerm) -> bool:
-    """Tell whether the quirk of 1.36.3 (see `incoming_terms`) makes a term of the pod to be placed another one."""
+    """Return whether the bug up to 1.36.3 (see `incoming_terms`) changes the meaning of a term."""
     if term.namespace_selector is None:
         return False
     selector = compile_selector(term.namespace_selector)

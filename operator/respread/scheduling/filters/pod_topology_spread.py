@@ -18,7 +18,7 @@ from respread.scheduling.view.tallies import DomainCounts, NodeTally, domain_cou
 
 
 class HardConstraint:
-    """A DoNotSchedule constraint with its live counts."""
+    """A DoNotSchedule constraint with its current counts."""
 
     __slots__ = ("_present", "constraint", "domains")
 
@@ -30,16 +30,16 @@ class HardConstraint:
 
     @property
     def minimum(self) -> int:
-        """The global minimum: the least count, or 0 where there are fewer eligible domains than minDomains."""
+        """The global minimum: the smallest count, or 0 if there are fewer eligible domains than minDomains."""
         return 0 if self.domains.size < self.constraint.min_domains else self.domains.minimum
 
     @property
     def most(self) -> int:
-        """How many matching pods a domain may have for one more pod like this one to be let in."""
+        """The most matching pods that a domain may have to accept one more pod like this one."""
         return self.constraint.max_skew + self.minimum - self.constraint.self_match
 
     def admitted(self) -> NodeSet:
-        """Return the nodes that the constraint lets the pod onto."""
+        """Return the nodes that the constraint accepts for the pod."""
         return self._present & ~self.domains.nodes_above(self.most)
 
 
@@ -54,13 +54,13 @@ class PodTopologySpread:
         self.constraints = constraints
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes whose domains all constraints let the pod into."""
+        """Return the nodes among these that all constraints accept."""
         for each in self.constraints:
             nodes &= each.admitted()
         return nodes
 
     def reject(self, slot: int) -> Rejection | None:
-        """Say of the first constraint that refuses the node what its domain has, and what the minimum is."""
+        """For the first constraint that rejects the node, return its domain's count and the minimum."""
         for each in self.constraints:
             if each.admitted() >> slot & 1:
                 continue
@@ -86,7 +86,7 @@ def _skew(hard: HardConstraint, domain: str) -> str:
 def prepare(
     table: NodeTable, pods: PodIndex, pod: Pod, constraints: Sequence[SpreadConstraint]
 ) -> PodTopologySpread | None:
-    """Return the filter for a pod with these DoNotSchedule constraints in force, or None if there are none."""
+    """Return the filter for a pod with these effective DoNotSchedule constraints, or None if there are none."""
     if not constraints:
         return None
     keys = {each.topology_key for each in constraints}

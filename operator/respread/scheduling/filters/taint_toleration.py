@@ -1,4 +1,4 @@
-"""TaintToleration: taints that keep pods off a node unless they tolerate them."""
+"""TaintToleration: a pod must tolerate the taints of a node."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from respread.scheduling.view.node_table import NodeTable
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Tell whether some toleration tolerates a taint (`Toleration.ToleratesTaint`).
+    """Return whether a toleration tolerates a taint (`Toleration.ToleratesTaint`).
 
-    An empty effect or key stands for all, an empty operator for Equal; Lt and Gt need a feature gate that is off in
+    An empty effect or key matches all; an empty operator means Equal. Lt and Gt need a feature gate that is off in
     1.36, and tolerate nothing.
     """
     return any(
@@ -27,7 +27,10 @@ def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 
 def untolerated_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> Taint | None:
-    """Return the first taint that keeps a pod with these tolerations off a node; PreferNoSchedule never does."""
+    """Return the first taint of a node that a pod with these tolerations does not tolerate.
+
+    PreferNoSchedule is ignored.
+    """
     for taint in taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(tolerations, taint):
             return taint
@@ -35,7 +38,7 @@ def untolerated_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]
 
 
 def tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> NodeSet:
-    """Return the nodes without any taint that keeps a pod with these tolerations off."""
+    """Return the nodes without a taint that a pod with these tolerations does not tolerate."""
     return table.derived(("tolerated", tolerations), lambda: _tolerated_nodes(table, tolerations))
 
 
@@ -48,7 +51,7 @@ def _tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> N
 
 
 class TaintToleration:
-    """The filter, for a pod that some taint of some node keeps off."""
+    """The filter, for a pod that does not tolerate some taint of a node."""
 
     __slots__ = ("_table", "_tolerated", "_tolerations")
     plugin: ClassVar[Plugin] = "TaintToleration"
@@ -59,11 +62,11 @@ class TaintToleration:
         self._tolerated = tolerated_nodes(table, tolerations)
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes whose taints the pod tolerates."""
+        """Return the nodes among these whose taints the pod tolerates."""
         return nodes & self._tolerated
 
     def reject(self, slot: int) -> Rejection | None:
-        """Name the first taint that the pod doesn't tolerate, if there is one."""
+        """Return the first taint that the pod does not tolerate, if there is one."""
         node = self._table.nodes[slot]
         taint = None if node is None else untolerated_taint(self._tolerations, node.taints)
         if taint is None:
@@ -75,6 +78,6 @@ class TaintToleration:
 
 
 def prepare(table: NodeTable, tolerations: tuple[Toleration, ...]) -> TaintToleration | None:
-    """Return the filter for a pod with these tolerations, or None where it has nothing to say."""
+    """Return the filter for a pod with these tolerations, or None if it does not apply."""
     prepared = TaintToleration(table, tolerations)
     return None if prepared.admit(table.every) == table.every else prepared

@@ -1,6 +1,6 @@
 """PodTopologySpread: which pods and nodes count for a constraint.
 
-These are the small questions; what their answers add up to is kept by spread groups, and by views of the cluster.
+Both spread groups and views of the cluster use these rules.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from respread.scheduling.filters.taint_toleration import untolerated_taint
 
 @lru_cache(maxsize=16384)
 def effective_selector(constraint: TopologySpreadConstraint, labels: Labels) -> Selector:
-    """Return the selector by which a constraint counts pods: its own, and `matchLabelKeys` as the pod's labels say.
+    """Return the selector by which a constraint counts pods: its own, plus `matchLabelKeys` with the pod's values.
 
-    A key that the pod doesn't have asks for nothing (KEP 3243); where the API server has written the same requirement
-    into the selector already (1.34 and later) it is there once. An absent selector stays one that matches nothing.
+    A key that the pod does not have is ignored (KEP 3243). If the API server has already added the requirement to the
+    selector (1.34 and later), it appears once. An absent selector stays absent and matches nothing.
 
     Args:
-        constraint: of the pod.
-        labels: of the same pod.
+        constraint: a constraint of the pod.
+        labels: the labels of the pod.
     """
     wanted = [(key, labels[key]) for key in constraint.match_label_keys if key in labels]
     selector = compile_selector(constraint.label_selector)
@@ -33,31 +33,32 @@ def effective_selector(constraint: TopologySpreadConstraint, labels: Labels) -> 
 
 
 def counts_as_pod(pod: Pod) -> bool:
-    """Tell whether a pod whose labels match counts on the node it is bound to, if that node exists.
+    """Return whether a pod with matching labels counts on the node that it is bound to, if that node exists.
 
-    Terminating and finished pods don't, whatever their readiness; whether the pod carries the constraint itself, and
-    who owns or scheduled it, makes no difference (`countPodsMatchSelector`).
+    Terminating and finished pods don't count. Readiness makes no difference, nor whether the pod has the constraint
+    itself, nor its owner or scheduler (`countPodsMatchSelector`).
     """
     return bool(pod.node_name) and pod.deletion_timestamp is None and not pod.finished
 
 
 def required_keys(constraints: Iterable[TopologySpreadConstraint], when: WhenUnsatisfiable) -> tuple[str, ...]:
-    """Return the topology keys, sorted, that a node must have all of to count for any of a pod's constraints of a kind.
+    """Return the topology keys, sorted, that a node must have to count for a pod's constraints of one kind.
 
-    Hard constraints ask for the keys of hard ones only, soft for those of soft ones.
+    Hard constraints require the keys of hard ones only, soft constraints those of soft ones.
     """
     return tuple(sorted({each.topology_key for each in constraints if each.when_unsatisfiable == when}))
 
 
 def eligible(node: Node, spec: PodSpec, constraint: TopologySpreadConstraint, keys: Iterable[str]) -> bool:
-    """Tell whether a node counts for a constraint: its pods are counted, and its domain is one even without any.
+    """Return whether a node counts for a constraint: its pods are counted, and its domain exists even without pods.
 
-    By default a tainted, cordoned or not ready node counts: see KEP 3094 for the two policies.
+    By default, tainted, cordoned and not Ready nodes count. KEP 3094 defines the two policies.
 
     Args:
-        node: whether it has room, or is ready, does not matter.
-        spec: of the pod that carries the constraint; its affinity and tolerations are looked at as the policies say.
-        constraint: of that pod.
+        node: the node. Its free resources and readiness make no difference.
+        spec: the spec of the pod with the constraint. The policies decide whether its affinity and tolerations are
+            used.
+        constraint: the constraint.
         keys: as from `required_keys`.
     """
     if not all(key in node.labels for key in keys):

@@ -16,33 +16,34 @@ from respread.scheduling.verdict import Unknown
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True):
-    """A constraint as it is applied to one pod."""
+    """A constraint as applied to one pod."""
 
     topology_key: str
     max_skew: int
     min_domains: int
-    """1 where the constraint has none."""
+    """1 if the constraint has none."""
     node_affinity_policy: NodeInclusionPolicy
     node_taints_policy: NodeInclusionPolicy
     selector: Selector
-    """The effective one."""
+    """The effective selector."""
     self_match: bool
     """Whether it matches the pod itself."""
 
 
 class ConstraintsInForce(msgspec.Struct, frozen=True, kw_only=True):
-    """All constraints that are applied to one pod."""
+    """All constraints that apply to one pod."""
 
     hard: tuple[SpreadConstraint, ...] = ()
     """DoNotSchedule."""
     soft: tuple[SpreadConstraint, ...] = ()
     """ScheduleAnyway."""
     soft_need_all_keys: bool = True
-    """Whether nodes without one of the soft constraints' keys are left out of scoring; not so with System defaults."""
+    """Whether scoring ignores nodes without one of the soft constraints' keys. False for the built-in default
+    constraints."""
     hard_unknown: Unknown | None = None
-    """Why it is not known which hard constraints there are, where it isn't."""
+    """Why the hard constraints are unknown, if they are."""
     soft_unknown: Unknown | None = None
-    """Why it is not known which soft constraints there are, where it isn't."""
+    """Why the soft constraints are unknown, if they are."""
 
 
 def constraints_in_force(
@@ -50,12 +51,12 @@ def constraints_in_force(
 ) -> ConstraintsInForce:
     """Return the constraints that the scheduler applies to a pod.
 
-    One constraint of its own, of either kind, switches all defaults off.
+    If the pod has one constraint of its own, of either kind, it gets no default constraints.
 
     Args:
-        pod: to be placed.
-        profile: of its scheduler.
-        snapshot: of the cluster.
+        pod: the pod to be placed.
+        profile: the profile of its scheduler.
+        snapshot: the cluster.
         workloads_complete: see `default_selector`.
     """
     own = pod.spec.topology_spread_constraints

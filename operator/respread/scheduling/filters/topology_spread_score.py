@@ -1,4 +1,4 @@
-"""PodTopologySpread's score for ScheduleAnyway constraints: where among the feasible nodes the pod is wanted most."""
+"""PodTopologySpread's score for ScheduleAnyway constraints: which feasible nodes the scheduler prefers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MAX_NODE_SCORE: Final = 100
 
 
 class SoftConstraint(msgspec.Struct, frozen=True):
-    """A ScheduleAnyway constraint with what scoring made of it."""
+    """A ScheduleAnyway constraint with its data for scoring."""
 
     constraint: SpreadConstraint
     weight: float
-    """ln(n + 2), n being the domains (for the hostname: the nodes) that are scored."""
+    """ln(n + 2), where n is the number of scored domains (for the hostname: of scored nodes)."""
     counts: Mapping[str, int]
-    """Matching pods of each domain that is scored, counted over all eligible nodes; empty for the hostname, where each
-    node's own pods are counted."""
+    """Matching pods of each scored domain, counted over all eligible nodes. Empty for the hostname, where the pods of
+    each node are counted."""
 
 
 class SpreadScores(msgspec.Struct, frozen=True):
@@ -36,19 +36,19 @@ class SpreadScores(msgspec.Struct, frozen=True):
 
     constraints: tuple[SoftConstraint, ...]
     slots: Sequence[int]
-    """Of the nodes that are scored."""
+    """The slots of the scored nodes."""
     raw: Sequence[int]
-    """In the order of `slots`; less is better."""
+    """In the order of `slots`; lower is better."""
     normalized: Sequence[int]
-    """In the order of `slots`, 0 to 100; more is better."""
+    """In the order of `slots`, 0 to 100; higher is better."""
     ignored: NodeSet
-    """Feasible nodes that lack one of the topology keys; they have 0 points of both kinds."""
+    """Feasible nodes without one of the topology keys. Both of their scores are 0."""
 
 
 def spread_scores(
     table: NodeTable, pods: PodIndex, pod: Pod, in_force: ConstraintsInForce, feasible: NodeSet
 ) -> SpreadScores | None:
-    """Score the feasible nodes; None where there is nothing to score, for want of nodes or soft constraints."""
+    """Score the feasible nodes. None if there are no nodes or no soft constraints."""
     constraints = in_force.soft
     if not constraints or not feasible:
         return None
@@ -88,7 +88,7 @@ def _points(count: int, constraint: SpreadConstraint, weight: float) -> float:
 
 
 def _rounded(score: float) -> int:
-    """Round half away from zero, as Go's `math.Round`; scores are not negative."""
+    """Round half away from zero, as Go's `math.Round`. Scores are not negative."""
     whole = floor(score)
     return whole + 1 if score - whole >= 0.5 else whole  # noqa: PLR2004 - the half
 

@@ -1,6 +1,6 @@
-"""VolumeBinding: bound volumes must be reached from the node, and claims not bound yet must find or get one there.
+"""VolumeBinding: a node must reach bound volumes, and unbound claims must find or get a volume there.
 
-CSIStorageCapacity is not looked at: where a volume would have to be made, there may be no room for it.
+CSIStorageCapacity is not evaluated: if a volume has to be provisioned, there may be no room for it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 from respread.scheduling.view.node_table import NodeTable
 
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-"""Of a class whose volumes a person makes."""
+"""The provisioner of a class whose volumes are created manually."""
 
 
 class _BoundVolume(msgspec.Struct, frozen=True):
     volume: PersistentVolume
     claim: str
     nodes: NodeSet
-    """From which it is reached."""
+    """The nodes that reach it."""
     failing: NodeSet
-    """On which the scheduler fails, because it can't translate the volume to CSI."""
+    """The nodes on which the scheduler fails because it can't translate the volume to CSI."""
 
 
 class VolumeBinding:
@@ -63,7 +63,7 @@ class VolumeBinding:
         self._unbound_nodes: NodeSet = 0
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes where every claim has, finds or gets a volume."""
+        """Return the nodes among these where every claim has, finds or gets a volume."""
         for each in self._bound:
             nodes &= each.nodes & ~each.failing
         if not self._unbound:
@@ -74,14 +74,14 @@ class VolumeBinding:
         return nodes & self._unbound_nodes
 
     def failing(self) -> NodeSet:
-        """Return the nodes on which a volume would have to be translated to CSI, and can't be."""
+        """Return the nodes on which a volume would have to be translated to CSI, but can't be."""
         nodes = 0
         for each in self._bound:
             nodes |= each.failing
         return nodes
 
     def reject(self, slot: int) -> Rejection | None:
-        """Name the first claim that is not satisfied."""
+        """Return the first claim that is not satisfied."""
         for each in self._bound:
             if each.failing >> slot & 1 and each.volume.migrated is not None:
                 return Rejection(self.plugin, each.volume.migrated.error, internal_error=True)
@@ -121,19 +121,19 @@ class VolumeBinding:
 
 
 class _Candidates(msgspec.Struct, frozen=True):
-    """The volumes that a claim may be bound to, wherever they are reached from (`FindMatchingVolume`).
+    """The volumes that a claim may be bound to, on any node (`FindMatchingVolume`).
 
-    A volume that is reserved for the claim is the only one. Else it is the smallest that is reached; of several of one
-    size the scheduler takes any, and this the first by name.
+    If a volume is reserved for the claim, it is the only candidate. Otherwise the smallest reachable volume is chosen.
+    If several have that size, the scheduler takes any, and this class the first by name.
     """
 
     claim: PersistentVolumeClaim
     reserved: PersistentVolume | None
     others: tuple[PersistentVolume, ...]
-    """The smallest first."""
+    """The others, smallest first."""
 
     def on(self, node: Node, taken: set[str]) -> PersistentVolume | None:
-        """Return the volume for the claim on a node, if there is one that is not taken."""
+        """Return the volume for the claim on a node, if a free one exists."""
         if self.reserved is not None:
             return self.reserved if _is_reached(self.reserved, node) else None
         return next((each for each in self.others if each.name not in taken and _is_reached(each, node)), None)
@@ -190,7 +190,7 @@ def _in_topologies(terms: Sequence[NodeSelectorTerm], labels: Mapping[str, str])
 
 
 def prepare(table: NodeTable, snapshot: ClusterSnapshot, pod: Pod) -> Filter | None:
-    """Return the filter for a pod, or None where it has nothing to say."""
+    """Return the filter for a pod, or None if it does not apply."""
     claims: list[PersistentVolumeClaim] = []
     for name, ephemeral, claim in claims_with_names(snapshot, pod):
         if claim is None:

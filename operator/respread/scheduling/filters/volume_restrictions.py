@@ -1,4 +1,4 @@
-"""VolumeRestrictions: disks that a node can have only once, and claims that only one pod may use."""
+"""VolumeRestrictions: disks that can be used only once per node, and claims that only one pod may use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VolumeRestrictions:
         self._exclusive_claims = exclusive_claims
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return no node while a claim is in use, else those of the nodes where no disk is in use."""
+        """Return no node while a claim is in use, else the nodes among these where no disk is in use."""
         if self._claims_in_use():
             return 0
         if not self._disks:
@@ -36,7 +36,7 @@ class VolumeRestrictions:
         return nodes & ~node_set([slot for slot in self._usage.slots() if self._holder(slot) is not None])
 
     def reject(self, slot: int) -> Rejection | None:
-        """Say which pod has the disk, or which claim is in use."""
+        """Return which pod uses the disk, or which claim is in use."""
         holder = self._holder(slot)
         if holder is not None:
             return Rejection(self.plugin, f"pod {holder.key} on the node has a disk that the pod wants too")
@@ -58,9 +58,9 @@ class VolumeRestrictions:
 
 
 def disks_conflict(one: Disk, other: Disk) -> bool:
-    """Tell whether two pods of a node can't have these disks, because they are one and someone writes to it.
+    """Return whether two pods on a node conflict because they use the same disk and one of them writes to it.
 
-    An EBS volume can't be shared even by readers (`isVolumeConflict`).
+    An EBS volume can't even be shared by readers (`isVolumeConflict`).
     """
     match one, other:
         case GCEPersistentDisk(), GCEPersistentDisk():
@@ -77,7 +77,7 @@ def disks_conflict(one: Disk, other: Disk) -> bool:
 
 
 def prepare(usage: VolumeUsage, snapshot: ClusterSnapshot, pod: Pod) -> Filter | None:
-    """Return the filter for a pod, or None where it has nothing to say."""
+    """Return the filter for a pod, or None if it does not apply."""
     exclusive: list[ObjectKey] = []
     for name in pod.persistent_volume_claims:
         claim = claim_named(snapshot, pod, name)

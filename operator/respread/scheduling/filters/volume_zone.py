@@ -1,4 +1,4 @@
-"""VolumeZone: a volume with zone or region labels is reached only from there."""
+"""VolumeZone: a volume with zone or region labels can only be used there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DELIMITER: Final = "__"
 
 
 class _Reach(msgspec.Struct, frozen=True):
-    """What one label of a volume says of where it is reached from."""
+    """Where a volume can be used according to one of its labels."""
 
     volume: str
     key: str
@@ -36,7 +36,7 @@ class _Reach(msgspec.Struct, frozen=True):
 
 
 class VolumeZone:
-    """The filter, for a pod with such volumes. Nodes without any of the labels reach every volume."""
+    """The filter, for a pod with such volumes. Nodes without any of the labels can use every volume."""
 
     __slots__ = ("_reaches", "_table")
     plugin: ClassVar[Plugin] = "VolumeZone"
@@ -46,14 +46,14 @@ class VolumeZone:
         self._reaches = reaches
 
     def admit(self, nodes: NodeSet) -> NodeSet:
-        """Return those of the nodes from which all volumes are reached."""
+        """Return the nodes among these that can use all volumes."""
         admitted = nodes
         for reach in self._reaches:
             admitted &= self._reached_from(reach)
         return admitted
 
     def reject(self, slot: int) -> Rejection | None:
-        """Name the first volume that is not reached."""
+        """Return the first volume that the node can't use."""
         for reach in self._reaches:
             if not self._reached_from(reach) >> slot & 1:
                 places = " or ".join(reach.values)
@@ -71,7 +71,7 @@ class VolumeZone:
 
 
 def prepare(table: NodeTable, snapshot: ClusterSnapshot, pod: Pod) -> Filter | None:
-    """Return the filter for a pod, or None where it has nothing to say. Claims of `ephemeral` volumes don't matter."""
+    """Return the filter for a pod, or None if it does not apply. Claims of `ephemeral` volumes are ignored."""
     reaches: list[_Reach] = []
     for name in pod.persistent_volume_claims:
         claim = claim_named(snapshot, pod, name)

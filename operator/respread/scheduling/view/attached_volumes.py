@@ -1,6 +1,6 @@
-"""The volumes of CSI drivers that each node's pods use, and how many more the node can attach.
+"""The CSI volumes that each node's pods use, and how many more the node can attach.
 
-VolumeAttachments are not looked at: a volume that is still being detached from a node, its pod gone, is not counted.
+VolumeAttachments are not evaluated: a volume that is still being detached after its pod is gone does not count.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ class AttachableVolume(msgspec.Struct, frozen=True):
     driver: str
     handle: str
     migrated: bool = False
-    """Whether it is a volume of an in-tree plugin, which is the driver's on nodes that have a CSINode."""
+    """Whether it is a volume of an in-tree plugin. It belongs to the driver on nodes with a CSINode."""
     error: str = ""
     """Why the scheduler fails on a migrated volume."""
 
     def counts_on(self, csi_node: CSINode | None) -> bool:
-        """Tell whether the driver has to attach it; what a CSINode says of single plugins is not asked (1.36)."""
+        """Return whether the driver must attach it.
+
+        The migrated plugins that a CSINode lists are not checked (1.36).
+        """
         return not self.migrated or csi_node is not None
 
 
@@ -44,14 +47,14 @@ class AttachedVolumes(msgspec.Struct, frozen=True):
     """The volumes that the pods of one node use together."""
 
     volumes: frozenset[tuple[str, str]] = frozenset()
-    """Driver and handle of each, once however many pods use it."""
+    """Driver and handle of each volume, once, however many pods use it."""
     by_driver: Counter[str] = msgspec.field(default_factory=Counter)
     error: str = ""
-    """Why the scheduler fails on this node when it counts them."""
+    """Why the scheduler fails on this node when it counts the volumes."""
 
 
 class Attachments:
-    """The volumes attached to every node that has a limit, and what room that leaves for each driver."""
+    """The volumes attached to every node with a limit, and the remaining room for each driver."""
 
     __slots__ = ("_attached", "_failing", "_room", "_snapshot", "_table", "_usage")
 
@@ -65,16 +68,16 @@ class Attachments:
         usage.changed.update(slot for name in snapshot.csi_nodes if (slot := table.slot_of.get(name)) is not None)
 
     def csi_node(self, slot: int) -> CSINode | None:
-        """Return what CSI drivers say of a node."""
+        """Return the CSINode of a node."""
         return self._snapshot.csi_nodes.get(self._table.names[slot])
 
     def on(self, slot: int) -> AttachedVolumes:
-        """Return the volumes attached to a node; none are known where there is no limit."""
+        """Return the volumes attached to a node. They are only known for nodes with a limit."""
         self._catch_up()
         return self._attached.get(slot) or AttachedVolumes()
 
     def failing(self) -> NodeSet:
-        """Return the nodes on which the scheduler fails when it counts what is attached."""
+        """Return the nodes on which the scheduler fails when it counts attached volumes."""
         self._catch_up()
         return self._failing
 
@@ -84,7 +87,7 @@ class Attachments:
         return node_set([slot_of[name] for name in self._snapshot.csi_nodes if name in slot_of])
 
     def room_for(self, driver: str) -> FreeAmounts:
-        """Return how many more volumes of a driver each node can attach; negative where the scheduler can't tell."""
+        """Return how many more volumes of a driver each node can attach; negative if the scheduler can't tell."""
         self._catch_up()
         if (room := self._room.get(driver)) is None:
             room = self._room[driver] = FreeAmounts(len(self._table.names))
@@ -116,7 +119,7 @@ class Attachments:
 
 
 def volume_of(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> AttachableVolume | None:
-    """Return the volume of a claim, or the one its class would make; None if no CSI driver has to do with it."""
+    """Return the volume of a claim, or the one that its class would provision; None if no CSI driver is involved."""
     volume = snapshot.persistent_volumes.get(claim.volume_name) if claim.volume_name else None
     if volume is None:
         return _volume_to_be(snapshot, claim)
@@ -129,7 +132,7 @@ def volume_of(snapshot: ClusterSnapshot, claim: PersistentVolumeClaim) -> Attach
 
 
 def inline_volumes(pod: Pod) -> Iterator[AttachableVolume]:
-    """Yield the volumes of in-tree plugins that are written into a pod itself."""
+    """Yield the in-tree volumes that a pod spec contains."""
     for each in pod.spec.migrated_volumes:
         yield AttachableVolume(each.csi_driver, each.csi_volume_handle, migrated=True, error=each.error)
 

@@ -1,8 +1,8 @@
-"""The cluster as filters look at it, which can be changed and taken back.
+"""The cluster as filters use it. It can be changed and restored.
 
-A view is made from a snapshot and follows from one snapshot to the next at the cost of what differs. On it a plan tries
-its steps: a pod is evicted, so that its spread counts go at once while it keeps its resources, ports, volumes and pod
-affinity; it is removed, and these are free; its replacement is placed. Every step can be undone, in reverse order.
+A view is made from a snapshot, and advancing to the next snapshot costs as much as they differ. A plan tries its steps
+on it. Evicting a pod removes its spread counts at once, while it keeps its resources, ports, volumes and pod affinity.
+Removing it frees these. Placing its replacement adds it to a node. Every step can be undone, in reverse order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from respread.scheduling.view.pod_index import PodIndex
 from respread.scheduling.view.volume_usage import VolumeUsage, has_volumes
 
 Mark: TypeAlias = int
-"""A moment to go back to: how many steps had been made."""
+"""A moment to return to: the number of steps made before it."""
 
 _Pods: TypeAlias = Map[ObjectKey, Pod]
 _Step: TypeAlias = tuple[Literal["evict", "remove", "place"], Pod, int]
@@ -38,9 +38,9 @@ _MOST_LITTER: Final = 8192
 
 
 class ClusterView:
-    """Nodes, and what their pods take of them.
+    """Nodes, and what their pods use of them.
 
-    Only pods on nodes that exist are in it, and no finished ones.
+    It contains only unfinished pods on existing nodes.
     """
 
     __slots__ = (
@@ -61,9 +61,10 @@ class ClusterView:
 
     def __init__(self, snapshot: ClusterSnapshot | None = None) -> None:
         self.snapshot = ClusterSnapshot()
-        """What the view shows, its steps aside."""
+        """The snapshot under the steps."""
         self.uncertain: NodeSet = 0
-        """Nodes that hold, or are, what can't be read: it can't be proven that they take a pod, nor that they don't."""
+        """Nodes that can't be decoded, or have a pod that can't: neither that they accept a pod nor that they don't can
+        be proven."""
         self._start()
         if snapshot is not None:
             self.advance(snapshot)
@@ -84,9 +85,10 @@ class ClusterView:
     # From snapshot to snapshot
 
     def advance(self, snapshot: ClusterSnapshot) -> None:
-        """Take all steps back, and show another snapshot.
+        """Undo all steps, and show another snapshot.
 
-        What snapshots share is not looked at, so that the next state of the same cluster costs only what has changed.
+        Parts that both snapshots share are not examined, so the next state of the same cluster only costs what has
+        changed.
         """
         self.revert(0)
         before, self.snapshot = self.snapshot, snapshot
@@ -109,7 +111,7 @@ class ClusterView:
 
     @property
     def nominated(self) -> Mapping[int, Sequence[Pod]]:
-        """The pods for which the scheduler is making room, by the slot of the node."""
+        """The pods with a nominated node, by the slot of the node."""
         if self._nominated is None:
             self._nominated = {}
             for pod in self.snapshot.nominated_pods.values():
@@ -125,7 +127,7 @@ class ClusterView:
         return self._attachments
 
     def _is_littered(self) -> bool:
-        """Tell whether much is kept that was asked for, or there, in former snapshots only."""
+        """Return whether the view keeps much data that only former snapshots needed."""
         live = sum(map(len, self.snapshot.pods_by_labels.values()))
         asked = self.pods.tallies + self.terms.kept + self.free.kept
         return self.pods.label_sets > 2 * live + _MOST_LITTER or asked > 16 * live + _MOST_LITTER
@@ -176,10 +178,10 @@ class ClusterView:
         return len(self._steps)
 
     def evict(self, pod: Pod) -> None:
-        """Let a pod begin to terminate. One that does already, or has no node of the view, stays as it is.
+        """Make a pod terminating. A pod that already is, or that is on no node of the view, stays as it is.
 
         Args:
-            pod: of the snapshot or as `place` returned it, that very object.
+            pod: a pod of the snapshot or from `place`: the same object.
         """
         slot = self.table.slot_of.get(pod.node_name)
         if slot is None or self._is_terminating(pod):
@@ -189,14 +191,14 @@ class ClusterView:
         self._steps.append(("evict", pod, slot))
 
     def remove(self, pod: Pod) -> None:
-        """Let a pod be gone, evicted before or not. One that has no node of the view stays as it is."""
+        """Remove a pod, evicted before or not. A pod that is on no node of the view stays as it is."""
         slot = self.table.slot_of.get(pod.node_name)
         if slot is not None:
             self._leave(pod, slot, terminating=self._is_terminating(pod))
             self._steps.append(("remove", pod, slot))
 
     def place(self, pod: Pod, node: str) -> Pod:
-        """Let a new pod like this one be bound to a node, and return the new one.
+        """Bind a new pod like this one to a node, and return the new pod.
 
         Raises:
             KeyError: there is no such node.
@@ -210,7 +212,7 @@ class ClusterView:
         return placed
 
     def revert(self, mark: Mark) -> None:
-        """Undo every step made since a moment, the last one first."""
+        """Undo every step made since a moment, in reverse order."""
         while len(self._steps) > mark:
             step, pod, slot = self._steps.pop()
             if step == "evict":
@@ -256,7 +258,7 @@ def _uncertain(table: NodeTable, snapshot: ClusterSnapshot) -> NodeSet:
 
 
 def looks_the_same(pods: _Pods, others: _Pods) -> bool:
-    """Tell whether a node's pods are to the scheduler what others are: it minds no readiness, for one."""
+    """Return whether a node's pods are equivalent for the scheduler. For example, readiness makes no difference."""
     return len(pods) == len(others) and all(
         pod is (other := others.get(key)) or (other is not None and _what_counts(pod) == _what_counts(other))
         for key, pod in pods.items()
@@ -264,12 +266,12 @@ def looks_the_same(pods: _Pods, others: _Pods) -> bool:
 
 
 def _what_counts(pod: Pod) -> tuple[object, ...]:
-    """Return what a view takes from a pod on a node, its name and namespace aside."""
+    """Return what a view uses from a pod on a node, except its name and namespace."""
     return pod.uid, pod.spec, pod.labels, pod.requests_on_node, pod.terminating
 
 
 def storage_of(snapshot: ClusterSnapshot) -> tuple[object, ...]:
-    """Return the parts of a snapshot that say which volumes there are, and where."""
+    """Return the parts of a snapshot that define which volumes exist, and where."""
     return (
         snapshot.persistent_volume_claims,
         snapshot.persistent_volumes,

@@ -1,4 +1,4 @@
-"""What is free on every node of each resource, and which nodes have enough."""
+"""The free amount of each resource on every node, and which nodes have enough."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from respread.cluster.pod import Resources
 from respread.scheduling.view.node_sets import NodeSet, node_set
 
 POD_SLOTS: Final = "pods"
-"""The resource of which every pod takes one, whatever it requests."""
+"""The resource of which every pod uses one, whatever it requests."""
 
 _MOST_THRESHOLDS: Final = 1024
 
@@ -18,20 +18,20 @@ _MOST_THRESHOLDS: Final = 1024
 class FreeAmounts:
     """One resource over all nodes: allocatable minus requested, in the units of `Resources`; may be negative.
 
-    The nodes that have at least some amount free are worked out once for each amount that is asked for, and kept right
-    from then on: a change of one node touches only the amounts between what was free there and what is now.
+    For each amount that is requested, the set of nodes that have it is computed once and then updated. A changed node
+    affects only the amounts between its old and its new free amount.
     """
 
     __slots__ = ("_amounts", "_enough", "free")
 
     def __init__(self, slots: int) -> None:
         self.free: list[int] = [0] * slots
-        """By slot; 0 where there is no node, or it doesn't list the resource."""
+        """By slot; 0 if there is no node, or if it does not list the resource."""
         self._amounts: list[int] = []
         self._enough: list[NodeSet] = []
 
     def at_least(self, amount: int) -> NodeSet:
-        """Return the nodes that have this amount free; it is more than 0."""
+        """Return the nodes that have this amount free. The amount is above 0."""
         position = bisect_left(self._amounts, amount)
         if position < len(self._amounts) and self._amounts[position] == amount:
             return self._enough[position]
@@ -43,7 +43,7 @@ class FreeAmounts:
         return enough
 
     def change(self, slot: int, by: int) -> None:
-        """Make more free on a node, or less."""
+        """Add to the free amount of a node; the change may be negative."""
         before = self.free[slot]
         after = self.free[slot] = before + by
         if self._amounts:
@@ -64,7 +64,7 @@ class FreeResources:
 
     @property
     def kept(self) -> int:
-        """For how many different requests it is kept what they take."""
+        """The number of different requests for which the shares are stored."""
         return len(self._shares)
 
     def of(self, name: str) -> FreeAmounts:
@@ -74,7 +74,7 @@ class FreeResources:
         return found
 
     def set_allocatable(self, slot: int, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """Take over what a node offers, where it offered something else before."""
+        """Take over a changed allocatable amount of a node."""
         if slot >= self._slots:
             for each in self._by_name.values():
                 each.free.extend([0] * (slot + 1 - self._slots))
@@ -84,17 +84,17 @@ class FreeResources:
                 self.of(name).change(slot, change)
 
     def take(self, slot: int, requests: Resources) -> None:
-        """Let a pod have what it requests."""
+        """Add a pod's requests."""
         for amounts, amount in self.shares(requests):
             amounts.change(slot, -amount)
 
     def give_back(self, slot: int, requests: Resources) -> None:
-        """Let a pod return what it had."""
+        """Remove a pod's requests."""
         for amounts, amount in self.shares(requests):
             amounts.change(slot, amount)
 
     def shares(self, requests: Resources) -> tuple[tuple[FreeAmounts, int], ...]:
-        """Return what a pod with these requests takes, of each resource more than nothing, its place as a pod first."""
+        """Return what a pod with these requests uses of each resource, without zeros, its place as a pod first."""
         kept = self._shares.get(id(requests))
         if kept is not None:
             return kept[1]
@@ -102,5 +102,5 @@ class FreeResources:
             (self.of(POD_SLOTS), 1),
             *((self.of(name), amount) for name, amount in sorted(requests.items()) if amount and name != POD_SLOTS),
         )
-        self._shares[id(requests)] = (requests, shares)  # holding the map, so that its id stays its own
+        self._shares[id(requests)] = (requests, shares)  # Keep the map alive, so that its id stays unique.
         return shares

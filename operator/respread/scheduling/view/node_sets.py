@@ -1,7 +1,7 @@
-"""Sets of nodes, as the bits of one integer: bit n is the node in slot n.
+"""Sets of nodes as the bits of one integer: bit n is the node in slot n.
 
-Python's integers are of any length, and work on them is a few machine words at a time. So what every rule says of 5,000
-nodes is put together in microseconds, which no loop over nodes could do.
+Python's integers have any length, and operations on them process whole machine words. So the answers of all filters for
+5,000 nodes are combined in microseconds, much faster than by a loop over nodes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def node_set(slots: Iterable[int]) -> NodeSet:
 
 
 def slots_of(nodes: NodeSet) -> list[int]:
-    """Return the slots of a set's nodes, ascending."""
+    """Return the slots of a set's nodes in ascending order."""
     return list(compress(count(), _bits(nodes)))
 
 
 def members(nodes: NodeSet, of: Sequence[_T]) -> list[_T]:
-    """Return the entries of a list, one for each slot, that belong to a set's nodes."""
+    """Return the entries of a list (one per slot) that belong to a set's nodes."""
     return list(compress(of, _bits(nodes)))
 
 

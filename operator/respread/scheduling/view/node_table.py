@@ -1,7 +1,7 @@
-"""The nodes of a view, each in a slot, and indices of what they have in common.
+"""The nodes of a view, each in a slot, and indices of common properties.
 
-Nodes that have a label's value, or their taints, in common are one set. So affinity, taints and topology domains are
-worked out for each value there is, not for each node.
+Nodes with the same label value, or with the same taints, form one set. So affinity, taints and topology domains are
+evaluated once per value and not once per node.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class LabelColumn:
 
     def __init__(self, nodes: Sequence[Node | None], key: str) -> None:
         self.values: list[str | None] = []
-        """Of each slot's node; None without the label or the node."""
+        """By slot; None without the label or the node."""
         self.nodes_with: dict[str, NodeSet] = {}
-        """The nodes that have each value; never empty."""
+        """The nodes with each value; never empty."""
         self.present: NodeSet = 0
         """The nodes that have the label."""
         slots: dict[str, list[int]] = {}
@@ -48,20 +48,20 @@ class NodeTable:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        """By slot; empty where there is no node."""
+        """By slot; empty if there is no node."""
         self.nodes: list[Node | None] = []
         """By slot."""
         self.slot_of: dict[str, int] = {}
         self.every: NodeSet = 0
         self.state = object()
-        """Another object whenever what the indices are made of changes: the nodes, their labels, taints and cordons."""
+        """Becomes another object when the basis of the indices changes: the nodes, their labels, taints and cordons."""
         self._free_slots: list[int] = []
         self._columns: dict[str, LabelColumn] = {}
         self._taints: dict[tuple[Taint, ...], NodeSet] | None = None
         self._derived: dict[Hashable, object] = {}
 
     def put(self, node: Node) -> int:
-        """Add a node, or replace the one of its name, and return its slot."""
+        """Add a node, or replace the one with its name, and return its slot."""
         slot = self.slot_of.get(node.name)
         if slot is None:
             slot = self._new_slot(node.name)
@@ -76,7 +76,7 @@ class NodeTable:
         return slot
 
     def remove(self, name: str) -> int:
-        """Take a node out and return the slot it leaves empty."""
+        """Remove a node, and return its slot, which is empty now."""
         slot = self.slot_of.pop(name)
         self.names[slot], self.nodes[slot] = "", None
         self.every &= ~(1 << slot)
@@ -91,7 +91,7 @@ class NodeTable:
         return found
 
     def by_taints(self) -> dict[tuple[Taint, ...], NodeSet]:
-        """Return the nodes that have each list of taints."""
+        """Return the nodes with each list of taints."""
         if self._taints is None:
             self._taints = {}
             for slot, node in enumerate(self.nodes):
@@ -100,7 +100,7 @@ class NodeTable:
         return self._taints
 
     def derived(self, key: Hashable, derive: Callable[[], _T]) -> _T:
-        """Return what was derived from the nodes under a key, deriving it if they have changed since."""
+        """Return a value derived from the nodes, stored under a key, and derive it again if the nodes have changed."""
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = derive()

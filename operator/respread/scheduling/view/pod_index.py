@@ -1,7 +1,7 @@
-"""The pods of a view by namespace and labels, and tallies of those that selectors match.
+"""The pods of a view by namespace and labels, and tallies of pods that selectors match.
 
-Pods with the same labels are counted together, so a new tally adds up what is counted already, and a pod that comes or
-goes changes only the tallies that count pods of its labels.
+Pods with the same labels are counted together. So a new tally adds up existing counts, and a pod that comes or goes
+changes only the tallies that match its labels.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from respread.cluster.selectors import Selector
 from respread.scheduling.view.tallies import NodeTally
 
 Namespaces: TypeAlias = frozenset[str] | None
-"""Names of namespaces; None for all there are."""
+"""Names of namespaces; None for all namespaces."""
 
 
 _TallyKey: TypeAlias = tuple[Namespaces, tuple[Selector, ...], bool]
 
 
 class _Bucket:
-    """The pods of one namespace that have the same labels, by slot."""
+    """The pods of one namespace with the same labels, by slot."""
 
     __slots__ = ("labels", "namespace", "present", "tallies_of_living", "tallies_of_present", "terminating")
 
@@ -50,9 +50,9 @@ class _Bucket:
 
 
 class PodIndex:
-    """How many pods of each labels each node has: *present* ones, and of those the *living*, which are not terminating.
+    """The number of pods with each label set on each node: *present* pods, and among them *living* ones, which are not terminating.
 
-    Only pods on nodes of the view are in it, and no finished ones.
+    It contains only unfinished pods on nodes of the view.
     """
 
     __slots__ = ("_buckets", "_by_label", "_by_namespace", "_tallies", "_tallies_by_label")
@@ -63,27 +63,27 @@ class PodIndex:
         self._by_label: dict[tuple[str, str, str], dict[_Bucket, None]] = {}
         self._tallies: dict[_TallyKey, NodeTally] = {}
         self._tallies_by_label: dict[tuple[str | None, str, str], list[_TallyKey]] = {}
-        """By namespace (None for all) and a label that the pods must have, or two empty strings where none is known."""
+        """By namespace (None for all) and a label that the pods must have, or two empty strings if unknown."""
 
     @property
     def tallies(self) -> int:
-        """How many tallies are kept right."""
+        """The number of tallies that are updated."""
         return len(self._tallies)
 
     @property
     def label_sets(self) -> int:
-        """How many label sets of namespaces there are or were."""
+        """The number of label sets that exist or existed."""
         return len(self._buckets)
 
     def change(self, namespace: str, labels: Labels, slot: int, *, present: int, terminating: int) -> None:
-        """Count pods more, or less, on a node.
+        """Count pods on a node in or out.
 
         Args:
-            namespace: of the pods.
-            labels: of the pods.
-            slot: of the node.
-            present: by how many; 0 for a pod that starts to terminate.
-            terminating: by how many, of those that are.
+            namespace: the namespace of the pods.
+            labels: the labels of the pods.
+            slot: the slot of the node.
+            present: the change; 0 for a pod that starts to terminate.
+            terminating: the change of the terminating pods among them.
         """
         bucket = self._buckets.get((namespace, labels))
         if bucket is None:
@@ -101,12 +101,12 @@ class PodIndex:
                 tally.change(slot, present - terminating)
 
     def tally(self, namespaces: Namespaces, selectors: tuple[Selector, ...], *, living: bool) -> NodeTally:
-        """Return the tally of the pods of some namespaces that all the selectors match; it is kept right.
+        """Return the tally of the pods of some namespaces that all the selectors match. It is kept up to date.
 
         Args:
-            namespaces: where the pods are.
-            selectors: of their labels; at least one.
-            living: whether terminating pods are left out.
+            namespaces: the namespaces of the pods.
+            selectors: selectors of their labels; at least one.
+            living: whether terminating pods are excluded.
         """
         at = (namespaces, selectors, living)
         if (tally := self._tallies.get(at)) is None:
@@ -122,7 +122,7 @@ class PodIndex:
         return tally
 
     def forget_domains(self) -> None:
-        """Drop what tallies summed up by domain, because the nodes have changed."""
+        """Drop the sums by domain, because the nodes have changed."""
         for tally in self._tallies.values():
             tally.by_domain = {}
 

@@ -1,4 +1,4 @@
-"""Counts of pods by node, and by topology domain, kept right while pods come and go."""
+"""Counts of pods by node and by topology domain, updated when pods come and go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_NUMBERS: Final = 16
 
 
 class NodeTally:
-    """How many pods of some kind each node has."""
+    """The number of pods of some kind on each node."""
 
     __slots__ = ("by_domain", "counts")
 
@@ -21,10 +21,10 @@ class NodeTally:
         self.counts: dict[int, int] = {}
         """By slot; never 0."""
         self.by_domain: dict[tuple[str, NodeSet, bool], DomainCounts] = {}
-        """What is summed up by domain: see `domain_counts`."""
+        """The sums by domain: see `domain_counts`."""
 
     def change(self, slot: int, by: int) -> None:
-        """Count some pods more, or less, on a node."""
+        """Count pods on a node in or out."""
         count = self.counts.get(slot, 0) + by
         if count:
             self.counts[slot] = count
@@ -35,18 +35,18 @@ class NodeTally:
 
 
 class DomainCounts:
-    """A tally summed up over the nodes of each domain, as far as nodes are eligible."""
+    """A tally summed over the eligible nodes of each domain."""
 
     __slots__ = ("_above", "_column", "_domain_of", "_domains_with", "counts", "size")
 
     def __init__(self, tally: NodeTally, column: LabelColumn, domain_of: Sequence[str | None], size: int) -> None:
-        """Sum a tally up.
+        """Sum a tally.
 
         Args:
-            tally: the pods by node; it keeps the sums right from then on.
+            tally: the pods by node. It updates the sums from then on.
             column: the topology key.
             domain_of: by slot, the domain of each eligible node, and None for all others.
-            size: how many different domains those are.
+            size: the number of different domains.
         """
         self.counts: dict[str, int] = {}
         """By domain; never 0."""
@@ -61,11 +61,11 @@ class DomainCounts:
 
     @property
     def minimum(self) -> int:
-        """The least count over all eligible domains; 0 if there are none."""
+        """The smallest count of any eligible domain; 0 if there are none."""
         return min(self._domains_with, default=0) if len(self.counts) == self.size else 0
 
     def change(self, slot: int, by: int) -> None:
-        """Count some pods more, or less, on a node."""
+        """Count pods on a node in or out."""
         domain = self._domain_of[slot]
         if domain is None:
             return
@@ -85,9 +85,9 @@ class DomainCounts:
                 self._above[most] ^= self._column.nodes_with.get(domain, 0)
 
     def nodes_above(self, most: int) -> NodeSet:
-        """Return the nodes, eligible or not, of the domains that have more pods than this.
+        """Return the nodes, eligible or not, of the domains with more pods than this.
 
-        It is worked out once for each number asked for, and kept right from then on.
+        The result is computed once for each number and then updated.
         """
         nodes = self._above.get(most)
         if nodes is None:
@@ -101,11 +101,11 @@ class DomainCounts:
         return nodes
 
     def occupied_nodes(self) -> NodeSet:
-        """Return the nodes, eligible or not, of the domains that have any pods."""
+        """Return the nodes, eligible or not, of the domains that have pods."""
         return self.nodes_above(0)
 
     def all_counts(self) -> dict[str, int]:
-        """Return the counts of all eligible domains, the empty ones included, sorted by domain."""
+        """Return the counts of all eligible domains, including empty ones, sorted by domain."""
         domains = {domain for domain in self._domain_of if domain is not None}
         return {domain: self.counts.get(domain, 0) for domain in sorted(domains)}
 

@@ -1,4 +1,4 @@
-"""The volumes that pods of each node use, and which claims are in use at all."""
+"""The volumes that pods on each node use, and which claims are in use."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from respread.cluster.pod import Pod, PodSpec
 
 
 class VolumeUsage:
-    """Which pods of each node have volumes that matter to some filter."""
+    """Which pods of each node have volumes that a filter uses."""
 
     __slots__ = ("_pods", "changed", "claims")
 
     def __init__(self) -> None:
         self._pods: dict[int, dict[int, Pod]] = {}
         self.claims: Counter[ObjectKey] = Counter()
-        """How many pods that have a node use each claim, those of `ephemeral` volumes aside."""
+        """The number of pods with a node that use each claim, without claims of `ephemeral` volumes."""
         self.changed: set[int] = set()
-        """Slots of nodes whose pods have changed, for `Attachments` to catch up with."""
+        """Slots of nodes whose pods have changed, for `Attachments` to process."""
 
     def take(self, slot: int, pod: Pod) -> None:
-        """Let a pod use its volumes on a node."""
+        """Add a pod's volumes on a node."""
         self._pods.setdefault(slot, {})[id(pod)] = pod
         self.changed.add(slot)
         for claim in pod.persistent_volume_claims:
             self.claims[ObjectKey(pod.namespace, claim)] += 1
 
     def give_back(self, slot: int, pod: Pod) -> None:
-        """Let a pod leave its volumes."""
+        """Remove a pod's volumes."""
         pods = self._pods[slot]
         del pods[id(pod)]
         if not pods:
@@ -51,7 +51,7 @@ class VolumeUsage:
 
 
 def has_volumes(spec: PodSpec) -> bool:
-    """Tell whether pods have volumes that matter to some filter."""
+    """Return whether pods have volumes that a filter uses."""
     return bool(
         spec.shared_claims or spec.stateful_claims or spec.ephemeral_volumes or spec.disks or spec.migrated_volumes
     )
