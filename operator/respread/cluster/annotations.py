@@ -1,4 +1,4 @@
-"""The annotations that decide something for Respread; all others are forgotten as soon as an object is decoded."""
+"""The annotations that Respread reads. All others are dropped when an object is decoded."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 MIRROR: Final = "kubernetes.io/config.mirror"
-"""On the mirror pod of a static pod; kept as `Pod.is_mirror`."""
+"""Set on the mirror pod of a static pod; stored as `Pod.is_mirror`."""
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
 MAX_KEPT_LENGTH: Final = 4096
-"""No value that means anything is longer."""
+"""No meaningful value is longer."""
 _MAX_OTHERS: Final = 8
-"""Annotations of ours that mean nothing now."""
+"""The maximum number of annotations with our prefix that have no meaning now."""
 
 _KEPT: Final = frozenset(
     {EVICT, SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES, DO_NOT_DISRUPT, PREFER_NO_EVICTION, POD_DELETION_COST},

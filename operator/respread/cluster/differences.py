@@ -1,4 +1,4 @@
-"""How two persistent maps differ, of which one was mostly made from the other."""
+"""The differences between two persistent maps, one of which normally derives from the other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _V = TypeVar("_V")
 
 
 def changed_keys(before: Map[_K, _V], now: Map[_K, _V]) -> list[_K]:
-    """Return the keys whose values are not the same objects in two maps, and those that are in one of them only."""
+    """Return the keys whose values are different objects in two maps, and the keys that only one of them has."""
     if before is now:
         return []
-    # Maps with the same keys have them in the same order, mostly: then all of it is done without a look-up.
+    # Maps with the same keys usually have them in the same order. Then no look-up is necessary.
     if len(before) == len(now) and all(map(eq, before, now)):
         return list(compress(now, map(is_not, before.values(), now.values())))
     changed = [key for key, value in now.items() if key not in before or before[key] is not value]

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 ReadingError: TypeAlias = msgspec.DecodeError | UnicodeDecodeError | RecursionError
 READING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for a document that it cannot read as what it should be."""
+"""What msgspec raises if a document does not have the expected form."""
 
 
 class FieldError(ValueError):
-    """A field holds what the API would not accept there.
+    """The API would reject the content of a field.
 
     Args:
-        path: the field, as `spec.containers[0].resources.requests[cpu]`; empty for the object as a whole.
-        message: what is wrong with it, without the path.
+        path: the field, such as `spec.containers[0].resources.requests[cpu]`; empty for the object as a whole.
+        message: what is wrong, without the path.
     """
 
     def __init__(self, path: str, message: str) -> None:
@@ -28,20 +28,20 @@ class FieldError(ValueError):
         self.message = message
 
     def within(self, field: str) -> FieldError:
-        """Return the error as it is for the object that has the one it was found in as a field."""
+        """Return the error with a path relative to the object that contains this field."""
         return FieldError(f"{field}.{self.path}" if self.path else field, self.message)
 
 
 class DecodeError(ValueError):
-    """An object that was left out because it cannot be decoded.
+    """An object that was left out because it can't be decoded.
 
     Args:
-        resource: plural name of the resource, as `pods`.
-        namespace: of the object; empty if it has none or it cannot be told.
-        name: of the object; empty if it cannot be told.
-        path: the field that is wrong, as in `FieldError`.
+        resource: plural name of the resource, such as `pods`.
+        namespace: of the object; empty if it has none or it is unknown.
+        name: of the object; empty if it is unknown.
+        path: the invalid field, as in `FieldError`.
         message: what is wrong with it.
-        outline: what could be read of it all the same.
+        outline: the parts that could be decoded.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class DecodeError(ValueError):
         super().__init__(resource, namespace, name, path, message)
 
     def __str__(self) -> str:
-        """Return one line that names resource, object, field and fault."""
+        """Return one line with resource, object, field and fault."""
         key = f"{self.namespace}/{self.name}" if self.namespace else self.name
         where = f"{self.resource} {key or '(without a name)'}"
         return f"{where}: {self.path}: {self.message}" if self.path else f"{where}: {self.message}"
 
 
 def field_error_of(error: ReadingError) -> FieldError:
-    """Return what msgspec says of a document as a `FieldError`, the path split off."""
+    """Return msgspec's error about a document as a `FieldError`, with the path separated."""
     if isinstance(error, UnicodeDecodeError):
         return FieldError("", f"it is not UTF-8: {error.reason}")
     if isinstance(error, RecursionError):

@@ -1,4 +1,7 @@
-"""Values filed under keys, of which most have one value only: a set for each of those would be most of an index."""
+"""Values stored under keys, where most keys have only one value.
+
+A set for each would take most of an index's memory.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from typing import TypeAlias, TypeVar
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Filed: TypeAlias = dict[_K, _V | dict[_V, None]]
-"""By key, one value, or several in their order. Values are no dicts, and not None."""
+"""One value, or several in their order, by key. Values are not dicts and not None."""
 
 
 def under(filed: Filed[_K, _V], key: _K) -> Collection[_V]:
-    """Return what is filed under a key."""
+    """Return the values under a key."""
     found = filed.get(key)
     return () if found is None else found if isinstance(found, dict) else (found,)
 
 
 def file(filed: Filed[_K, _V], key: _K, value: _V) -> None:
-    """File a value under a key, if it is not there."""
+    """Add a value under a key, if it is not there."""
     found = filed.get(key)
     if found is None:
         filed[key] = value
@@ -29,7 +32,7 @@ def file(filed: Filed[_K, _V], key: _K, value: _V) -> None:
 
 
 def unfile(filed: Filed[_K, _V], key: _K, value: _V) -> None:
-    """Take away a value that is filed under a key."""
+    """Remove a value under a key."""
     found = filed[key]
     if isinstance(found, dict) and len(found) > 1:
         del found[value]

@@ -1,4 +1,4 @@
-"""Pods by their labels and by their controllers, under change: each touched map is copied once, however many change."""
+"""Pods by labels and by controller, during changes. Each changed map is copied once, however many pods change."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from respread.cluster.pod import Pod
 
 PodsByName: TypeAlias = Map[str, Pod]
 _OfLabels: TypeAlias = tuple[str, Labels]
-"""A namespace, and labels in it."""
+"""A namespace and labels."""
 _OfController: TypeAlias = tuple[str, str]
-"""A namespace, and the UID of a controller in it."""
+"""A namespace and the UID of a controller."""
 
 _K = TypeVar("_K")
 
 
 class GroupedPods:
-    """Pods by namespace and labels, and by namespace and controller, as they change.
+    """Pods by namespace and labels, and by namespace and controller, during changes.
 
-    A controller's pods mostly have labels that no other pods have. Then both hold the same map, which is kept and
-    changed once.
+    The pods of a controller usually have labels that no other pods have. Then both use the same map, which is stored
+    and changed once.
     """
 
     __slots__ = ("_before", "_controller_of", "_labels_of", "_of_controller", "_with_labels")
 
     def __init__(self, by_labels: Map[str, Map[Labels, PodsByName]], by_controller: Map[str, Map[str, PodsByName]]):
-        """Begin with both as they are."""
+        """Start with the current maps."""
         self._before = by_labels, by_controller
         self._with_labels: dict[_OfLabels, MapMutation[str, Pod]] = {}
         self._of_controller: dict[_OfController, MapMutation[str, Pod]] = {}
         self._controller_of: dict[_OfLabels, _OfController] = {}
-        """Of each touched label set the controller whose pods, and no others, have it."""
+        """For each changed label set, the controller whose pods, and no others, have it."""
         self._labels_of: dict[_OfController, _OfLabels] = {}
-        """The same the other way round."""
+        """The reverse."""
 
     def maps_of(self, pod: Pod) -> Collection[MapMutation[str, Pod]]:
-        """Return what a pod is, or is to be, in by its name."""
+        """Return the maps that contain, or will contain, a pod by its name."""
         at = (pod.namespace, pod.labels)
         if pod.controller is None:
             self._part(at)
@@ -60,7 +60,7 @@ class GroupedPods:
         return _with_maps(by_labels, with_labels), _with_maps(by_controller, of_controller)
 
     def _may_share(self, at: _OfLabels, of: _OfController) -> bool:
-        """Let labels and a controller share a map if both are touched for the first time and did, or had none."""
+        """Let labels and a controller share a map if this is their first change, and they shared one or had none."""
         if at in self._with_labels or of in self._of_controller or of in self._labels_of:
             return False
         by_labels, by_controller = self._before
@@ -72,7 +72,7 @@ class GroupedPods:
         return True
 
     def _part(self, at: _OfLabels | None) -> None:
-        """Let labels no longer share a map with a controller."""
+        """Give labels a map of their own instead of sharing one with a controller."""
         if at is not None and (of := self._controller_of.pop(at, None)) is not None:
             del self._labels_of[of]
             names = self._with_labels[at].finish()
@@ -97,7 +97,7 @@ def _map_at(maps: Map[str, Map[_K, PodsByName]], at: tuple[str, _K]) -> PodsByNa
 def _with_maps(
     before: Map[str, Map[_K, PodsByName]], changed: Mapping[tuple[str, _K], PodsByName]
 ) -> Map[str, Map[_K, PodsByName]]:
-    """Return maps by namespace and something else with some replaced, and none that is empty."""
+    """Return maps by namespace and another key with some replaced, without empty ones."""
     namespaces = before.mutate()
     touched: dict[str, MapMutation[_K, PodsByName]] = {}
     for (namespace, key), names in changed.items():

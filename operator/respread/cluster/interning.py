@@ -1,4 +1,4 @@
-"""Keeping equal parts of many objects as one object, for as long as anyone uses it."""
+"""Keeps equal parts of many objects as one object, while they are in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.pod import PodSpec
 
 MAX_LABELS_BYTES: Final = 16_384
-"""Of JSON. An ordinary pod has a tenth of it, and any selector may ask for any label."""
+"""In bytes of JSON. An ordinary pod has a tenth of it. All labels are kept, because a selector may ask for any."""
 
 
 class _Owner(msgspec.Struct, gc=False, rename="camel"):
@@ -30,10 +30,10 @@ class _Owner(msgspec.Struct, gc=False, rename="camel"):
 
 
 class Interning:
-    """Tables of parts that objects share; what nobody uses any more leaves them by itself.
+    """Tables of parts that objects share. Unused parts disappear automatically.
 
-    Parts are looked up by the bytes they were sent as, so that what is known need not be read again; and by the hash of
-    what they say, where bytes that are new turn out to say the same.
+    Parts are looked up by the bytes of their JSON, so that known ones are not decoded again. If the bytes are new, they
+    are looked up by the hash of their content.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class Interning:
         self._decode_owners = msgspec.json.Decoder(list[_Owner] | None).decode
 
     def labels(self, labels: Mapping[str, str] | None) -> Labels:
-        """Return the one map that holds these labels (or annotations)."""
+        """Return the shared map with these labels (or annotations)."""
         if not labels:
             return _NO_LABELS
         made: Labels = Map({sys.intern(name): sys.intern(value) for name, value in labels.items()})
@@ -68,10 +68,10 @@ class Interning:
         return kept
 
     def labels_of(self, raw: msgspec.Raw) -> Labels:
-        """Return the one map that holds the labels of a JSON object; without any where nothing was sent.
+        """Return the shared map with the labels of a JSON object; an empty one if nothing was sent.
 
         Raises:
-            FieldError: they are no labels; the path is that within an object's metadata.
+            FieldError: they are not labels. The path is relative to the object's metadata.
         """
         content = bytes(raw)
         if not content:
@@ -89,10 +89,10 @@ class Interning:
         return kept
 
     def controller(self, raw: msgspec.Raw) -> OwnerReference | None:
-        """Return the one reference to the owner that is the controller in a JSON array of `ownerReferences`.
+        """Return the shared reference to the controller in a JSON array of `ownerReferences`.
 
         Raises:
-            FieldError: they are no owner references; the path is that of the object.
+            FieldError: they are not owner references. The path is relative to the object.
         """
         content = bytes(raw)
         if not content:
@@ -118,11 +118,11 @@ class Interning:
         return kept
 
     def spec(self, content: bytes) -> PodSpec | None:
-        """Return the spec that was kept for this content, if it is in use."""
+        """Return the spec that is stored for this content, if it is in use."""
         return self._specs_by_bytes.get(_digest(content))
 
     def keep_spec(self, content: bytes, spec: PodSpec) -> PodSpec:
-        """Return the one spec that is equal to this, from now on for this content as well."""
+        """Return the shared spec that equals this one, and store it for this content too."""
         kept = self._specs.get(hash(spec))
         if kept is None or kept != spec:
             kept = self._specs[hash(spec)] = spec
@@ -131,12 +131,12 @@ class Interning:
 
     @property
     def specs(self) -> int:
-        """How many distinct pod specs are in use."""
+        """The number of different pod specs in use."""
         return len(self._specs)
 
 
 def _digest(content: bytes) -> bytes:
-    """Return what stands for content that would take more memory than what it is kept for."""
+    """Return a digest for content that would take more memory than the value that it is the key of."""
     return blake2b(content, digest_size=16).digest()
 
 

@@ -1,4 +1,4 @@
-"""Which of many selectors match which of many label sets, without trying each on each."""
+"""Finds which of many selectors match which of many label sets, without trying every pair."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Pair: TypeAlias = tuple[str, str]
 
 
 class Matching:
-    """Selectors and label sets that come and go.
+    """Selectors and label sets that are added and removed.
 
-    Label sets are found through the rarest label that a selector requires, and selectors through one of those. Only
-    what requires no single value of any label is tried on everything.
+    Label sets are found by the rarest label that a selector requires, and selectors by one of their required labels.
+    Only selectors that require no label value are tried on everything.
     """
 
     __slots__ = ("_filed_under", "_label_sets", "_selectors", "_with_pair")
@@ -27,7 +27,7 @@ class Matching:
         self._label_sets: dict[Labels, None] = {}
         self._with_pair: Filed[_Pair, Labels] = {}
         self._selectors: Filed[_Pair | None, Selector] = {}
-        """By a label that they require, or under None if they require none of one value."""
+        """By a required label, or under None for selectors that require no label value."""
         self._filed_under: dict[Selector, _Pair | None] = {}
 
     def add_labels(self, labels: Labels) -> None:
@@ -37,7 +37,7 @@ class Matching:
             file(self._with_pair, pair, labels)
 
     def remove_labels(self, labels: Labels) -> None:
-        """Remove a label set that is there."""
+        """Remove an existing label set."""
         del self._label_sets[labels]
         for pair in labels.items():
             unfile(self._with_pair, pair, labels)
@@ -51,17 +51,17 @@ class Matching:
             file(selectors, pair, selector)
 
     def remove_selector(self, selector: Selector) -> None:
-        """Remove a selector that is there."""
+        """Remove an existing selector."""
         unfile(self._selectors, self._filed_under.pop(selector), selector)
 
     def labels_of(self, selector: Selector) -> Iterator[Labels]:
-        """Yield the label sets that a selector matches, whether or not it was added."""
+        """Yield the label sets that a selector matches. The selector need not have been added."""
         having = [under(self._with_pair, pair) for pair in selector.required]
         candidates: Collection[Labels] = min(having, key=len, default=self._label_sets)
         return (labels for labels in candidates if selector.matches(labels))
 
     def selectors_of(self, labels: Labels) -> Iterator[Selector]:
-        """Yield the added selectors that match a label set, whether or not that was added."""
+        """Yield the added selectors that match a label set. The label set need not have been added."""
         for pair in (*labels.items(), None):
             for selector in under(self._selectors, pair):
                 if selector.matches(labels):

@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: names, labels and the controller that owns it."""
+"""Common parts of Kubernetes objects: names, labels and the controller that owns them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Labels: TypeAlias = Map[str, str]
 
 
 class ObjectKey(NamedTuple):
-    """A namespace and a name; the namespace is empty for what belongs to the whole cluster."""
+    """A namespace and a name. The namespace is empty for cluster-scoped objects."""
 
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """Return `namespace/name`, or the name alone."""
+        """Return `namespace/name`, or only the name."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 

@@ -1,4 +1,4 @@
-"""Nodes, reduced to what scheduling and spreading need."""
+"""Nodes, with the fields that scheduling and spreading need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
-    """A node as it stands."""
+    """A node."""
 
     name: str
     uid: str = ""
@@ -27,7 +27,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     unschedulable: bool = False
     ready: bool = True
     allocatable: Resources = Map()
-    """`pods` is the number of pods the node takes."""
+    """`pods` is the number of pods that the node accepts."""
 
     @property
     def key(self) -> ObjectKey:

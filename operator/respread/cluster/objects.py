@@ -1,4 +1,4 @@
-"""The other Kubernetes objects, reduced to what Respread reads of them."""
+"""The other Kubernetes objects, with the fields that Respread reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UnhealthyPodEvictionPolicy = Literal["IfHealthyBudget", "AlwaysAllow"]
 
 
 class NamespacedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """What has a namespace, a name and labels."""
+    """An object with a namespace, a name and labels."""
 
     namespace: str
     name: str
@@ -31,7 +31,7 @@ class NamespacedObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterObject(msgspec.Struct, frozen=True, kw_only=True):
-    """What has a name and labels, but no namespace."""
+    """An object with a name and labels, but without a namespace."""
 
     name: str
     uid: str = ""
@@ -44,13 +44,13 @@ class ClusterObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Namespace(ClusterObject, frozen=True, kw_only=True):
-    """A namespace; being terminated, nothing new is created in it."""
+    """A namespace. While it is terminating, nothing new is created in it."""
 
     terminating: bool = False
 
 
 class PodDisruptionBudget(NamespacedObject, frozen=True, kw_only=True):
-    """A PodDisruptionBudget with the status that the disruption controller last wrote."""
+    """A PodDisruptionBudget with the last status from the disruption controller."""
 
     selector: LabelSelector | None = None
     min_available: int | str | None = None
@@ -71,37 +71,37 @@ class Workload(NamespacedObject, frozen=True, kw_only=True):
     controller: OwnerReference | None = None
     selector: LabelSelector | None = None
     replicas: int = 1
-    """As the spec wants it."""
+    """`spec.replicas`."""
     current_replicas: int = 0
-    """Pods there are, as the status says."""
+    """The number of pods in the status."""
     ready_replicas: int = 0
     generation: int = 0
     observed_generation: int = 0
     terminating: bool = False
     current_revision: str = ""
-    """StatefulSet only; a pod's own revision is its label `controller-revision-hash`."""
+    """For StatefulSets only. A pod's own revision is its label `controller-revision-hash`."""
     update_revision: str = ""
     partition: int = 0
-    """StatefulSet only: pods of a lower ordinal stay at, and are made anew from, the current revision."""
+    """For StatefulSets only: pods of a lower ordinal stay at the current revision, and are created at it again."""
 
 
 class Service(NamespacedObject, frozen=True, kw_only=True):
-    """A Service; without a selector it chooses no pods."""
+    """A Service. Without a selector, it selects no pods."""
 
     selector: Labels = Map()
 
 
 class PersistentVolumeClaim(NamespacedObject, frozen=True, kw_only=True):
-    """A claim on a volume; bound once it has a `volume_name` and `bind_completed`."""
+    """A claim for a volume. It is bound if it has a `volume_name` and `bind_completed`."""
 
     controller: OwnerReference | None = None
-    """The pod, where the claim was made from an `ephemeral` volume."""
+    """The pod, if the claim was created for an `ephemeral` volume."""
     volume_name: str = ""
     bind_completed: bool = False
     selected_node: str = ""
-    """Where the scheduler wants the volume provisioned (`volume.kubernetes.io/selected-node`)."""
+    """The node on which the scheduler wants the volume to be provisioned (`volume.kubernetes.io/selected-node`)."""
     storage_class_name: str | None = None
-    """From the beta annotation where that is still used; None asks for the default class, "" for none."""
+    """From the beta annotation if that is still used. None means the default class, "" means none."""
     access_modes: tuple[str, ...] = ()
     requested_bytes: int = 0
     volume_mode: str = "Filesystem"
@@ -112,12 +112,12 @@ class PersistentVolumeClaim(NamespacedObject, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> bool:
-        """Whether claim and volume are bound to each other for good."""
+        """Whether claim and volume are permanently bound to each other."""
         return bool(self.volume_name) and self.bind_completed
 
 
 class ClaimReference(msgspec.Struct, frozen=True, gc=False):
-    """The claim a volume is bound to or reserved for; without a uid, any claim of that name."""
+    """The claim that a volume is bound to or reserved for. Without a uid, any claim of that name."""
 
     namespace: str
     name: str
@@ -125,7 +125,7 @@ class ClaimReference(msgspec.Struct, frozen=True, gc=False):
 
 
 class PersistentVolume(ClusterObject, frozen=True, kw_only=True):
-    """A volume and where it can be reached from."""
+    """A volume, and the nodes that can use it."""
 
     node_affinity: NodeSelector | None = None
     storage_class_name: str = ""
@@ -139,25 +139,26 @@ class PersistentVolume(ClusterObject, frozen=True, kw_only=True):
     csi_driver: str = ""
     csi_volume_handle: str = ""
     migrated: MigratedVolume | None = None
-    """For a volume of an in-tree plugin, what its CSI driver knows it as."""
+    """For a volume of an in-tree plugin, its identity for the CSI driver."""
     migrated_node_affinity: NodeSelector | None = None
-    """The node affinity where the node's CSI driver took the plugin over, in the driver's topology keys."""
+    """The node affinity with the CSI driver's topology keys, for nodes where the driver replaced the plugin."""
 
 
 class StorageClass(ClusterObject, frozen=True, kw_only=True):
-    """A storage class and where it makes volumes."""
+    """A storage class, and where it can provision volumes."""
 
     provisioner: str = ""
     volume_binding_mode: Literal["Immediate", "WaitForFirstConsumer"] = "Immediate"
     allowed_topologies: tuple[NodeSelectorTerm, ...] = ()
-    """One of them must hold, where there are any; a term without requirements never does."""
+    """If there are any, one of them must match. A term without requirements never matches."""
 
 
 class CSINode(ClusterObject, frozen=True, kw_only=True):
-    """Which CSI drivers a node has, and how many volumes of each it takes."""
+    """The CSI drivers of a node, and how many volumes of each it can attach."""
 
     drivers: frozenset[str] = frozenset()
     volume_limits: Map[str, int] = Map()
     """A driver without a limit is absent."""
     migrated_plugins: frozenset[str] = frozenset()
-    """In-tree plugins whose volumes the node leaves to CSI drivers (`storage.alpha.kubernetes.io/migrated-plugins`)."""
+    """In-tree plugins whose volumes the node handles by CSI drivers
+    (`storage.alpha.kubernetes.io/migrated-plugins`)."""

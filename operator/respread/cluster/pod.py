@@ -1,8 +1,8 @@
-"""Pods, reduced to what scheduling, spreading and evicting them needs.
+"""Pods, with the fields that scheduling, spreading and evicting need.
 
-A pod is held in two parts: what is its own (`Pod`) and what it shares with every pod of its template (`PodSpec`, one
-object for all of them). So 150,000 pods of 5,000 workloads are 150,000 small objects and 5,000 large ones, and whatever
-is worked out for a spec is worked out once.
+A pod has two parts: its own fields (`Pod`) and those that it shares with all pods of its template (`PodSpec`, one
+object for all of them). So 150,000 pods of 5,000 workloads are 150,000 small objects and 5,000 large ones, and a value
+derived from a spec is computed once.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class NodeSelectorRequirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Requirements that must all hold; a term without any matches no node."""
+    """Requirements that must all match. A term without requirements matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Terms of which one must hold."""
+    """Terms, at least one of which must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...]
 
@@ -80,7 +80,7 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
-    """A port of the node that the pod takes."""
+    """A port of the node that the pod uses."""
 
     protocol: str
     port: int
@@ -88,7 +88,10 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
-    """What pods of one template share. One object per distinct spec: compare with `is`, use `id` as a key."""
+    """The fields that pods of one template share.
+
+    There is one object per distinct spec: compare with `is`, use `id` as a key.
+    """
 
     requests: Resources = Map()
     host_ports: tuple[HostPort, ...] = ()
@@ -101,32 +104,34 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     scheduler_name: str = "default-scheduler"
     priority: int = 0
     preempts: bool = True
-    """Whether the scheduler deletes pods of lower priority to make room (`preemptionPolicy` other than Never)."""
+    """Whether the scheduler may preempt pods of lower priority for it (`preemptionPolicy` other than Never)."""
     has_local_storage: bool = False
-    """Whether a volume lives on the node itself (`hostPath`, or `emptyDir` on disk)."""
+    """Whether a volume is stored on the node itself (`hostPath`, or `emptyDir` on disk)."""
     local_volumes: tuple[str, ...] = ()
-    """The names of these volumes; kept only of pods that have an annotation which says which of them may be lost."""
+    """The names of these volumes. They are only stored for pods with an annotation that names those that may be
+    lost."""
     shared_claims: tuple[str, ...] = ()
-    """PersistentVolumeClaims that every pod of the template uses, by name."""
+    """The names of PersistentVolumeClaims that all pods of the template use."""
     stateful_claims: tuple[str, ...] = ()
-    """Claims of each pod's own, as a StatefulSet makes them: the name of each is `<this>-<pod>`."""
+    """Claims that a StatefulSet creates for each pod. The name of each is `<this>-<pod>`."""
     ephemeral_volumes: tuple[str, ...] = ()
-    """Names of `ephemeral` volumes: the claim of each is `<pod>-<this>`, and has to belong to the pod."""
+    """Names of `ephemeral` volumes. The claim of each is `<pod>-<this>`, and must belong to the pod."""
     disks: tuple[Disk, ...] = ()
     migrated_volumes: tuple[MigratedVolume, ...] = ()
-    """Volumes of in-tree plugins written into the pod itself, which count as their CSI driver's."""
+    """Volumes of in-tree plugins in the pod spec, which count as those of the CSI driver."""
     pinned_to_node: bool = False
-    """For pods of a DaemonSet that have a node: it is the only one their affinity allows, and is not repeated there."""
+    """For bound pods of a DaemonSet: their affinity allows only their node, which is not stored in the affinity."""
     has_resource_claims: bool = False
     has_scheduling_gates: bool = False
     needs_declared_features: bool = False
-    """Whether the scheduler takes only nodes that declare a feature (`status.declaredFeatures`) for it."""
+    """Whether the scheduler only accepts nodes that declare a feature for it (`status.declaredFeatures`)."""
     stops_without_grace: bool = False
-    """Whether its `terminationGracePeriodSeconds` is 0: deleted as it asks for, it would be gone and still run."""
+    """Whether its `terminationGracePeriodSeconds` is 0: if it is deleted like this, it can still run after it is
+    gone."""
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
-    """A pod as it stands."""
+    """A pod."""
 
     namespace: str
     name: str
@@ -134,22 +139,22 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     spec: PodSpec
     labels: Labels = Map()
     annotations: Labels = Map()
-    """Only those that decide something for Respread."""
+    """Only the annotations that Respread reads."""
     controller: OwnerReference | None = None
     is_mirror: bool = False
     node_name: str = ""
     nominated_node_name: str = ""
-    """Where the scheduler made room for the pod by preemption, until it is bound."""
+    """The node on which the scheduler made room for the pod by preemption, until it is bound."""
     phase: str = "Pending"
     ready: bool = False
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     start_time: datetime | None = None
-    """When the kubelet took it on; kept only where an annotation may count from it."""
+    """When the kubelet accepted it. It is only stored if an annotation may count from it."""
     held_requests: Resources | None = None
-    """What a pod being resized in place holds on its node, where that is not `spec.requests`."""
+    """What a pod with an in-place resize holds on its node, if that differs from `spec.requests`."""
     deletion_cost_is_ours: bool = False
-    """Whether its pod deletion cost is there by server-side apply of Respread, and of nobody else."""
+    """Whether Respread set its pod deletion cost by server-side apply, and no other manager owns it."""
 
     @property
     def key(self) -> ObjectKey:
@@ -158,13 +163,13 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     @property
     def persistent_volume_claims(self) -> tuple[str, ...]:
-        """Names of the claims the pod's volumes use, without those of `ephemeral_claims`."""
+        """The names of the claims of the pod's volumes, without those of `ephemeral_claims`."""
         spec = self.spec
         return spec.shared_claims + tuple(f"{name}-{self.name}" for name in spec.stateful_claims)
 
     @property
     def ephemeral_claims(self) -> tuple[str, ...]:
-        """Names of the claims made from the pod's `ephemeral` volumes."""
+        """The names of the claims created for the pod's `ephemeral` volumes."""
         return tuple(f"{self.name}-{volume}" for volume in self.spec.ephemeral_volumes)
 
     @property
@@ -174,10 +179,10 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the pod ran to its end: the scheduler does not see it any more."""
+        """Whether the pod has finished. The scheduler ignores finished pods."""
         return self.phase in {"Succeeded", "Failed"}
 
     @property
     def requests_on_node(self) -> Resources:
-        """What the pod takes of its node's allocatable resources."""
+        """What the pod uses of its node's allocatable resources."""
         return self.spec.requests if self.held_requests is None else self.held_requests

@@ -1,7 +1,7 @@
-"""Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), read exactly as the API reads them.
+"""Kubernetes quantities (`100m`, `1.5Gi`, `12e6`), parsed exactly as the API parses them.
 
-Mirrors what apimachinery's `resource.ParseQuantity` accepts, rounds and writes, its oddities included: a suffix alone
-is zero, nothing is finer than a billionth, and a string that needs no rewriting is kept as it was.
+Mirrors what apimachinery's `resource.ParseQuantity` accepts, rounds and writes, including its peculiarities: a suffix
+alone is zero, nothing is finer than a billionth, and a string in canonical form stays unchanged.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Final, Literal
 import msgspec
 
 NANO_PER_UNIT: Final = 10**9
-"""How many of the smallest amounts a quantity knows make one whole unit."""
+"""The number of smallest amounts in one whole unit."""
 
 MAX_VALUE: Final = 2**63 - 1
-"""The largest number of whole units the API can carry; larger amounts are held at it."""
+"""The largest number of whole units that the API can represent. Larger amounts are set to it."""
 
 _NANO_PER_MILLI: Final = 10**6
 _MAX_NANO: Final = MAX_VALUE * NANO_PER_UNIT
 _FINEST_EXPONENT: Final = -9
 _LONG: Final = 1000
-"""Longer strings are not written in their canonical form, of which nobody makes use; the largest real ones have 20
+"""Longer strings are not converted to their canonical form, because nobody needs it. The longest real ones have 20
 characters."""
 _KEPT_LENGTH: Final = 64
-"""Only what was read of strings that are no longer is kept: others may have a million characters."""
+"""Only results for strings up to this length are cached, because others may have a million characters."""
 _MAX_DIGITS: Final = 20
-"""More digits than this before the point are more than the largest amount, in all formats."""
+"""More digits than this before the point exceed the largest amount in all formats."""
 _DECIDING_BINARY_DIGITS: Final = 80
-"""So many digits after the point decide about an amount of Ei in billionths; of the others, whether one is not 0."""
+"""The number of digits after the point that affect an amount of Ei in billionths. For the others, only whether one is
+not 0 matters."""
 
 _PATTERN: Final = re.compile(
     r"(?P<sign>[+-]?)0*+(?P<number>[0-9]*+)(?:\.(?P<fraction>[0-9]*+))?(?P<suffix>[eEinumkKMGTP]*+[+-]?[0-9]*)"
@@ -54,22 +55,23 @@ _BINARY_SUFFIX_OF: Final = {exponent // 10: suffix for suffix, exponent in _BINA
 
 
 class QuantityError(ValueError):
-    """A string that the API does not accept as a quantity; the message is the API's own."""
+    """A string that the API rejects as a quantity. The message is the API's own."""
 
 
 class Quantity(msgspec.Struct, frozen=True, gc=False):
     """An amount, exact to a billionth."""
 
     nano: int
-    """In billionths of a unit. Beyond `MAX_VALUE` units either way it stays there: nothing can offer or take more."""
+    """In billionths of a unit. Beyond `MAX_VALUE` units in either direction it stays there, because nothing can offer
+    or use more."""
     canonical: str
-    """As the API gives the quantity back."""
+    """As the API returns the quantity."""
 
     @property
     def value(self) -> int:
-        """In whole units, fractions rounded away from zero.
+        """In whole units, with fractions rounded away from zero.
 
-        The API itself is one off for some negative fractions, which no resource may have.
+        For some negative fractions, which no resource may have, the API's result differs by one.
         """
         return round_away_from_zero(self.nano, NANO_PER_UNIT)
 
@@ -79,7 +81,7 @@ class Quantity(msgspec.Struct, frozen=True, gc=False):
 
 
 def round_away_from_zero(amount: int, unit: int) -> int:
-    """Return how many `unit`s hold `amount`, a part of one counting as a whole one, whatever the sign."""
+    """Return how many `unit`s contain `amount`. A part of a unit counts as a whole one, whatever the sign."""
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 
@@ -87,7 +89,7 @@ def parse_nano(text: str) -> int:
     """Return a quantity in billionths of a unit, as `Quantity.nano`.
 
     Raises:
-        QuantityError: the API would not accept the string.
+        QuantityError: the API would reject the string.
     """
     return _parse_nano(text) if len(text) <= _KEPT_LENGTH else parse_quantity(text).nano
 
@@ -104,7 +106,7 @@ def parse_quantity(text: str) -> Quantity:
     """Read a quantity.
 
     Raises:
-        QuantityError: the API would not accept the string.
+        QuantityError: the API would reject the string.
     """
     match = _PATTERN.fullmatch(text)
     if not text or match is None:
@@ -143,7 +145,7 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def _interpret(suffix: str) -> tuple[Format, int]:
-    """Return the format a suffix stands for and its exponent, of 2 for BinarySI and of 10 otherwise."""
+    """Return the format of a suffix and its exponent, of 2 for BinarySI and of 10 otherwise."""
     if (exponent := _DECIMAL_SUFFIXES.get(suffix)) is not None:
         return "DecimalSI", exponent
     if (exponent := _BINARY_SUFFIXES.get(suffix)) is not None:
@@ -154,12 +156,12 @@ def _interpret(suffix: str) -> tuple[Format, int]:
     exponent = int(f"{written['sign']}{written['digits'] or 0}")
     if not -(2**63) <= exponent < 2**63:
         raise QuantityError("unable to parse quantity's suffix")
-    # The API keeps the exponent in 32 bits without looking.
+    # The API stores the exponent in 32 bits without a check.
     return "DecimalExponent", (exponent + 2**31) % 2**32 - 2**31
 
 
 def _nano_of_long(number: str, fraction: str, format_: Format, exponent: int) -> int:
-    """Return an amount of very many digits in billionths, without reckoning with those that don't decide."""
+    """Return an amount with very many digits in billionths, without computing with irrelevant digits."""
     if format_ != "BinarySI":
         digits = (number + fraction).lstrip("0")
         whole = len(number) + exponent - (len(number) + len(fraction) - len(digits))
@@ -183,12 +185,12 @@ def _is_any(digits: str) -> bool:
 
 
 def _binary_fits(digits: int, exponent: int) -> bool:
-    """Tell whether the API reads so many digits with a binary suffix in a machine word rather than a big decimal."""
+    """Return whether the API reads so many digits with a binary suffix as a machine word rather than a big decimal."""
     return 15 - digits - exponent * 3 // 10 - 1 >= 0
 
 
 def _to_nano(mantissa: int, scale: int) -> int:
-    """Return `mantissa * 10**scale` units in billionths, held at the largest amount."""
+    """Return `mantissa * 10**scale` units in billionths, at most the largest amount."""
     if scale > 20 and mantissa:  # noqa: PLR2004 - 10**20 is beyond the largest amount, and 10**scale may be beyond memory
         return _MAX_NANO if mantissa > 0 else -_MAX_NANO
     nano = mantissa * 10 ** (scale - _FINEST_EXPONENT) if mantissa else 0
@@ -196,7 +198,7 @@ def _to_nano(mantissa: int, scale: int) -> int:
 
 
 def _round_to_finest(mantissa: int, scale: int) -> tuple[int, int]:
-    """Round to billionths, away from zero: whoever asks for too little to be written still gets something."""
+    """Round to billionths, away from zero, so that a very small request is not lost."""
     excess = _FINEST_EXPONENT - scale
     if excess <= 0 or mantissa == 0:
         return mantissa, 0 if mantissa == 0 else scale
@@ -206,7 +208,7 @@ def _round_to_finest(mantissa: int, scale: int) -> tuple[int, int]:
 
 
 def _canonical(mantissa: int, scale: int, format_: Format) -> str:
-    """Write an amount without a fraction, with the largest suffix or exponent that leaves it whole."""
+    """Write an amount without a fraction, with the largest suffix or exponent that keeps it whole."""
     if mantissa == 0:
         return "0"
     if format_ == "BinarySI":
@@ -225,5 +227,5 @@ def _canonical(mantissa: int, scale: int, format_: Format) -> str:
     scale -= scale % 3
     if format_ == "DecimalExponent":
         return f"{mantissa}e{scale}" if scale else f"{mantissa}"
-    # Beyond E the API writes no suffix at all, and so a wrong amount.
+    # Beyond E, the API writes no suffix, and so a wrong amount.
     return f"{mantissa}{_DECIMAL_SUFFIX_OF.get(scale, '')}"

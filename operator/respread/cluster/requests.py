@@ -1,6 +1,7 @@
-"""What a pod takes of a node's resources, as the scheduler reckons it (component-helpers `resource.PodRequests`).
+"""What a pod uses of a node's resources, as the scheduler computes it (component-helpers `resource.PodRequests`).
 
-Amounts are added up exactly, in billionths, and rounded up once a pod: to thousandths for cpu, to whole units else.
+Amounts are summed exactly, in billionths, and rounded up once per pod: to thousandths for cpu, to whole units
+otherwise.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class ContainerRequests(msgspec.Struct, frozen=True):
     name: str
     requests: NanoAmounts
     restartable: bool = False
-    """For an init container: whether it goes on beside the others, as a sidecar (`restartPolicy: Always`)."""
+    """For an init container: whether it runs beside the others, as a sidecar (`restartPolicy: Always`)."""
 
 
 class PodRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """What the spec of a pod requests, in its parts."""
+    """The requests in a pod spec, by part."""
 
     containers: Sequence[ContainerRequests]
     init_containers: Sequence[ContainerRequests] = ()
@@ -41,7 +42,7 @@ class PodRequests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerResize(msgspec.Struct, frozen=True):
-    """What the kubelet says of a container's resources: those in force, and those it has set aside."""
+    """The kubelet's status of a container's resources: those in effect, and those that it has allocated."""
 
     name: str
     actuated: NanoAmounts
@@ -54,34 +55,34 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     containers: Sequence[ContainerResize] = ()
     pod_level: ContainerResize | None = None
     infeasible: bool = False
-    """Whether the node can never give what the spec asks for (`PodResizePending` with reason `Infeasible`)."""
+    """Whether the node can never satisfy the spec (`PodResizePending` with reason `Infeasible`)."""
 
 
 def requests_of_spec(pod: PodRequests) -> Resources:
-    """Return what a pod that is not on a node yet needs of one."""
+    """Return what a pod without a node needs."""
     return _rounded(_total(pod, None))
 
 
 def total_requests(pod: PodRequests) -> NanoAmounts:
-    """Return the same exactly, of all resources: as quotas count it."""
+    """Return the same exactly, for all resources, as quotas count it."""
     return _total(pod, None)
 
 
 def requests_held(pod: PodRequests, resize: Resize) -> Resources:
-    """Return what a pod takes of the node it is on: for each container the largest of what it asked for and was given.
+    """Return what a pod uses of its node: for each container the largest of requested and allocated resources.
 
-    While the resize is infeasible, what it asks for does not count.
+    While a resize is infeasible, its request does not count.
     """
     return _rounded(_total(pod, resize))
 
 
 def allocatable(amounts: NanoAmounts) -> Resources:
-    """Return what a node offers, of the resources the scheduler looks at."""
+    """Return the allocatable amounts of a node, for the resources that the scheduler uses."""
     return _rounded(amounts)
 
 
 def is_schedulable_resource(name: str) -> bool:
-    """Tell whether the scheduler reckons with a resource of this name.
+    """Return whether the scheduler uses a resource of this name.
 
     These are cpu, memory, ephemeral-storage, pods, huge pages, attachable volumes and everything with a prefix, except
     the names that quotas use (`requests.…`).
@@ -103,7 +104,7 @@ def _total(pod: PodRequests, resize: Resize | None) -> dict[str, int]:
 
 
 def _containers_total(pod: PodRequests, resize: Resize | None) -> dict[str, int]:
-    """Add up what runs together, and take the peak while the init containers run where that is more (KEP 753)."""
+    """Sum what runs at the same time, or use the peak of the init containers if that is more (KEP 753)."""
     resizes = {} if resize is None else {each.name: each for each in resize.containers}
     total: dict[str, int] = {}
     for container in pod.containers:

@@ -1,4 +1,4 @@
-"""Label selectors, compiled so that matching is quick and equal selectors are equal values.
+"""Label selectors, compiled so that matching is fast and equal selectors are equal values.
 
 Mirrors apimachinery's `metav1.LabelSelectorAsSelector` and `labels.Selector`.
 """
@@ -23,18 +23,18 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 class SelectorError(ValueError):
-    """A selector the API would not accept; the message names what is wrong with which key."""
+    """A selector that the API would reject. The message names the key and the error."""
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False, order=True):
-    """One thing that labels must satisfy. Make them with `requirement`, which sorts and checks them."""
+    """One requirement for labels. Create them with `requirement`, which sorts and checks them."""
 
     key: str
     operator: SelectorOperator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels satisfy this. `NotIn` and `DoesNotExist` are content with an absent key."""
+        """Return whether labels satisfy it. An absent key satisfies `NotIn` and `DoesNotExist`."""
         value = labels.get(self.key)
         if self.operator == "In":
             return value is not None and value in self.values
@@ -54,24 +54,24 @@ class Requirement(msgspec.Struct, frozen=True, gc=False, order=True):
 
 
 class Selector(msgspec.Struct, frozen=True, cache_hash=True):
-    """A compiled selector: equal where the same requirements were written, in whatever order, form or number."""
+    """A compiled selector. It equals every selector with the same requirements, in whatever order or form."""
 
     requirements: tuple[Requirement, ...]
     """Sorted, each once."""
     required: tuple[tuple[str, str], ...]
-    """Labels that whatever matches has, as key and value: an index of pods by label can start from any of them."""
+    """Labels (key and value) that everything it matches has. An index of pods by label can start from any of them."""
     others: tuple[Requirement, ...]
-    """The requirements that `required` does not express."""
+    """The requirements that `required` does not cover."""
     matches_nothing: bool = False
-    """Whether it was made from an absent selector."""
+    """Whether it comes from an absent selector."""
 
     @property
     def matches_everything(self) -> bool:
-        """Whether it was made from an empty selector, which has no requirements."""
+        """Whether it comes from an empty selector, which has no requirements."""
         return not self.requirements and not self.matches_nothing
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels satisfy every requirement."""
+        """Return whether labels satisfy every requirement."""
         for key, value in self.required:
             if labels.get(key) != value:
                 return False
@@ -81,11 +81,11 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True):
         return not self.matches_nothing
 
     def with_requirements(self, requirements: Iterable[Requirement]) -> Selector:
-        """Return the selector for what matches this one and all of `requirements`; of nothing, nothing."""
+        """Return a selector with additional requirements. If this one matches nothing, so does the result."""
         return self if self.matches_nothing else _selector((*self.requirements, *requirements))
 
     def with_labels(self, labels: Iterable[tuple[str, str]]) -> Selector:
-        """Return the selector for what matches this one and has all these labels, as `matchLabelKeys` asks for."""
+        """Return a selector that also requires all these labels, as for `matchLabelKeys`."""
         return self.with_requirements([Requirement(key, "In", (value,)) for key, value in labels])
 
     def __str__(self) -> str:
@@ -96,17 +96,17 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 NOTHING: Final = Selector((), (), (), matches_nothing=True)
-"""What an absent selector matches."""
+"""An absent selector: it matches nothing."""
 EVERYTHING: Final = Selector((), (), ())
-"""What an empty selector matches."""
+"""An empty selector: it matches everything."""
 
 
 @lru_cache(maxsize=16384)
 def compile_selector(selector: LabelSelector | None) -> Selector:
-    """Compile a selector of the API; `None` matches nothing, an empty one everything.
+    """Compile a selector of the API. `None` matches nothing, an empty one everything.
 
     Raises:
-        SelectorError: the API would not accept it.
+        SelectorError: the API would reject it.
     """
     if selector is None:
         return NOTHING
@@ -123,7 +123,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
 
 @lru_cache(maxsize=16384)
 def selector_of_labels(labels: Labels) -> Selector:
-    """Return the selector for whatever has all these labels; without any, for everything.
+    """Return a selector that requires all these labels. Without labels, it matches everything.
 
     The labels are not checked, as the scheduler does not check those of Services and ReplicationControllers.
     """
@@ -131,16 +131,16 @@ def selector_of_labels(labels: Labels) -> Selector:
 
 
 def requirement(key: str, operator: SelectorOperator, values: Iterable[str] = (), where: str = "") -> Requirement:
-    """Make a requirement in its canonical form.
+    """Create a requirement in its canonical form.
 
     Args:
-        key: of the label.
-        operator: one of the four of a label selector.
+        key: the key of the label.
+        operator: one of the four operators of a label selector.
         values: one or more for `In` and `NotIn`, none otherwise.
-        where: the field it comes from, for the message of an error.
+        where: the field that it comes from, for the message of an error.
 
     Raises:
-        SelectorError: the API would not accept it.
+        SelectorError: the API would reject it.
     """
     sorted_values = tuple(sorted(set(values)))
     at = f"{where}: " if where else ""

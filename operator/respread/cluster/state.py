@@ -1,8 +1,8 @@
-"""The cluster as one value: an incremental state of persistent maps, of which a snapshot costs nothing.
+"""The cluster as one value: persistent maps that are updated step by step. Taking a snapshot costs nothing.
 
-Every map is an `immutables.Map` (a hash array mapped trie): a change makes a new map that shares all but a few small
-nodes with the old one. A snapshot is therefore the state itself, kept; and what has not changed between two snapshots
-is the same object in both, so that whoever derives something from a part may keep it while the part is the same.
+Every map is an `immutables.Map` (a hash array mapped trie): a change creates a new map that shares all but a few small
+nodes with the old one. A snapshot is therefore just the state at that moment. What has not changed between two
+snapshots is the same object in both, so a value derived from a part is valid while the part is the same object.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ StateObject: TypeAlias = (
     | CSINode
 )
 Change: TypeAlias = tuple[ObjectKey, StateObject | None]
-"""An object's key and the object as it is now, or None when it is gone."""
+"""An object's key, and the object as it is now, or None if it is gone."""
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The cluster at one moment. Nothing in it ever changes."""
+    """The cluster at one moment. It never changes."""
 
     pods: Map[ObjectKey, Pod] = Map()
     pods_by_labels: Map[str, Map[Labels, PodsByName]] = Map()
     """Namespace, then the pods' labels, then the pods' names."""
     pods_by_controller: Map[str, Map[str, PodsByName]] = Map()
-    """Namespace, then the controller's UID, then the pods' names; pods without a controller are not in it."""
+    """Namespace, then the controller's UID, then the pods' names. Pods without a controller are not included."""
     pods_by_node: Map[str, Map[ObjectKey, Pod]] = Map()
-    """Pods bound to a node of that name, whether or not the node exists, without the finished ones."""
+    """Pods bound to a node of that name, whether or not the node exists, without finished pods."""
     nominated_pods: Map[ObjectKey, Pod] = Map()
-    """Pods that are not bound yet, for which the scheduler is making room on a node by preemption."""
+    """Pods that are not bound yet and have a nominated node after a preemption."""
     waiting_pods: Map[ObjectKey, Pod] = Map()
-    """Pods that have no node yet, without those that are being deleted."""
+    """Pods without a node, except those that are being deleted."""
     leaving_pods: Map[ObjectKey, Pod] = Map()
-    """Pods that have a node and are being deleted: they hold what they hold until they are gone."""
+    """Pods with a node that are being deleted. They keep their resources until they are gone."""
     nodes: Map[str, Node] = Map()
     namespaces: Map[str, Namespace] = Map()
     disruption_budgets: Map[str, Map[str, PodDisruptionBudget]] = Map()
@@ -77,10 +77,10 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     storage_classes: Map[str, StorageClass] = Map()
     csi_nodes: Map[str, CSINode] = Map()
     unread: Map[str, Map[ObjectKey, Unread]] = Map()
-    """By resource, the objects that could not be read in full."""
+    """By resource, the objects that could not be decoded in full."""
 
 
-# The resources (as the API names them in paths) and the map of the snapshot that holds them: by name, by namespace and
+# The resources (by the API's names in paths) and the maps of the snapshot that hold them: by name, by namespace and
 # name in one key, or by namespace and then by name.
 _BY_NAME = {
     "nodes": "nodes",
@@ -98,14 +98,14 @@ _BY_KEY = {
 _BY_NAMESPACE = {"poddisruptionbudgets": "disruption_budgets", "services": "services"}
 
 RESOURCES: frozenset[str] = frozenset({"pods", *_BY_NAME, *_BY_KEY, *_BY_NAMESPACE})
-"""The resources a `ClusterState` holds, by their plural names."""
+"""The resources of a `ClusterState`, by their plural names."""
 
 
 class ClusterState:
-    """The newest snapshot, and the only thing that makes the next one.
+    """The newest snapshot. Only this class creates the next one.
 
-    An object equal to the one already held changes nothing at all: heartbeats and status updates that decide nothing
-    neither wake a planner nor make it work anything out again.
+    An object that equals the stored one changes nothing, so heartbeats and irrelevant status updates don't cause any
+    work.
     """
 
     __slots__ = ("_snapshot",)
@@ -115,14 +115,14 @@ class ClusterState:
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        """The cluster as it is now; later changes don't touch what is returned."""
+        """The cluster as it is now. Later changes don't affect the returned value."""
         return self._snapshot
 
     def apply(self, resource: str, changes: Iterable[Change]) -> int:
-        """Take over changes of objects of one resource, and return how many of them changed anything.
+        """Apply changes of objects of one resource, and return how many of them changed anything.
 
         Raises:
-            ValueError: if the resource is none of `RESOURCES`.
+            ValueError: if the resource is not in `RESOURCES`.
         """
         before = self._snapshot
         if resource == "pods":
@@ -146,10 +146,10 @@ class ClusterState:
         return changed
 
     def note_unread(self, resource: str, changes: Iterable[tuple[ObjectKey, Unread | None]]) -> bool:
-        """Take over which objects of a resource could not be read in full, None for those that could be or are gone.
+        """Store which objects of a resource could not be decoded in full; None for those that could be, or are gone.
 
         Returns:
-            Whether any of it is news.
+            Whether anything has changed.
         """
         before: Map[ObjectKey, Unread] = self._snapshot.unread.get(resource, Map())
         after, changed = _with_changes(before, changes)
@@ -160,13 +160,13 @@ class ClusterState:
         return bool(changed)
 
     def replace(self, resource: str, objects: Iterable[StateObject]) -> int:
-        """Take over a complete list: what it doesn't hold is gone. Return how many objects changed."""
+        """Apply a complete list: objects that it does not contain are gone. Return how many objects changed."""
         listed: dict[ObjectKey, StateObject] = {_key(each): each for each in objects}
         gone: list[Change] = [(key, None) for key in self.keys(resource) if key not in listed]
         return self.apply(resource, [*gone, *listed.items()])
 
     def get(self, resource: str, key: ObjectKey) -> StateObject | None:
-        """Return an object as it is held, or None if it is not."""
+        """Return a stored object, or None."""
         held: Map[Any, Any]
         if resource in _BY_NAMESPACE:
             held = getattr(self._snapshot, _BY_NAMESPACE[resource]).get(key.namespace, Map())
@@ -176,7 +176,7 @@ class ClusterState:
         return found
 
     def keys(self, resource: str) -> Collection[ObjectKey]:
-        """Return the keys of all objects held of a resource."""
+        """Return the keys of all stored objects of a resource."""
         if resource == "pods":
             return self._snapshot.pods.keys()
         if resource in _BY_NAME:
@@ -250,7 +250,7 @@ def _with_pods(before: ClusterSnapshot, changes: Iterable[tuple[ObjectKey, Any]]
 
 
 class _PodIndices:
-    """The indices of a snapshot's pods under change: each touched bucket is copied once, however many pods change."""
+    """The indices of a snapshot's pods during changes. Each changed map is copied once, however many pods change."""
 
     __slots__ = ("_before", "_by_node", "_grouped", "_leaving", "_nominated", "_waiting")
 

@@ -1,4 +1,4 @@
-"""What can't be read is not empty: what is known of objects that could not be decoded."""
+"""Objects that exist but could not be decoded in full: what is known about them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _ANTI_AFFINITY: Final = b'"podAntiAffinity"'
 
 
 class Unread(msgspec.Struct, frozen=True):
-    """An object that could not be read in full."""
+    """An object that could not be decoded in full."""
 
     fault: str
-    """Which object it is and what is wrong with it, in a line."""
+    """The object and what is wrong with it, in one line."""
     node_name: str | None = ""
-    """Of a pod: the node where it takes up more than is known. Empty: none. None: any, since its node can't be read, or
-    it may keep others off by an anti-affinity that can't."""
+    """For a pod: the node on which it uses more than is known. Empty: none. None: any node, because its node can't be
+    decoded, or because it may have an anti-affinity that can't be decoded."""
     labels_read: bool = True
     """Whether its labels are known."""
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """What could be read all the same."""
+    """The parts that could be decoded."""
 
     unread: Unread
     known: Pod | Node | None = None
-    """The object with what is known of it; None where that is too little."""
+    """The object with the known parts; None if there are too few."""
 
 
 class _Metadata(msgspec.Struct):
@@ -65,14 +65,14 @@ _read: Final = msgspec.json.Decoder(_Object).decode
 def outline_of(  # noqa: PLR0911 - one for each thing that may be in the way
     resource: str, raw: bytes | msgspec.Raw, fault: FieldError, interning: Interning, decode: Callable[[bytes], Any]
 ) -> Outline:
-    """Return what can be read of an object that can't be read in full.
+    """Return the known parts of an object that can't be decoded in full.
 
     Args:
         resource: plural name of its kind.
         raw: the object as JSON.
         fault: what is wrong with it.
-        interning: keeps its labels.
-        decode: reads an object of the kind.
+        interning: stores its labels.
+        decode: decodes an object of the kind.
     """
     try:
         found = _read(raw)
@@ -93,7 +93,7 @@ def outline_of(  # noqa: PLR0911 - one for each thing that may be in the way
     node, phase = found.spec.node_name, found.status.phase
     if not isinstance(node, str) or not isinstance(phase, str):
         return Outline(Unread(said, None))
-    if not node:  # it takes up nothing yet and is counted nowhere
+    if not node:  # It uses nothing yet and does not count anywhere.
         return Outline(Unread(said))
     pod = Pod(
         namespace=metadata.namespace,
@@ -108,7 +108,7 @@ def outline_of(  # noqa: PLR0911 - one for each thing that may be in the way
 
 
 def _without_labels(raw: bytes | msgspec.Raw, said: str, decode: Callable[[bytes], Any]) -> Outline:
-    """Read all of a pod but its labels: then it is known what it takes of its node."""
+    """Decode a pod without its labels, so that it is known what it uses of its node."""
     try:
         document = msgspec.json.decode(raw)
         del document["metadata"]["labels"]

@@ -1,4 +1,4 @@
-"""Volumes as the scheduler tells them apart: disks that only one node may have, and what CSI drivers count."""
+"""Volumes as the scheduler distinguishes them: disks that only one node may use, and volumes that CSI drivers count."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import msgspec
 
 
 class GCEPersistentDisk(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A disk that pods of one node share only if all of them read only."""
+    """A disk that pods on one node can share only if all of them only read."""
 
     pd_name: str
     read_only: bool = False
 
 
 class AWSElasticBlockStore(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A disk that no two pods of a node share, even reading only."""
+    """A disk that two pods on a node can't share, even if they only read."""
 
     volume_id: str
     read_only: bool = False
 
 
 class ISCSIVolume(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A target that pods of one node share only if all of them read only; portal and LUN are not compared."""
+    """A target that pods on one node can share only if all of them only read. Portal and LUN are not compared."""
 
     iqn: str
     read_only: bool = False
 
 
 class RBDVolume(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """An image (of a pool, under any common monitor) that pods of one node share only if all of them read only."""
+    """An image (of a pool, under any common monitor) that pods on one node can share only if all of them only read."""
 
     monitors: tuple[str, ...]
     pool: str
@@ -38,14 +38,14 @@ class RBDVolume(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 Disk: TypeAlias = GCEPersistentDisk | AWSElasticBlockStore | ISCSIVolume | RBDVolume
-"""What VolumeRestrictions compares: a volume written into the pod itself, not a claim."""
+"""What VolumeRestrictions compares: a volume in the pod spec, not a claim."""
 
 
 class MigratedVolume(msgspec.Struct, frozen=True, gc=False):
-    """A volume of an in-tree plugin, as the CSI driver that took the plugin over knows it.
+    """A volume of an in-tree plugin with its identity for the CSI driver that replaced the plugin.
 
-    Mirrors csi-translation-lib for the five plugins whose migration the scheduler knows: AWS EBS, GCE PD, Azure Disk,
-    Cinder and Portworx.
+    Mirrors csi-translation-lib for the five plugins whose migration the scheduler supports: AWS EBS, GCE PD, Azure
+    Disk, Cinder and Portworx.
     """
 
     plugin: str
@@ -53,4 +53,5 @@ class MigratedVolume(msgspec.Struct, frozen=True, gc=False):
     csi_driver: str
     csi_volume_handle: str = ""
     error: str = ""
-    """Why there is no handle: the scheduler doesn't count such a volume of a claim, and refuses a pod that names it."""
+    """Why there is no handle. The scheduler does not count such a volume of a claim, and rejects a pod that contains
+    it."""

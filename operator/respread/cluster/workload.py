@@ -1,4 +1,4 @@
-"""Which workload a pod belongs to, as people name it."""
+"""The workload that a pod belongs to, as users name it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class WorkloadName(NamedTuple):
 
 
 def workload_of(pod: Pod) -> WorkloadName:
-    """Return the workload whose pod this is; a pod without a controller is its own.
+    """Return the workload of a pod. A pod without a controller is its own workload.
 
-    A ReplicaSet that a Deployment made is known by its name, the Deployment's with the pod's `pod-template-hash` at the
-    end (`getReplicaSetName` in the deployment controller), so that no ReplicaSet need be read for it.
+    A Deployment's ReplicaSet is recognized by its name, which is the Deployment's name and the pod's
+    `pod-template-hash` (`getReplicaSetName` in the deployment controller). So no ReplicaSet needs to be read.
     """
     controller = pod.controller
     if controller is None:

@@ -57,8 +57,10 @@ def unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
 
 
 def _unread(pod: Pod, snapshot: ClusterSnapshot) -> str | None:
-    """Return an object that can't be decoded and that the scheduler may use, except pods and nodes, which only take
-    room."""
+    """Return an object that can't be decoded and that the scheduler may use.
+
+    Pods and nodes are not among them, because they only take room.
+    """
     spec, namespace = pod.spec, pod.namespace
     terms = (*spec.pod_affinity, *spec.pod_anti_affinity)
     reaches_others = any(term.namespaces or term.namespace_selector is not None for term in terms)

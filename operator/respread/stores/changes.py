@@ -1,4 +1,4 @@
-"""How the control loop learns that there is something to look at again."""
+"""Tells the control loop that something has changed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from time import monotonic
 
 
 class ChangeSignal:
-    """What has changed since it was last looked at: a level, not a queue.
+    """What has changed since the last look: a level, not a queue.
 
-    However often a resource changes before anyone waits, it is reported once; and what changes while the control loop
-    is at work is there when it waits again.
+    If a resource changes several times before the control loop waits, it is reported once. Changes during a reconcile
+    are reported at the next wait.
     """
 
     __slots__ = ("_being_decided_since", "_changed", "_clock", "_since", "_wakeup")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        """Begin with none.
+        """Start without changes.
 
         Args:
-            clock: seconds that never go back.
+            clock: a monotonic clock in seconds.
         """
         self._clock = clock
         self._changed: set[str] = set()
@@ -29,14 +29,14 @@ class ChangeSignal:
         self._wakeup = asyncio.Event()
 
     def notify(self, resource: str) -> None:
-        """Note that objects of a resource (its plural name) are no longer what they were, and wake who waits."""
+        """Report that objects of a resource (its plural name) have changed, and wake the waiting task."""
         if not self._changed:
             self._since = self._clock()
         self._changed.add(resource)
         self._wakeup.set()
 
     async def wait(self) -> frozenset[str]:
-        """Wait until something has changed since the last call, and return the resources that did."""
+        """Wait until something has changed since the last call, and return the changed resources."""
         await self._wakeup.wait()
         return self.take()
 
@@ -49,11 +49,11 @@ class ChangeSignal:
         return changed
 
     def decided(self) -> None:
-        """Note that what was taken so far has been looked at."""
+        """Record that everything taken so far has been processed."""
         self._being_decided_since = None
 
     def lag_seconds(self) -> float:
-        """Return for how long the oldest change waits that was not looked at; readable from any thread."""
+        """Return the age of the oldest unprocessed change. Any thread may call this."""
         since = _earliest(self._being_decided_since, self._since)
         return 0.0 if since is None else max(0.0, self._clock() - since)
 

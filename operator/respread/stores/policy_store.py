@@ -1,4 +1,4 @@
-"""The policies there are, kept like the rest of the cluster: incrementally, and as one value."""
+"""The policies, updated step by step and available as one value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from respread.cluster.meta import ObjectKey
 
 
 class PolicyObject(NamedTuple):
-    """A policy, and the status that was last seen on it."""
+    """A policy and its last known status."""
 
     policy: Policy
     status: PolicyStatus
@@ -30,26 +30,26 @@ class PolicyStore:
 
     @property
     def policies(self) -> Map[str, Policy]:
-        """The policies as they are now; later changes don't touch what is returned."""
+        """The policies as they are now. Later changes don't affect the returned value."""
         return self._policies
 
     @property
     def statuses(self) -> Map[str, PolicyStatus]:
-        """The statuses last seen in the API, by the policies' names."""
+        """The last known statuses, by the policies' names."""
         return self._statuses
 
     def current(self, name: str) -> Policy | None:
-        """Return the policy of that name as it is now, or None if there is none."""
+        """Return the policy with that name, or None."""
         return self._policies.get(name)
 
     def keys(self, kind: PolicyKind) -> Collection[ObjectKey]:
-        """Return the keys of the policies of one kind; those of ClusterRebalancePolicies have an empty namespace."""
+        """Return the keys of the policies of one kind. Those of ClusterRebalancePolicies have an empty namespace."""
         return [_key(policy) for policy in self._policies.values() if policy.kind == kind]
 
     def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
-        """Take over changes, None for what is gone, and return how many policies changed in more than their status.
+        """Apply changes, None for deleted policies, and return how many policies changed in more than their status.
 
-        The names of the two kinds never meet: only a RebalancePolicy's holds a slash.
+        Names of the two kinds are always different, because only the name of a RebalancePolicy contains a slash.
         """
         policies, statuses, changed = self._policies.mutate(), self._statuses.mutate(), 0
         for key, new in changes:
@@ -63,7 +63,7 @@ class PolicyStore:
                 policies[name] = new.policy
                 changed += 1
         self._statuses = statuses.finish()
-        if changed:  # else it stays the same object, for whoever keeps what follows from it
+        if changed:  # Otherwise it stays the same object, so that values derived from it stay valid.
             self._policies = policies.finish()
         return changed
 

@@ -1,4 +1,4 @@
-"""The values of PriorityClasses, which policies may name as their threshold."""
+"""The values of PriorityClasses, which policies may name as a threshold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from respread.cluster.meta import ObjectKey
 
 
 class PriorityClassStore:
-    """The value of each PriorityClass by its name."""
+    """The value of each PriorityClass, by name."""
 
     __slots__ = ("_values",)
 
@@ -19,11 +19,11 @@ class PriorityClassStore:
 
     @property
     def values(self) -> Map[str, int]:
-        """The values as they are now; later changes don't touch what is returned."""
+        """The values as they are now. Later changes don't affect the returned value."""
         return self._values
 
     def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
-        """Take over changed values, None for what is gone, and return how many changed."""
+        """Apply changed values, None for deleted classes, and return how many changed."""
         values, changed = self._values.mutate(), 0
         for key, value in changes:
             if values.get(key.name) == value:

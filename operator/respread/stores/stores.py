@@ -1,4 +1,4 @@
-"""Where the objects of each kind end up, and how they are read on the way."""
+"""Where the objects of each kind are stored, and how they are decoded before."""
 
 from __future__ import annotations
 
@@ -22,47 +22,50 @@ T = TypeVar("T")
 
 
 class DecodedPage(NamedTuple):
-    """A page of a LIST, read."""
+    """A decoded page of a LIST."""
 
     objects: list[tuple[ObjectKey, Any]]
     errors: list[DecodeError]
-    """One for each object that is left out."""
+    """One for each object that was left out."""
     remainder: bytes
-    """The page as it was, but with no items."""
+    """The page unchanged, but without items."""
 
 
 class Sink(Protocol):
-    """Reads and keeps the objects of one kind."""
+    """Decodes and stores the objects of one kind."""
 
     def decode_page(self, body: bytes) -> DecodedPage:
-        """Read a page of a LIST.
+        """Decode a page of a LIST.
 
         Raises:
-            DecodeError: if it is no list at all.
+            DecodeError: if it is not a list.
         """
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, Any]:
-        """Read one object in JSON.
+        """Decode one object from JSON.
 
         Raises:
-            DecodeError: if it can't be.
+            DecodeError: if it can't be decoded.
         """
 
     def held(self) -> Collection[ObjectKey]:
-        """Return the keys of all objects kept."""
+        """Return the keys of all stored objects."""
 
     def holds(self, key: ObjectKey, content: Any) -> bool:
-        """Tell whether an object is kept just like that."""
+        """Return whether exactly this object is stored."""
 
     def apply(self, changes: Iterable[tuple[ObjectKey, Any]]) -> int:
-        """Take over objects, None for those that are gone, and return how many were not already kept like that."""
+        """Store objects, remove those with None, and return how many changed."""
 
     def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Take over which objects can't be read, None for those that can or are gone; return whether that is news."""
+        """Store which objects can't be decoded, None for those that can be or are gone.
+
+        Return whether that has changed.
+        """
 
 
 class StateSink:
-    """Pods, nodes and all else that the cluster state holds."""
+    """Pods, nodes and all other objects in the cluster state."""
 
     __slots__ = ("_decoder", "_resource", "_state")
 
@@ -72,31 +75,32 @@ class StateSink:
         self._state = state
 
     def decode_page(self, body: bytes) -> DecodedPage:
-        """Read a page of a LIST."""
+        """Decode a page of a LIST."""
         page = self._decoder.decode_page(self._resource, body)
         return DecodedPage([(each.key, each) for each in page.items], page.errors, page.remainder)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, StateObject]:
-        """Read one object."""
+        """Decode one object."""
         decoded = self._decoder.decode_object(self._resource, document)
         return decoded.key, decoded
 
     def held(self) -> Collection[ObjectKey]:
-        """Return the keys of all objects kept."""
+        """Return the keys of all stored objects."""
         return self._state.keys(self._resource)
 
     def holds(self, key: ObjectKey, content: Any) -> bool:
-        """Tell whether an object is kept just like that."""
+        """Return whether exactly this object is stored."""
         return bool(self._state.get(self._resource, key) == content)
 
     def apply(self, changes: Iterable[tuple[ObjectKey, StateObject | None]]) -> int:
-        """Take over objects, None for those that are gone."""
+        """Store objects, and remove those with None."""
         return self._state.apply(self._resource, changes)
 
     def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Take over what is known of objects that can't be read in full.
+        """Store what is known about objects that can't be decoded in full.
 
-        The last version that could be read is kept, unless all that decides what a pod takes of its node was read.
+        The last version that could be decoded is kept, unless everything that determines the pod's room on its node was
+        decoded.
         """
         unread: list[tuple[ObjectKey, Unread | None]] = []
         known: list[tuple[ObjectKey, StateObject]] = []
@@ -124,11 +128,11 @@ class PolicySink:
         self._store = store
 
     def decode_page(self, body: bytes) -> DecodedPage:
-        """Read a page of a LIST."""
+        """Decode a page of a LIST."""
         return _decode_each(PLURALS[self._kind], body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, PolicyObject]:
-        """Read one policy; what is wrong in its spec is among its problems, and no error."""
+        """Decode one policy. Errors in its spec become problems of the policy and raise nothing."""
         try:
             read = msgspec.json.decode(document)
             policy = decode_policy(self._kind, read)
@@ -141,16 +145,16 @@ class PolicySink:
         return self._store.keys(self._kind)
 
     def holds(self, key: ObjectKey, content: PolicyObject) -> bool:
-        """Tell whether a policy is kept just like that, its status included."""
+        """Return whether exactly this policy is stored, including its status."""
         name = str(key)
         return (self._store.policies.get(name), self._store.statuses.get(name)) == content
 
     def apply(self, changes: Iterable[tuple[ObjectKey, PolicyObject | None]]) -> int:
-        """Take over policies, None for those that are gone."""
+        """Store policies, and remove those with None."""
         return self._store.apply(changes)
 
     def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Keep the last versions that could be read: what is wrong in a policy is among its problems."""
+        """Keep the last versions that could be decoded. Errors in a policy are among its problems."""
         del faults
         return False
 
@@ -165,11 +169,11 @@ class PrioritySink:
         self._store = store
 
     def decode_page(self, body: bytes) -> DecodedPage:
-        """Read a page of a LIST."""
+        """Decode a page of a LIST."""
         return _decode_each(self._kind.resource, body, self.decode_object)
 
     def decode_object(self, document: bytes) -> tuple[ObjectKey, int]:
-        """Read one PriorityClass."""
+        """Decode one PriorityClass."""
         resource = self._kind.resource
         try:
             wire = msgspec.json.decode(document, type=_WirePriorityClass)
@@ -184,15 +188,15 @@ class PrioritySink:
         return [ObjectKey("", name) for name in self._store.values]
 
     def holds(self, key: ObjectKey, content: int) -> bool:
-        """Tell whether a PriorityClass is kept just like that."""
+        """Return whether exactly this PriorityClass is stored."""
         return self._store.values.get(key.name) == content
 
     def apply(self, changes: Iterable[tuple[ObjectKey, int | None]]) -> int:
-        """Take over values, None for those of classes that are gone."""
+        """Store values, and remove those with None."""
         return self._store.apply(changes)
 
     def note_undecodable(self, faults: Iterable[tuple[ObjectKey, DecodeError | None]]) -> bool:
-        """Keep the last versions that could be read: a policy that names another class evicts nothing."""
+        """Keep the last versions that could be decoded. A policy that names another class evicts nothing."""
         del faults
         return False
 

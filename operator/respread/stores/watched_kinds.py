@@ -1,7 +1,7 @@
-"""What is watched.
+"""The kinds that Respread watches.
 
-ReplicaSets, StatefulSets and ReplicationControllers are not: there may be hundreds of thousands of them, few of which
-ever matter, so they are read when needed.
+ReplicaSets, StatefulSets and ReplicationControllers are not among them: there may be hundreds of thousands, and few
+ever matter. They are read when needed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from respread.cluster.decode.decoder import KINDS, Kind
 NODES: Final = KINDS["nodes"]
 PODS: Final = KINDS["pods"]
 UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
-"""The field selector for pods. The scheduler never sees finished ones, so neither do we; one that finishes is deleted
-as far as its watch is concerned."""
+"""The field selector for pods. The scheduler never sees finished pods, and neither does Respread. If a pod finishes,
+its watch reports a deletion."""
 
 PRIORITY_CLASSES: Final = Kind("priorityclasses", "scheduling.k8s.io", "v1", "PriorityClass", namespaced=False)
 CLUSTER_POLICIES: Final = Kind(
@@ -43,11 +43,11 @@ _STATE_KINDS: Final = (
 
 
 def watched_kinds(*, namespaced_policies: bool = True) -> tuple[Kind, ...]:
-    """Return what is watched; without `namespaced_policies` RebalancePolicies are ignored altogether."""
+    """Return the watched kinds. Without `namespaced_policies`, RebalancePolicies are ignored."""
     policies = POLICY_KINDS if namespaced_policies else (CLUSTER_POLICIES,)
     return (*_STATE_KINDS, PRIORITY_CLASSES, *policies)
 
 
 def full_name(kind: Kind) -> str:
-    """Return a kind's resource as kubectl and RBAC messages name it: `pods`, `poddisruptionbudgets.policy`."""
+    """Return a kind's resource as in messages of kubectl and RBAC: `pods`, `poddisruptionbudgets.policy`."""
     return f"{kind.resource}.{kind.group}" if kind.group else kind.resource

@@ -1,6 +1,7 @@
-"""Volumes of in-tree plugins as the CSI drivers that took them over know them (csi-translation-lib).
+"""Translates volumes of in-tree plugins to those of the CSI drivers that replaced them (csi-translation-lib).
 
-Only the plugins whose migration the scheduler knows. Whether a plugin is migrated is for each node's CSINode to say.
+It only covers the plugins whose migration the scheduler supports. Each node's CSINode says whether a plugin is
+migrated.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DRIVER_OF_PLUGIN: Final[Mapping[str, str]] = {
     "kubernetes.io/cinder": "cinder.csi.openstack.org",
     "kubernetes.io/portworx-volume": "pxd.portworx.com",
 }
-"""The CSI driver that took over each in-tree plugin (also as a StorageClass's provisioner)."""
+"""The CSI driver that replaced each in-tree plugin (also as the provisioner of a StorageClass)."""
 
 _ZONE_KEY_OF_PLUGIN: Final[Mapping[str, str]] = {
     "kubernetes.io/aws-ebs": "topology.ebs.csi.aws.com/zone",
@@ -63,7 +64,7 @@ class _Portworx(msgspec.Struct, gc=False, rename="camel"):
 
 
 class InTreeSources(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """The fields of a volume or PersistentVolume that name an in-tree plugin's volume; at most one is set."""
+    """The fields of a volume or PersistentVolume for in-tree plugins. At most one is set."""
 
     aws_elastic_block_store: _AWSElasticBlockStore | None = None
     gce_persistent_disk: _GCEPersistentDisk | None = None
@@ -73,11 +74,12 @@ class InTreeSources(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 def migrated(sources: InTreeSources, labels: Mapping[str, str] | None = None) -> MigratedVolume | None:
-    """Return what the CSI driver knows a volume as; None for one of no in-tree plugin.
+    """Return the volume as the CSI driver names it; None if it is not a volume of an in-tree plugin.
 
     Args:
-        sources: of the volume.
-        labels: of the PersistentVolume, which tell a GCE disk's zones; None for a volume written into a pod.
+        sources: the fields of the volume.
+        labels: the labels of the PersistentVolume, which contain the zones of a GCE disk; None for a volume in a pod
+            spec.
     """
     if sources.aws_elastic_block_store is not None:
         return _migrated_ebs(sources.aws_elastic_block_store.volume_id)
@@ -95,10 +97,10 @@ def migrated(sources: InTreeSources, labels: Mapping[str, str] | None = None) ->
 def migrated_node_affinity(
     plugin: str, affinity: NodeSelector | None, labels: Mapping[str, str]
 ) -> NodeSelector | None:
-    """Return a PersistentVolume's node affinity in the topology keys of the CSI driver.
+    """Return a PersistentVolume's node affinity with the topology keys of the CSI driver.
 
-    The zone key is renamed; without one, the zones of the volume's label (`a__b` is two) are asked for. A beta region
-    key becomes the stable one.
+    The zone key is renamed. Without one, the zones in the volume's label are used (`a__b` means two). A beta region key
+    is replaced by the stable one.
     """
     csi_key = _ZONE_KEY_OF_PLUGIN.get(plugin)
     if csi_key is None:

@@ -1,7 +1,7 @@
-"""From the API's JSON to the product's own types: LIST pages, watch events, single objects.
+"""Decodes the API's JSON into Respread's own types: LIST pages, watch events, single objects.
 
-What a kind decides lives in the `decode_…` modules; this one knows which kinds there are. An object that cannot be
-decoded is reported and left out, and never stops the others.
+The `decode_…` modules contain the rules of each kind; this module lists the kinds. An object that can't be decoded is
+reported and left out. It never stops the others.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from respread.cluster.unread import outline_of
 
 
 class Kind(NamedTuple):
-    """A kind of the API that is decoded."""
+    """A kind of the API that Respread decodes."""
 
     resource: str
-    """Its plural name, as in paths: `pods`."""
+    """The plural name, as in paths: `pods`."""
     group: str
     """Empty for the core group."""
     version: str
@@ -57,17 +57,17 @@ class Kind(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """Group and version as objects carry them: `apps/v1`, or `v1` for the core group."""
+        """Group and version as in objects: `apps/v1`, or `v1` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def path(self) -> str:
-        """Where the API server lists all of the kind: `/apis/apps/v1/replicasets`."""
+        """The path that lists all objects of the kind: `/apis/apps/v1/replicasets`."""
         return f"{self._root}/{self.resource}"
 
     @property
     def path_in_namespace(self) -> str:
-        """Where it lists those of a namespace, as a template: `/api/v1/namespaces/{namespace}/pods`."""
+        """The path that lists the objects of a namespace, as a template: `/api/v1/namespaces/{namespace}/pods`."""
         return f"{self._root}/namespaces/{{namespace}}/{self.resource}"
 
     @property
@@ -94,17 +94,17 @@ KINDS: Final[Mapping[str, Kind]] = Map(
         )
     },
 )
-"""The kinds that are decoded, by plural resource name."""
+"""The kinds that Respread decodes, by plural resource name."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What a page of a LIST holds."""
+    """The content of a page of a LIST."""
 
     items: list[StateObject]
     errors: list[DecodeError]
     """One for each object that was left out."""
     remainder: bytes
-    """The same document as it was, metadata and all, but with no items."""
+    """The same document with its metadata, but without items."""
 
 
 class _Identity(msgspec.Struct):
@@ -117,9 +117,9 @@ class _Identified(msgspec.Struct):
 
 
 class Decoder:
-    """Decodes objects, keeping what they share as one object for as long as any of them lives.
+    """Decodes objects. Parts that objects share are kept as one object while they are in use.
 
-    Give everything that ends up in one `ClusterState` to one decoder: pods of one template then have one `PodSpec`.
+    Use one decoder for everything in one `ClusterState`, so that pods of one template have the same `PodSpec` object.
     """
 
     __slots__ = ("_decoders", "_interning")
@@ -145,18 +145,18 @@ class Decoder:
 
     @property
     def distinct_pod_specs(self) -> int:
-        """How many different specs the pods in use have."""
+        """The number of different specs of the pods in use."""
         return self._interning.specs
 
     def decode_page(self, resource: str, body: bytes) -> Page:
-        """Decode a page of a LIST as the API server sends it.
+        """Decode a page of a LIST from the API server.
 
         Args:
             resource: one of `KINDS`.
             body: the JSON document.
 
         Raises:
-            DecodeError: the document is not a list at all.
+            DecodeError: the document is not a list.
         """
         decode = self._decoders[resource]
         try:
@@ -173,21 +173,21 @@ class Decoder:
         return Page(items, errors, document.remainder)
 
     def decode_object(self, resource: str, obj: Mapping[str, Any] | bytes) -> StateObject:
-        """Decode one object, as JSON or as what JSON decodes to.
+        """Decode one object from JSON or from decoded JSON.
 
         Args:
             resource: one of `KINDS`.
-            obj: for instance `event["object"]` of a Kopf handler.
+            obj: the object, for example `event["object"]` of a Kopf handler.
 
         Raises:
-            DecodeError: it holds what the API would not accept.
+            DecodeError: the API would not accept its content.
         """
         raw = obj if isinstance(obj, bytes) else msgspec.json.encode(obj if isinstance(obj, dict) else dict(obj))
         try:
             return self._decoders[resource](raw)
         except (FieldError, *READING_ERRORS) as error:
             fault = self._decode_error(resource, raw, error)
-        raise fault  # outside, since it is kept for long, and is not to keep the other one and what that was about
+        raise fault  # outside, so that it does not keep the other exception alive
 
     def _decode_error(self, resource: str, raw: bytes | msgspec.Raw, error: FieldError | ReadingError) -> DecodeError:
         fault = error if isinstance(error, FieldError) else field_error_of(error)

@@ -1,4 +1,4 @@
-"""Who set a field of an object, as the API server keeps book of it in `metadata.managedFields`."""
+"""Who set a field of an object, according to `metadata.managedFields`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from respread.cluster.errors import READING_ERRORS
 
 FIELD_MANAGER: Final = "respread"
-"""Under which name Respread applies fields."""
+"""The field manager with which Respread applies fields."""
 
 
 class _Entry(msgspec.Struct):
-    """What one manager owns."""
+    """The fields of one manager."""
 
     manager: str = ""
     operation: str = ""
@@ -24,11 +24,11 @@ _decode: Final = msgspec.json.Decoder(list[_Entry] | None).decode
 
 
 def annotation_is_applied(managed_fields: bytes | msgspec.Raw, annotation: str) -> bool:
-    """Tell whether an annotation is there by server-side apply of Respread, and nobody else owns it too.
+    """Return whether an annotation was set by Respread's server-side apply, and no other manager owns it.
 
     Args:
-        managed_fields: `metadata.managedFields` as JSON. Where nothing was sent, or nothing that can be read, the
-            annotation is taken for somebody else's.
+        managed_fields: `metadata.managedFields` as JSON. If it is absent or can't be decoded, the annotation counts as
+            somebody else's.
         annotation: its key.
     """
     if not bytes(managed_fields):
@@ -37,7 +37,7 @@ def annotation_is_applied(managed_fields: bytes | msgspec.Raw, annotation: str) 
         entries = _decode(managed_fields) or ()
     except READING_ERRORS:
         return False
-    # Elsewhere among an entry's fields only a label could have that name: not worth reading them all.
+    # Only a label could have that name elsewhere in the fields of an entry, so there is no need to read them all.
     name = msgspec.json.encode(f"f:{annotation}")
     owners = [entry for entry in entries if name in bytes(entry.fields)]
     return bool(owners) and all(entry.manager == FIELD_MANAGER and entry.operation == "Apply" for entry in owners)

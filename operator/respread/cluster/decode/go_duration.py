@@ -1,4 +1,4 @@
-"""Durations as Go reads them, for what other programs define by `time.ParseDuration`."""
+"""Durations in Go's syntax, for values that other programs parse by `time.ParseDuration`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs
 _LEAST: Final = -(1 << 63)
 _GREATEST: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = 256
-"""Go takes longer ones; nobody writes them, and exact arithmetic over them would take time."""
+"""Go accepts longer ones. Nobody writes them, and exact arithmetic with them would take time."""
 
 
 def parse_go_duration(text: str) -> timedelta | None:
-    """Return a duration, rounded up to a microsecond, or None if `time.ParseDuration` would not read it.
+    """Return a duration, rounded up to a microsecond, or None if `time.ParseDuration` would reject it.
 
-    Unlike durations of policies it may be negative, and has at most the 292 years of Go's `time.Duration`.
+    Unlike durations in policies, it may be negative, and it is at most the 292 years of Go's `time.Duration`.
     """
     if len(text) > _LONGEST_TEXT:
         return None
@@ -36,7 +36,7 @@ def parse_go_duration(text: str) -> timedelta | None:
         return timedelta(0)
     nanoseconds, end = Fraction(0), 0
     while (part := _PART.match(unsigned, end)) is not None:
-        # Go cuts each part off at a nanosecond.
+        # Go truncates each part to nanoseconds.
         nanoseconds += int(Fraction(part[1].rstrip(".")) * _NANOSECONDS[part[2]])
         end = part.end()
     if not end or end != len(unsigned) or not _LEAST <= sign * nanoseconds <= _GREATEST:

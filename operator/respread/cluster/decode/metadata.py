@@ -1,4 +1,4 @@
-"""What all kinds have in common on the wire: metadata, quantities and selectors."""
+"""Parts of the JSON that all kinds share: metadata, quantities and selectors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from respread.cluster.quantity import QuantityError, parse_nano
 from respread.cluster.selectors import SelectorError, compile_selector
 
 WireAmounts: TypeAlias = dict[str, str | int | float]
-"""Quantities by resource name; the API accepts plain numbers as well as strings."""
+"""Quantities by resource name. The API accepts plain numbers as well as strings."""
 
 
 Timestamp: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time of the API, which always says its zone."""
+"""A time of the API, which always has a time zone."""
 
 
 class WireCondition(msgspec.Struct, gc=False):
@@ -30,7 +30,7 @@ class WireCondition(msgspec.Struct, gc=False):
 
 
 class WireMetadata(msgspec.Struct, rename="camel"):
-    """The part of `metadata` that Respread reads of any kind."""
+    """The parts of `metadata` that Respread reads for every kind."""
 
     name: str
     namespace: str = ""
@@ -47,7 +47,7 @@ def nano_amounts(amounts: Mapping[str, str | int | float] | None, path: str) -> 
     """Return quantities in billionths of a unit.
 
     Raises:
-        FieldError: one of them is not a quantity; the path is that of the one.
+        FieldError: one of them is not a quantity. The path is that of this one.
     """
     if not amounts:
         return {}
@@ -61,10 +61,10 @@ def nano_amounts(amounts: Mapping[str, str | int | float] | None, path: str) -> 
 
 
 def checked_selector(selector: LabelSelector | None, path: str) -> LabelSelector | None:
-    """Return a selector as it is.
+    """Return a selector unchanged.
 
     Raises:
-        FieldError: the API would not accept it.
+        FieldError: the API would reject it.
     """
     try:
         compile_selector(selector)

@@ -20,7 +20,7 @@ class WireNodeSpec(msgspec.Struct):
 
 
 class WireNodeStatus(msgspec.Struct):
-    """`status` of a node; images, addresses and capacity decide nothing here."""
+    """`status` of a node, without images, addresses and capacity, which Respread does not use."""
 
     allocatable: WireAmounts | None = None
     conditions: list[WireCondition] | None = None
@@ -35,10 +35,10 @@ class WireNode(msgspec.Struct):
 
 
 def decode_node(wire: WireNode, interning: Interning) -> Node:
-    """Return the node; without a Ready condition it is not ready.
+    """Return the node. Without a Ready condition it is not Ready.
 
     Raises:
-        FieldError: a field holds what the API would not accept.
+        FieldError: the API would reject the content of a field.
     """
     return Node(
         name=sys.intern(wire.metadata.name),

@@ -1,4 +1,4 @@
-"""LIST documents: the items apart from the rest, which is handed on as it was."""
+"""LIST documents: separates the items from the rest, which is passed on unchanged."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class ListDocument(msgspec.Struct, frozen=True):
 
     items: list[msgspec.Raw]
     remainder: bytes
-    """The same document, every member as it was, but with no items."""
+    """The same document with every member unchanged, but without items."""
 
 
 class NotAListError(ValueError):
-    """A document that is not a LIST: a Status, a Table, or no JSON object at all."""
+    """A document that is not a LIST: a Status, a Table, or not a JSON object."""
 
 
 def split_list(body: bytes) -> ListDocument:
-    """Take a page of a LIST apart.
+    """Split a page of a LIST.
 
     Raises:
         NotAListError: the document is something else.

@@ -1,6 +1,6 @@
-"""Which part of a pod's spec it shares with the others of its template, as bytes that are equal if the part is.
+"""The part of a pod's spec that all pods of its template share, as bytes. Equal parts have equal bytes.
 
-This runs for every pod, so most of the spec stays the bytes it was; `decode_pod_specs` reads them, once a template.
+This runs for every pod, so most of the spec stays undecoded. `decode_pod_specs` decodes it once per template.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from respread.cluster.decode.csi_migration import InTreeSources
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 
 ABSENT: Final = msgspec.Raw()
-"""What an unread field is that was not sent."""
+"""An undecoded field that was not sent."""
 
 
 class RawContainer(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -40,7 +40,7 @@ class WireEmptyDir(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Present(msgspec.Struct, gc=False):
-    """An object of which only its presence matters."""
+    """An object that only matters by its presence."""
 
 
 class WireISCSI(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
@@ -60,7 +60,7 @@ class WireRBD(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class WireVolume(InTreeSources, rename="camel", omit_defaults=True):
-    """A volume, of the sources that decide something; of any other source it is empty but for its name."""
+    """A volume with the sources that matter. For any other source it has only a name."""
 
     name: str = ""
     persistent_volume_claim: WireClaimSource | None = None
@@ -72,18 +72,18 @@ class WireVolume(InTreeSources, rename="camel", omit_defaults=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether what it holds lives on the node itself."""
+        """Whether its content is stored on the node itself."""
         return self.host_path is not None or (self.empty_dir is not None and not self.empty_dir.medium)
 
 
 class WireNodeAffinity(msgspec.Struct, omit_defaults=True):
-    """`affinity.nodeAffinity`, of which only what is required decides anything here."""
+    """`affinity.nodeAffinity`, with only the required part."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
 
 
 class RawAffinity(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`affinity`, of which only the node's part is looked into."""
+    """`affinity`, where only the node affinity is decoded."""
 
     node_affinity: WireNodeAffinity | None = None
     pod_affinity: msgspec.Raw = ABSENT
@@ -91,7 +91,7 @@ class RawAffinity(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`spec` of a pod, without all that decides nothing here."""
+    """`spec` of a pod, without fields that Respread does not use."""
 
     node_name: str = ""
     containers: list[RawContainer] = []
@@ -111,13 +111,13 @@ class RawPodSpec(msgspec.Struct, rename="camel", omit_defaults=True):
     host_network: bool | None = None
     host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
-    # Not the API's: what `detach` takes out of the fields above.
+    # Not a field of the API: what `detach` removes from the fields above.
     stateful_claims: list[str] | None = None
     pinned_to_node: bool = False
 
 
 class PodContents:
-    """Tells what of their specs pods share."""
+    """Determines which parts of their specs pods share."""
 
     __slots__ = ("_decode_affinity", "_encode")
 
@@ -128,14 +128,14 @@ class PodContents:
     def detach(
         self, spec: RawPodSpec, pod_name: str, *, of_daemon_set: bool, names_local_volumes: bool = False
     ) -> tuple[str, bytes]:
-        """Return the name of the pod's node, and the rest of the spec (which changes meanwhile) as JSON.
+        """Return the name of the pod's node, and the rest of the spec as JSON. The spec is changed meanwhile.
 
-        Left out is what differs between pods of one template: the node, volumes that decide nothing (the names of
+        The JSON omits what differs between pods of one template: the node, volumes that don't matter (the names of
         projected tokens are random), the pod's name in the claims of a StatefulSet's pod, and the node in the affinity
-        of a DaemonSet's pod. Names of local volumes stay only where the pod says by name which of them may be lost.
+        of a DaemonSet's pod. Names of local volumes stay only if an annotation of the pod names those that may be lost.
 
         Raises:
-            msgspec.ValidationError: the affinity of a DaemonSet's pod has not the form of one.
+            msgspec.ValidationError: the affinity of a DaemonSet's pod has an unexpected form.
         """
         node_name = spec.node_name
         spec.node_name = ""
@@ -158,7 +158,8 @@ class PodContents:
             NodeSelectorTerm(term.match_expressions, tuple(each for each in term.match_fields if each != pin))
             for term in terms
         )
-        # A term without requirements matches no node, but one that had only the pin left all else open.
+        # A term without requirements matches no node, but a term that contained only the pinned node left everything
+        # else open.
         leaves_all_open = any(not term.match_expressions and not term.match_fields for term in unpinned)
         affinity.node_affinity.required = None if leaves_all_open else NodeSelector(unpinned)
         spec.affinity = msgspec.Raw(self._encode(affinity))

@@ -1,4 +1,4 @@
-"""The part of a pod's spec that it shares with the others of its template, read in full."""
+"""The part of a pod's spec that all pods of its template share, decoded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WireResources(msgspec.Struct):
 
 
 class WirePort(msgspec.Struct, gc=False, rename="camel"):
-    """A port of a container; what it is on the pod's own address means nothing here."""
+    """A port of a container. A container port without a host port does not matter."""
 
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -47,7 +47,7 @@ class WireContainer(msgspec.Struct, rename="camel"):
 
 
 class WirePodAffinity(msgspec.Struct):
-    """`affinity.podAffinity` or `affinity.podAntiAffinity`, of which only what is required decides anything here."""
+    """`affinity.podAffinity` or `affinity.podAntiAffinity`, with only the required part."""
 
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         default=None,
@@ -64,7 +64,7 @@ class WireAffinity(msgspec.Struct, rename="camel"):
 
 
 class WirePodSpec(msgspec.Struct, rename="camel"):
-    """`spec` of a pod, as `decode_pod_content` left it; the fields are the same."""
+    """`spec` of a pod, as `decode_pod_content` returns it, with the same fields."""
 
     containers: Sequence[WireContainer] = ()
     init_containers: Sequence[WireContainer] | None = None
@@ -88,10 +88,10 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
 
 
 def build_pod_spec(spec: WirePodSpec) -> PodSpec:
-    """Return the spec in the product's own form.
+    """Return the spec in Respread's own form.
 
     Raises:
-        FieldError: a field holds what the API would not accept.
+        FieldError: the API would reject the content of a field.
     """
     affinity = spec.affinity or WireAffinity()
     claims = (each.persistent_volume_claim for each in spec.volumes)
@@ -123,10 +123,10 @@ def build_pod_spec(spec: WirePodSpec) -> PodSpec:
 
 
 def requests_of(spec: WirePodSpec) -> PodRequests:
-    """Return what a spec requests.
+    """Return the requests of a spec.
 
     Raises:
-        FieldError: a quantity is none.
+        FieldError: a value is not a quantity.
     """
     return PodRequests(
         containers=tuple(_container_requests(spec.containers, "spec.containers")),
@@ -143,10 +143,10 @@ def _container_requests(containers: Sequence[WireContainer], path: str) -> Itera
 
 
 def requested(resources: WireResources | None, path: str) -> dict[str, int]:
-    """Return the requests among `resources`, in billionths of a unit.
+    """Return the requests of `resources` in billionths of a unit.
 
     Raises:
-        FieldError: a quantity is none.
+        FieldError: a value is not a quantity.
     """
     return {} if resources is None else nano_amounts(resources.requests, f"{path}.requests")
 
@@ -178,7 +178,10 @@ def _checked_terms(affinity: WirePodAffinity | None, path: str) -> tuple[PodAffi
 
 
 def _host_ports(spec: WirePodSpec) -> tuple[HostPort, ...]:
-    """Return the ports of containers and sidecars, each once; an ordinary init container is gone when they matter."""
+    """Return the host ports of containers and sidecars, each once.
+
+    Ordinary init containers have ended when ports matter.
+    """
     sidecars = (each for each in spec.init_containers or () if each.restart_policy == "Always")
     ports = {
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or "0.0.0.0"): None  # noqa: S104 - the API's word
@@ -190,7 +193,7 @@ def _host_ports(spec: WirePodSpec) -> tuple[HostPort, ...]:
 
 
 def _needs_declared_features(spec: WirePodSpec) -> bool:
-    """Mirrors what `InferForScheduling` of k8s.io/component-helpers/nodedeclaredfeatures/features says of 1.36."""
+    """Mirrors `InferForScheduling` of k8s.io/component-helpers/nodedeclaredfeatures/features in 1.36."""
     if spec.host_network and spec.host_users is False:
         return True
     containers = (*spec.containers, *(spec.init_containers or ()))

@@ -1,4 +1,4 @@
-"""Pods: what is each one's own, and which spec, labels and owner it shares."""
+"""Pods: their own fields, and the spec, labels and owner that they share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_HELD = 32768
 
 
 class RawPodMetadata(msgspec.Struct, rename="camel"):
-    """`metadata` of a pod, with what is looked up by its bytes still unread."""
+    """`metadata` of a pod. Parts that are looked up by their bytes are not decoded."""
 
     name: str
     namespace: str = ""
@@ -42,7 +42,7 @@ class RawPodMetadata(msgspec.Struct, rename="camel"):
 
 
 class RawContainerStatus(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The status of a container, as far as resizing in place goes."""
+    """The status of a container, as far as in-place resizing needs it."""
 
     name: str = ""
     resources: msgspec.Raw = ABSENT
@@ -71,7 +71,7 @@ class RawPod(msgspec.Struct):
 
 
 class RawResize(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What decides how much a pod holds that can be resized in place; `WireResize` before it is read."""
+    """The fields that determine how much a pod with in-place resizing holds; an undecoded `WireResize`."""
 
     container_statuses: list[RawContainerStatus] | None = None
     init_container_statuses: list[RawContainerStatus] | None = None
@@ -81,7 +81,7 @@ class RawResize(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class WireContainerStatus(msgspec.Struct, rename="camel"):
-    """`RawContainerStatus`, read."""
+    """A decoded `RawContainerStatus`."""
 
     name: str = ""
     resources: WireResources | None = None
@@ -89,7 +89,7 @@ class WireContainerStatus(msgspec.Struct, rename="camel"):
 
 
 class WireResize(msgspec.Struct, rename="camel"):
-    """`RawResize`, read."""
+    """A decoded `RawResize`."""
 
     container_statuses: list[WireContainerStatus] = []
     init_container_statuses: list[WireContainerStatus] = []
@@ -99,7 +99,7 @@ class WireResize(msgspec.Struct, rename="camel"):
 
 
 class PodDecoder:
-    """Makes pods of what the API sends, sharing what they have in common."""
+    """Creates pods from JSON, and shares their common parts."""
 
     __slots__ = ("_contents", "_decode_resize", "_decode_spec", "_encode", "_held", "_interning")
 
@@ -115,7 +115,7 @@ class PodDecoder:
         """Return the pod.
 
         Raises:
-            FieldError: a field holds what the API would not accept.
+            FieldError: the API would reject the content of a field.
         """
         metadata, status, interning = raw.metadata, raw.status, self._interning
         controller = interning.controller(metadata.owner_references)
@@ -169,9 +169,9 @@ class PodDecoder:
             raise field_error_of(error).within("spec") from error
 
     def _held_requests(self, content: bytes, status: RawPodStatus, *, infeasible: bool) -> Resources | None:
-        """Return what a pod holds on its node, if that is not what its spec requests.
+        """Return what a pod holds on its node, if that differs from the requests of its spec.
 
-        Kubelets report resources in force for every container, resized or not, so the answer is kept for all pods of
+        Kubelets report effective resources for every container, resized or not. So the result is stored for all pods of
         a template in the same state.
         """
         resize = RawResize(
@@ -220,7 +220,7 @@ class PodDecoder:
 
 
 def _with_resources(statuses: list[RawContainerStatus] | None) -> list[RawContainerStatus] | None:
-    """Return the statuses that say which resources are in force; what is allocated counts only beside them."""
+    """Return the statuses with effective resources. Allocated resources only count together with them."""
     return [each for each in statuses if each.resources is not ABSENT] or None if statuses else None
 
 

@@ -1,4 +1,4 @@
-"""Storage: claims, volumes, classes, and what a node's CSI drivers take."""
+"""Storage: claims, volumes, classes, and the limits of a node's CSI drivers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class WirePersistentVolume(msgspec.Struct):
 
 
 class WireTopologyRequirement(msgspec.Struct):
-    """An entry of `matchLabelExpressions`: one of the values must be the node's."""
+    """An entry of `matchLabelExpressions`. The node must have one of the values."""
 
     key: str = ""
     values: tuple[str, ...] = ()

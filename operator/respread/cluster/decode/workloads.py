@@ -1,4 +1,4 @@
-"""What decides which pods there are and how many may go: workloads, Services, budgets and namespaces."""
+"""Workloads, Services, budgets and namespaces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WireUpdateStrategy(msgspec.Struct, rename="camel"):
 
 
 class WireWorkloadSpec(msgspec.Struct, rename="camel"):
-    """`spec` of a ReplicaSet or StatefulSet; the template is not read."""
+    """`spec` of a ReplicaSet or StatefulSet, without the template."""
 
     replicas: int | None = 1
     selector: LabelSelector | None = None
@@ -50,7 +50,7 @@ class WireWorkload(msgspec.Struct):
 
 
 class WireReplicationControllerSpec(msgspec.Struct):
-    """`spec` of a ReplicationController, whose selector is a plain map."""
+    """`spec` of a ReplicationController. Its selector is a plain map."""
 
     replicas: int | None = 1
     selector: dict[str, str] | None = None
@@ -137,7 +137,7 @@ def decode_workload(wire: WireWorkload, interning: Interning) -> Workload:
 
 
 def decode_replication_controller(wire: WireReplicationController, interning: Interning) -> Workload:
-    """Return a ReplicationController, its selector in the form the others have."""
+    """Return a ReplicationController, with its selector in the same form as for other workloads."""
     selector = None if wire.spec.selector is None else LabelSelector(Map(wire.spec.selector))
     return _workload(wire.metadata, wire.spec.replicas, selector, wire.status, interning)
 

@@ -140,7 +140,7 @@ class ClusterView:
             self.free.set_allocatable(slot, before.nodes[name].allocatable, Map())
             self.table.remove(name)
         added: list[tuple[str, int]] = []
-        for name, node in sorted(nodes.items()):  # so that the same cluster gives the same plan in every process
+        for name, node in sorted(nodes.items()):  # the same plan in every process
             old = before.nodes.get(name)
             if old is node:
                 continue

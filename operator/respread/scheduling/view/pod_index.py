@@ -50,9 +50,9 @@ class _Bucket:
 
 
 class PodIndex:
-    """The number of pods with each label set on each node: *present* pods, and among them *living* ones, which are not terminating.
+    """The number of pods with each label set on each node, all *present* ones and only the *living* ones.
 
-    It contains only unfinished pods on nodes of the view.
+    Living pods are not terminating. Only unfinished pods on nodes of the view are counted.
     """
 
     __slots__ = ("_buckets", "_by_label", "_by_namespace", "_tallies", "_tallies_by_label")
