@@ -86,6 +86,29 @@ def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
             patiently(lambda path=path, body=body: sandbox.api.request("PATCH", path, body))  # type: ignore[misc]  # no types for defaults
 
 
+def wait_until_scheduler_sees_nodes(sandbox: Sandbox) -> None:
+    """Wait until the scheduler knows the nodes as they are now.
+
+    It gets them in the order of their changes: once it binds a pod to the one that changed last, it knows them all.
+    """
+    nodes = patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]
+    newest = max(nodes, key=lambda node: int(node["metadata"]["resourceVersion"]))["metadata"]
+    spec = {
+        "nodeSelector": {HOSTNAME: newest["labels"][HOSTNAME]},
+        "containers": [{"name": "main", "image": "simulated"}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "sees-nodes-"}, "spec": spec}
+    path = "/api/v1/namespaces/default/pods"
+    created = patiently(lambda: sandbox.api.request("POST", path, pod))["metadata"]["name"]
+
+    def is_bound() -> bool:
+        return "nodeName" in patiently(lambda: sandbox.api.get(f"{path}/{created}"))["spec"]
+
+    wait_for(is_bound, "the scheduler to bind a pod to the node that changed last")
+    patiently(lambda: sandbox.api.request("DELETE", f"{path}/{created}"))
+
+
 def random_workloads(namespace: str, chance: random.Random) -> list[Workload]:
     """Return a few workloads of different sizes."""
     return [
@@ -203,3 +226,17 @@ def enforce(sandbox: Sandbox, **spec: Any) -> None:
         "spec": {**hurried, **spec},
     }
     sandbox.apply(json.dumps(policy))
+
+
+def set_mode(sandbox: Sandbox, mode: str) -> None:
+    """Set the mode of the policy that governs all, and wait until the operator that leads has seen it."""
+    path = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{POLICY}"
+    generation = patiently(lambda: sandbox.api.request("PATCH", path, {"spec": {"mode": mode}}))["metadata"][
+        "generation"
+    ]
+
+    def is_seen() -> bool:
+        seen: bool = patiently(lambda: sandbox.api.get(path)).get("status", {}).get("observedGeneration") == generation
+        return seen
+
+    wait_for(is_seen, f"an operator to see that the mode is {mode}")

@@ -37,7 +37,9 @@ from tests.faults.rounds import (
     random_workloads,
     remove,
     remove_namespaces,
+    set_mode,
     wait_for,
+    wait_until_scheduler_sees_nodes,
 )
 from tests.faults.watcher import PodWatcher
 from tests.integration.operator_process import install
@@ -53,10 +55,7 @@ PLACED_SECONDS = 60.0
 SEEN_SECONDS = 2.0
 """How long the operators are given to see what there is, before zones are opened and faults begin: a pod that comes
 after an eviction may take the room that the replacement was to have, and nobody could know."""
-SCHEDULER_SEES_SECONDS = 0.5
-"""How long it takes the scheduler to see that the zones are open; operators wait longer, for the quiet period."""
 QUIET_PERIOD = "1s"
-"""Until the scheduler too has seen that the zones are open."""
 
 
 OPTIONS = SandboxOptions(nodes_per_zone=(3, 3, 3), shape=NodeShape(labels=PLAIN_NODES))
@@ -158,9 +157,9 @@ class Soak:
         for each in hard:
             each.create()
         time.sleep(SEEN_SECONDS)
+        self._open_zones()
         for proxy in proxies:
             proxy.choose = self._dice
-        self._open_zones()
         until = min(deadline, time.monotonic() + ROUND_SECONDS)
         at_least = time.monotonic() + 8
         while time.monotonic() < until:
@@ -174,18 +173,22 @@ class Soak:
         remove_namespaces(self._sandbox, [each.namespace for each in hard])
 
     def _open_zones(self) -> None:
-        """Open the zones, and let the scheduler rest for a moment after it has seen that, so that pods stay Pending.
+        """Open the zones, and let the scheduler rest for a moment, so that pods stay Pending.
 
-        One that rested while they were opened would bind the first replacements by nodes that were closed.
+        Nothing is evicted before the scheduler has seen that they are open: it would bind the first replacements by
+        nodes that were closed.
         """
+        set_mode(self._sandbox, "DryRun")
         close_zones(self._sandbox, closed=False)
-        time.sleep(SCHEDULER_SEES_SECONDS)
+        wait_until_scheduler_sees_nodes(self._sandbox)
         seconds = self._chance.choice((0, 2, 5))
         if seconds:
             self._sandbox.freeze_component("kube-scheduler")
-            try:
-                time.sleep(seconds)
-            finally:
+        try:
+            set_mode(self._sandbox, "Enforce")
+            time.sleep(seconds)
+        finally:
+            if seconds:
                 self._sandbox.thaw_component("kube-scheduler")
 
     def _judge(
@@ -303,6 +306,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--logs", default="", help="a directory to keep the operators' logs in")
     options = parser.parse_args()
+    if options.logs:
+        Path(options.logs).mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}, {options.seconds:g} s", flush=True)
     findings = soak(options.seconds, options.seed, lambda line: print(line, flush=True), options.logs)
     print(findings)
