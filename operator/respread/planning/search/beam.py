@@ -1,9 +1,8 @@
-"""Many greedy ways side by side: a beam search.
+"""Beam search: follows many greedy paths side by side.
 
-One greedy way may spend the pods that could go anywhere before those that have few places, and end where nothing is
-safe any more. So after each number of evictions not one position is kept but some, those that are nearest to cured,
-and of every mixture of templates evicted so far the nearest first: which pods to spend on what is just what the
-distance to the cure does not tell.
+A single greedy path may evict the pods that could go anywhere before those that have few places, and end where no step
+is safe. So after each number of evictions, several positions are kept, the best ones for every mixture of templates
+evicted so far. The mixture matters because the distance to the goal does not show which pods to keep for later.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ _Path: TypeAlias = tuple[tuple[Option, StepOutcome], ...]
 
 
 class Beam(NamedTuple):
-    """How broad a search is."""
+    """The size of a beam search."""
 
     width: int
     """How many positions are kept after each number of evictions."""
     jointly: bool = False
-    """Whether pods go together too, no part of which is safe alone."""
+    """Whether to evict pods together that can't be evicted alone."""
 
 
 class _Candidate(NamedTuple):
-    """A position that may be gone on from; what is nearer to cured, or was found before, is less."""
+    """A position to continue from. It sorts by distance to the goal, then by when it was found."""
 
     potential: Potential
     number: int
@@ -48,19 +47,19 @@ class _Candidate(NamedTuple):
 
     @property
     def mixture(self) -> Hashable:
-        """How many pods of which pieces were evicted."""
+        """The number of evicted pods of each piece."""
         return frozenset(Counter(spot.piece for option, _ in self.path for spot in option.step).items())
 
 
 def beam_way(board: Board, options: Options, effort: Effort, beam: Beam, best: Way) -> Way:
-    """Return a better way than the best that is known, if one is found, else that one; the board is left as it was.
+    """Return a better path than the best known one if it finds one, else that one. The board is left as it was.
 
     Args:
         board: at its start, and `fine`.
         options: of this board.
-        effort: what it may cost.
-        beam: how broad the search is.
-        best: known so far.
+        effort: the budget.
+        beam: the size of the search.
+        best: the best known path.
     """
     start = board.mark()
     levels: dict[int, list[_Candidate]] = {0: [_Candidate(board.potential(), 0, ())]}

@@ -1,8 +1,8 @@
-"""The game that planning plays: spread groups that share pods, the pods that may be evicted, and where they all are.
+"""The board of the search: spread groups that share pods, the pods that may be evicted, and where they all are.
 
-A step evicts pods; the scheduler then places their replacements on nodes that it finds feasible. The board holds one
-position of this game: it can be moved on, piece by piece, and taken back. Where replacements may land is asked of
-`landings`, which steps are safe of `safety`, and which of them to take of `search`.
+A step evicts pods. The scheduler then places their replacements on nodes that it finds feasible. The board holds one
+position, which can be changed and restored. `landings` knows where replacements may land, `safety` which steps are
+safe, and `search` chooses the steps.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from respread.spread.group import Template
 
 
 class Spot(NamedTuple):
-    """Where pods of one piece are that may be evicted; of several there, the gentlest goes first."""
+    """The movable pods of one piece on one node. The one with the lowest disruption cost is evicted first."""
 
     piece: int
     slot: int
-    """Of the node."""
+    """The slot of the node."""
 
 
 class Piece(NamedTuple):
@@ -34,11 +34,11 @@ class Piece(NamedTuple):
 
     template: Template
     sample: Pod
-    """Any of its pods."""
+    """One of its pods."""
     replacement: PreparedPod
-    """What answers for where replacements of its pods may go."""
+    """The prepared pod for replacements of its pods."""
     when_gone: bool
-    """Whether a pod is replaced only when it is gone."""
+    """Whether a pod is replaced only after it is gone."""
     counted_by: tuple[int, ...]
     """The tallies that count its pods."""
     hard: tuple[int, ...]
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A position to go back to."""
+    """A position to return to."""
 
     moves: int
     view: int
@@ -59,7 +59,7 @@ Potential: TypeAlias = tuple[float, float, int]
 
 
 class Board:
-    """The groups and pods of one component, under change."""
+    """The groups and pods of one component, during changes."""
 
     __slots__ = (
         "_evicted",
@@ -90,17 +90,17 @@ class Board:
         components: Sequence[Sequence[int]] = (),
         first_slot: int = 0,
     ) -> None:
-        """Set the board up.
+        """Create the board.
 
         Args:
             tallies: the groups.
-            pieces: the templates of the pods that some tally counts.
-            movable: the pods that may be evicted, the gentlest first.
-            occupied: the nodes that hold any pod of the pieces.
+            pieces: the templates of the pods that a tally counts.
+            movable: the pods that may be evicted, those with the lowest disruption cost first.
+            occupied: the nodes with a pod of the pieces.
             placement: the rest of the cluster.
-            components: the tallies by their index, those together that share pods; empty if all do.
-            first_slot: of nodes that are alike the first one from here on is taken. Where each board has another one,
-                their plans don't crowd on the same few nodes.
+            components: the indices of the tallies, grouped by shared pods; empty if all of them share pods.
+            first_slot: among equivalent nodes, the first one from here on is used. If boards have different values,
+                their plans don't all use the same few nodes.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)
@@ -108,7 +108,7 @@ class Board:
         self.components = tuple(map(tuple, components)) or (tuple(range(len(self.tallies))),)
         self._first_slot = first_slot
         self.fine = False
-        """Whether nodes are told apart by everything that may ever matter, or only by what mostly does."""
+        """Whether nodes are distinguished by everything that can matter, or only by what usually matters."""
         self._movable = {spot: tuple(pods) for spot, pods in movable.items() if pods}
         self._evicted: Counter[Spot] = Counter()
         self._landed: Counter[Spot] = Counter()
@@ -118,7 +118,8 @@ class Board:
         self._spots_of: dict[int, Sequence[tuple[Spot, int, int]]] = {}
         self._needs = _needs_of(pod for pods in movable.values() for pod in pods)
         self.occupied = occupied
-        """The nodes that hold, or held in some position, any pod of the pieces: each is one of its kind."""
+        """The nodes that have, or had in some position, a pod of the pieces. Each of them is distinct from all
+        others."""
         self.touched: NodeSet = 0
         """The nodes that pods were evicted from or placed on in any position so far."""
 
@@ -129,9 +130,9 @@ class Board:
         return frozenset(self._evicted.items()), frozenset(self._landed.items())
 
     def likeness(self) -> Hashable:
-        """Return a value that is equal for positions only if they differ in no more than which of alike nodes is which.
+        """Return a value that is equal for two positions only if they differ just by an exchange of equivalent nodes.
 
-        It is for `fine` boards.
+        Use it for `fine` boards.
         """
         changed: dict[int, list[tuple[int, int, int]]] = {}
         for spot, count in self._evicted.items():
@@ -142,7 +143,7 @@ class Board:
         return frozenset(alike.items())
 
     def excess(self) -> int:
-        """Return the total excess of the groups to be cured."""
+        """Return the total excess of the groups to be restored."""
         return sum(tally.excess() for tally in self.tallies if tally.cure)
 
     def excesses(self) -> list[int]:
@@ -150,9 +151,9 @@ class Board:
         return [tally.excess() for tally in self.tallies]
 
     def lower_bound(self) -> float:
-        """Return the moves that every plan which cures these groups needs at least; infinity where none can.
+        """Return the minimum number of moves of any plan that restores these groups; infinity if none can.
 
-        Groups that share pods may be cured by the same moves, those that don't can't.
+        The same moves can restore groups that share pods, but not groups that share none.
         """
         tallies = self.tallies
         return sum(
@@ -161,10 +162,10 @@ class Board:
         )
 
     def reach(self, *, however_much_room: bool = False) -> Reach:
-        """Return how near to cured any plan can bring these groups, if they are as at the start.
+        """Return how close to restored any plan can bring these groups, from the start of the board.
 
         Args:
-            however_much_room: whether pods that are not on the board may leave the room they take.
+            however_much_room: whether to assume that pods outside the board leave their room.
         """
         tallies = self.tallies
         reaches = [
@@ -177,18 +178,18 @@ class Board:
         )
 
     def potential(self) -> Potential:
-        """Return how far from cured: the lower bound, the sum of the groups' closed forms, the total excess."""
+        """Return the distance to the goal: the lower bound, the sum of the groups' closed forms, the total excess."""
         forms = sum(tally.fewest_moves() for tally in self.tallies if tally.cure)
         return self.lower_bound(), forms, self.excess()
 
     # Who may go
 
     def spots(self, *, overfull: bool) -> Iterator[Spot]:
-        """Yield where pods may be evicted, one of the spots that are alike.
+        """Yield the spots from which pods may be evicted, one of each set of equivalent spots.
 
         Args:
-            overfull: whether only from domains that are too full in some group to be cured: nearly always that is
-                enough, since any other eviction helps only if its replacement can go nowhere but to the minimum.
+            overfull: whether to include only domains that are too full in a group to be restored. This is nearly always
+                enough, because any other eviction only helps if its replacement must land in a minimal domain.
         """
         violated = [tally if tally.cure and tally.excess() else None for tally in self.tallies]
         seen: set[tuple[object, ...]] = set()
@@ -212,7 +213,7 @@ class Board:
         return len(self._movable.get(spot, ())) - self._evicted[spot]
 
     def victim(self, spot: Spot, after: int = 0) -> Pod:
-        """Return the pod that is evicted next from a spot, or after so many others."""
+        """Return the next pod to evict from a spot, or the one after several others."""
         return self._movable[spot][self._evicted[spot] + after]
 
     def movable_spots(self) -> Iterator[Spot]:
@@ -222,10 +223,11 @@ class Board:
     # What tells nodes apart
 
     def kind(self, slot: int) -> tuple[object, ...]:
-        """Return what tells a node from others: nodes of one kind are as good as each other.
+        """Return the kind of a node: nodes of one kind are equivalent.
 
-        For the groups that is the domain, or the domain's count where it is the node alone. Where it has to be exact,
-        the board's pods on the node count too, whom it lets on, and its room up to what all that may move request.
+        For groups, this is the domain, or the domain's count if the domain is the single node. On a fine board, the
+        kind also contains the board's pods on the node, which pieces the node accepts, and its room, up to what all
+        movable pods request.
         """
         kind: list[object] = []
         for tally in self.tallies:
@@ -240,7 +242,7 @@ class Board:
         return tuple(kind)
 
     def _spots_on(self, slot: int) -> Sequence[tuple[Spot, int, int]]:
-        """Return a node's spots, with how many pods of each may be evicted in all, and 1 if it lets the piece on."""
+        """Return a node's spots with the number of movable pods in each, and 1 if it accepts the piece."""
         if (found := self._spots_of.get(slot)) is None:
             found = self._spots_of[slot] = [
                 (spot := Spot(number, slot), len(self._movable.get(spot, ())), piece.replacement.settled >> slot & 1)
@@ -249,7 +251,7 @@ class Board:
         return found
 
     def pick(self, nodes: NodeSet) -> int:
-        """Return the slot of one of some nodes, to stand for all of them."""
+        """Return the slot of one of these nodes, to represent all of them."""
         following = nodes >> self._first_slot
         if following:
             return self._first_slot + (following & -following).bit_length() - 1
@@ -262,7 +264,7 @@ class Board:
         return Mark(len(self._history), self.placement.view.mark(), self._leaving)
 
     def evict(self, spot: Spot) -> Pod:
-        """Let the next pod of a spot begin to terminate, and return it."""
+        """Make the next pod of a spot terminating, and return it."""
         pod = self.victim(spot)
         self._touch(spot.slot)
         self.placement.view.evict(pod)
@@ -273,7 +275,7 @@ class Board:
         return pod
 
     def settle(self) -> None:
-        """Let all pods that are terminating be gone."""
+        """Remove all terminating pods."""
         for pod in self._leaving:
             self.placement.view.remove(pod)
         self._leaving = ()
@@ -291,11 +293,11 @@ class Board:
     def _touch(self, slot: int) -> None:
         self.touched |= 1 << slot
         if self.fine and slot not in self._kinds_at_start:
-            # This is the first move there is on the node: whatever was tried before has been taken back.
+            # This is the first move on the node: all earlier attempts have been undone.
             self._kinds_at_start[slot] = self.kind(slot)
 
     def play(self, evicted: Iterable[Spot], placed: Iterable[Spot]) -> tuple[Pod, ...]:
-        """Make a whole step with the outcome that its replacements are placed so, and return the pods evicted."""
+        """Make a whole step with this placement of its replacements, and return the evicted pods."""
         pods = tuple(self.evict(spot) for spot in evicted)
         for spot in placed:
             self.place(spot)
@@ -303,7 +305,7 @@ class Board:
         return pods
 
     def revert(self, mark: Mark) -> None:
-        """Take back every move since a mark, the last one first."""
+        """Undo every move since a mark, in reverse order."""
         self.placement.view.revert(mark.view)
         self._leaving = mark.leaving
         while len(self._history) > mark.moves:
@@ -316,7 +318,7 @@ class Board:
 
     @property
     def settled(self) -> NodeSet:
-        """The nodes that may take any replacement at all, if there is room."""
+        """The nodes that may accept some replacement if there is room."""
         nodes = 0
         for piece in self.pieces:
             if piece.replacement.unknown is None:
@@ -325,7 +327,7 @@ class Board:
 
     @property
     def largest_request(self) -> dict[str, int]:
-        """The most that one of the pieces requests, of each resource."""
+        """For each resource, the largest request of a piece."""
         largest = {POD_SLOTS: 1}
         for piece in self.pieces:
             for name, amount in piece.template.spec.requests.items():
@@ -333,7 +335,7 @@ class Board:
         return largest
 
     def count(self, spot: Spot, by: int) -> None:
-        """Count a pod more or less, in the tallies alone."""
+        """Count a pod in or out, in the tallies only."""
         piece, slot = spot
         for index in self.pieces[piece].counted_by:
             tally = self.tallies[index]
@@ -342,7 +344,7 @@ class Board:
 
 
 def _needs_of(movable: Iterable[Pod]) -> dict[str, int]:
-    """Return what all pods that may be evicted request together."""
+    """Return the sum of the requests of all movable pods."""
     needs: Counter[str] = Counter()
     for pod in movable:
         needs.update(pod.spec.requests)

@@ -1,4 +1,4 @@
-"""From spread groups and their pods to a board: which pods are alike, which may go, and what bounds the counts."""
+"""Builds a board from spread groups: which pods are equivalent, which are movable, and bounds of counts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _Identity: TypeAlias = tuple[str, tuple[Labels, int, OwnerReference | None], str
 
 
 def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
-    """Return the board on which some tasks, mostly one, are solved together.
+    """Return the board on which some tasks, usually one, are solved together.
 
     Args:
-        tasks: of different components; all their pods have a node.
+        tasks: tasks of different components. All their pods have a node.
         placement: the cluster.
     """
     groups = [group for task in tasks for group in task.groups]
@@ -63,7 +63,7 @@ def _numbered(components: Sequence[Sequence[SpreadGroup]]) -> list[range]:
 
 
 def _identity(pod: Pod) -> _Identity:
-    """Return what is equal for pods whose replacements are alike: of one template, with the same claims."""
+    """Return a value that is equal for pods with equivalent replacements: of one template, with the same claims."""
     own_claims = pod.spec.stateful_claims or pod.spec.ephemeral_volumes
     return pod.namespace, template_of(pod).identity, pod.name if own_claims and is_replaced_when_gone(pod) else ""
 
@@ -111,7 +111,7 @@ def _tally(
     *,
     cure: bool,
 ) -> Tally:
-    """Make a group's tally, with what its pods that stay and the domains that take no replacement mean for it."""
+    """Create a group's tally, with the bounds from its immovable pods and from domains that accept no replacement."""
     domains = domain_map(placement.table, group)
     if not cure:
         return Tally(group, domains, cure=False)
@@ -121,7 +121,7 @@ def _tally(
     for (number, slot), victims in movable.items():
         if at in pieces[number].counted_by and (domain := domains.of_slot[slot]) is not None:
             staying[domain] -= len(victims)
-        reachable |= 1 << slot  # whoever is evicted leaves room
+        reachable |= 1 << slot  # An evicted pod leaves its room.
     settled: NodeSet = 0
     for piece in counted:
         if piece.replacement.unknown is None:
@@ -160,5 +160,5 @@ def _outside(group: SpreadGroup, domains: DomainMap, pods: Iterable[Pod], placem
 
 
 def _may_leave(piece: Piece, at: int, eligible: NodeSet) -> bool:
-    """Whether a replacement may land where there is no domain: not if it has the constraint itself."""
+    """Whether a replacement may land outside of all domains: not if it has the constraint itself."""
     return at not in piece.hard and bool(piece.replacement.settled & ~eligible)

@@ -1,10 +1,10 @@
-"""The fewest moves that cure one spread group alone, in closed form.
+"""The fewest moves that restore a single spread group, as a formula.
 
-With counts c over the eligible domains and s = maxSkew, a final state is within maxSkew if every domain holds between
-some `lo` and `lo + s` pods. Reaching it takes at least as many moves as there are pods above, and as many as there
-are places below; the larger of the two suffices, since every pod taken from above can fill a place below and the rest
-fits between. So the fewest moves are the least of that over `lo`. It is a lower bound for any plan that cures the
-group among others, because one eviction takes one pod from one domain and brings one into another.
+With counts c over the eligible domains and s = maxSkew, a final state satisfies maxSkew if every domain has between
+some `lo` and `lo + s` pods. Reaching it takes at least as many moves as there are pods above, and at least as many as
+there are places below. The larger of the two is enough, because every pod from above can fill a place below, and the
+rest fits in between. So the fewest moves are the minimum of that over `lo`. This is a lower bound for any plan that
+restores the group among others, because one eviction takes one pod from one domain and brings one into another.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from math import inf
 from typing import NamedTuple, TypeAlias
 
 Histogram: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs of a count and how many eligible domains hold that many matching pods, domains with 0 included; sorted."""
+"""Pairs of a count and the number of eligible domains with that count, including domains with 0; sorted."""
 
 
 class Bounds(NamedTuple):
-    """What keeps a group's counts from being just any."""
+    """Bounds for the counts that a group can reach."""
 
     least: int = 0
-    """No domain can be brought below this count, whichever it is: the most immovable pods that one domain holds."""
+    """No domain can get below this count: the largest number of immovable pods in one domain."""
     most: int | None = None
-    """The global minimum cannot rise above this: the fewest pods of a domain that takes no more, or 0 where there are
-    fewer domains than minDomains."""
+    """The global minimum can't exceed this: the count of the smallest domain that accepts no more pods, or 0 if there
+    are fewer domains than minDomains."""
     incoming: int = 0
-    """How many pods that are in no domain may come into one."""
+    """How many pods outside of all domains may move into one."""
     leaving: bool = False
-    """Whether pods may go where there is no domain."""
+    """Whether pods may move to where there is no domain."""
 
 
 class Reach(NamedTuple):
-    """How near to cured a group can be brought."""
+    """How close to restored a group can be brought."""
 
     excess: int
-    """At least so much excess remains."""
+    """At least this much excess remains."""
     moves: int
-    """To leave no more than that takes at least so many moves."""
+    """The minimum number of moves to reach that excess."""
 
 
 @lru_cache(maxsize=65536)
 def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
-    """Return the fewest evictions after which the skew is within maxSkew, or infinity where none suffice.
+    """Return the fewest evictions after which the skew is within maxSkew, or infinity if that is impossible.
 
     Args:
         histogram: the group's counts.
         max_skew: the constraint's maxSkew.
-        bounds: what the counts can't become.
+        bounds: the bounds of the counts.
     """
     fewest: float = inf
     for lo in range(max(0, bounds.least - max_skew), _highest(histogram, bounds) + 1):
@@ -59,13 +59,13 @@ def fewest_moves(histogram: Histogram, max_skew: int, bounds: Bounds) -> float:
 
 
 def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds) -> Reach:
-    """Return how near to cured a group can be brought, and by how many moves at least.
+    """Return how close to restored a group can be brought, and the minimum number of moves.
 
     Args:
         histogram: the counts of all its domains.
-        closed: those of the domains that take no replacement.
+        closed: the counts of the domains that accept no replacement.
         max_skew: the constraint's maxSkew.
-        bounds: what the counts can't become.
+        bounds: the bounds of the counts.
     """
     best = Reach(_above(histogram, max_skew + _least(histogram, bounds)), 0)
     for lo in range(_highest(histogram, bounds) + 1):
@@ -78,7 +78,7 @@ def reach(histogram: Histogram, closed: Histogram, max_skew: int, bounds: Bounds
 
 
 def _highest(histogram: Histogram, bounds: Bounds) -> int:
-    """Return what the minimum can't rise above."""
+    """Return the highest possible minimum."""
     domains_in_all = sum(domains for _, domains in histogram)
     if not domains_in_all:
         return -1
@@ -87,7 +87,7 @@ def _highest(histogram: Histogram, bounds: Bounds) -> int:
 
 
 def _least(histogram: Histogram, bounds: Bounds) -> int:
-    """Return the minimum as it is."""
+    """Return the current minimum."""
     least = min((count for count, _ in histogram), default=0)
     return least if bounds.most is None else min(least, bounds.most)
 

@@ -1,7 +1,7 @@
-"""Where a replacement may land: the nodes that the scheduler finds feasible, those together that are alike.
+"""Where a replacement may land: the feasible nodes, grouped by equivalence.
 
-A cluster of thousands of nodes has a few dozen different landings: a node without any pod of the board is like every
-other such node of the same domains.
+A cluster with thousands of nodes has only a few dozen different landings, because a node without a pod of the board is
+equivalent to all other such nodes of the same domains.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 _HALF: Final = 0.5
 _MOST_LOOKED_AT: Final = 64
-"""As many feasible nodes are looked at one by one where a search has to be exact."""
+"""An exact search examines up to this many feasible nodes one by one."""
 
 
 class Landing(NamedTuple):
-    """A node on which a replacement may land, standing for all that differ in nothing that matters."""
+    """A node on which a replacement may land, which represents all equivalent nodes."""
 
     slot: int
     nodes: NodeSet
-    """All that it stands for, itself included."""
+    """All nodes that it represents, including itself."""
     likely: bool
     """Whether the scheduler's score for soft constraints puts it among the best."""
 
 
 def feasible_nodes(board: Board, piece: int) -> NodeSet:
-    """Return the nodes that the scheduler finds feasible now for a piece's replacement: none if that is not known."""
+    """Return the nodes that the scheduler finds feasible now for a piece's replacement; none if that is unknown."""
     replacement = board.pieces[piece].replacement
     return 0 if replacement.unknown is not None else replacement.admitted()
 
@@ -38,12 +38,13 @@ def feasible_nodes(board: Board, piece: int) -> NodeSet:
 def landings_of(board: Board, piece: int, feasible: NodeSet) -> tuple[Landing, ...]:
     """Return where a piece's replacement may land now.
 
-    On a node that holds what can't be read it may land, too, or not: what is likely is likely in either case.
+    A node with an object that can't be decoded may or may not accept it, and the likely landings are computed for both
+    cases.
 
     Args:
-        board: as it is when the scheduler decides.
+        board: the position when the scheduler decides.
         piece: the piece.
-        feasible: all its feasible nodes; without any it may land nowhere.
+        feasible: all its feasible nodes. Without any, it can land nowhere.
     """
     if not feasible:
         return ()
@@ -56,10 +57,10 @@ def landings_of(board: Board, piece: int, feasible: NodeSet) -> tuple[Landing, .
 
 
 def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]:
-    """Sort the feasible nodes of a piece's replacement into those that are alike.
+    """Group the feasible nodes of a piece's replacement by equivalence.
 
     Args:
-        board: as it is when the scheduler decides.
+        board: the position when the scheduler decides.
         piece: the piece.
         nodes: all its feasible nodes.
     """
@@ -79,7 +80,7 @@ def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]
 
 
 def united(one: Sequence[Landing], other: Sequence[Landing]) -> tuple[Landing, ...]:
-    """Return the landings of both, those with the same nodes once."""
+    """Return the landings of both, with landings of the same nodes only once."""
     likely: dict[tuple[int, NodeSet], bool] = {}
     for landing in (*one, *other):
         key = landing.slot, landing.nodes
@@ -88,7 +89,7 @@ def united(one: Sequence[Landing], other: Sequence[Landing]) -> tuple[Landing, .
 
 
 def _split(nodes: NodeSet, tallies: Sequence[Tally]) -> list[NodeSet]:
-    """Split nodes by the domains they are in, or by their domain's count where every node is a domain of its own."""
+    """Split nodes by their domains, or by their domain's count if every node is a domain of its own."""
     parts = [nodes] if nodes else []
     for tally in tallies:
         eligible = tally.domains.eligible
@@ -111,7 +112,7 @@ def _split_counting(nodes: NodeSet, tally: Tally) -> list[NodeSet]:
 
 
 def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]) -> list[bool]:
-    """Return for each part of the feasible nodes whether PodTopologySpread gives it the most points."""
+    """Return, for each part of the feasible nodes, whether PodTopologySpread gives it the highest score."""
     if not _scored_by_groups(board, piece, nodes):
         best = piece.replacement.best_nodes(nodes)
         return [bool(part & best) for part in parts]
@@ -123,9 +124,9 @@ def _likely(board: Board, piece: Piece, nodes: NodeSet, parts: Sequence[NodeSet]
 
 
 def _scored_by_groups(board: Board, piece: Piece, nodes: NodeSet) -> bool:
-    """Whether the counts of spread groups are all that the scheduler scores nodes by.
+    """Whether the scheduler scores nodes only by the counts of spread groups.
 
-    Default constraints are not always spread groups; and of the built-in ones, those count whose key a node has.
+    Default constraints are not always spread groups. Of the built-in ones, those whose key a node has count.
     """
     constraints = piece.replacement.constraints
     if len(piece.soft) != len(constraints.soft):
@@ -136,7 +137,7 @@ def _scored_by_groups(board: Board, piece: Piece, nodes: NodeSet) -> bool:
 
 
 def _soft_scores(board: Board, piece: Piece, parts: Sequence[NodeSet]) -> list[float]:
-    """Return PodTopologySpread's raw score of each part's nodes, lower being better (`topology_spread_score`)."""
+    """Return PodTopologySpread's raw score for the nodes of each part; lower is better (`topology_spread_score`)."""
     tallies = [board.tallies[index] for index in piece.soft]
     slots = [_lowest(part) for part in parts]
     ignored = [any(tally.domain_of[slot] is None for tally in tallies) for slot in slots]
@@ -152,5 +153,5 @@ def _soft_scores(board: Board, piece: Piece, parts: Sequence[NodeSet]) -> list[f
 
 
 def _lowest(nodes: NodeSet) -> int:
-    """Return the first slot of nodes of which there are some."""
+    """Return the first slot of a set of nodes that is not empty."""
     return (nodes & -nodes).bit_length() - 1

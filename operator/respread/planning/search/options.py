@@ -13,13 +13,13 @@ from respread.planning.search.safety import Assessment, Step, StepOutcome, asses
 from respread.planning.search.search_budget import Effort
 
 MOST_TOGETHER: Final = 3
-"""No more pods than this are evicted together because no part of them can go alone."""
+"""The largest number of pods that are evicted together because none of them can be evicted alone."""
 
 _MOST_AT_ONCE: Final = 12
-"""So many steps are compared by what may come of them, where the best one is all that is wanted."""
+"""If only the best step is needed, this many steps are compared by their outcomes."""
 
 Gentleness = Callable[[Pod], Any]
-"""How gladly a pod is evicted, as something that sorts: the least first."""
+"""A sort key for the disruption cost of a pod: the lowest is evicted first."""
 
 
 class Option(NamedTuple):
@@ -28,16 +28,16 @@ class Option(NamedTuple):
     step: Step
     assessment: Assessment
     outcomes: tuple[StepOutcome, ...]
-    """The likely ones, the best first."""
+    """The likely outcomes, the best first."""
     potentials: tuple[Potential, ...]
-    """How far from cured the board is after each of them."""
+    """The distance of the board to the goal after each of them."""
 
 
 class Options:
-    """Finds safe steps, and puts those first after which the board is nearest to cured.
+    """Finds safe steps, and sorts them by the distance of the board to the goal after them.
 
-    How near that is on average counts, over where the scheduler may put the replacements; among equal steps the one
-    whose pods have the lowest disruption cost is the best.
+    The distance is the average over the likely landings. Among equal steps, the one whose pods have the lowest
+    disruption cost is first.
     """
 
     __slots__ = ("_alone", "_board", "_effort", "_gentleness", "_jointly", "_together")
@@ -49,12 +49,12 @@ class Options:
         gentleness: Gentleness,
         together: Callable[[Sequence[Pod]], bool],
     ) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            board: asked for its options as it stands.
-            effort: what finding them may cost.
-            gentleness: how gladly a pod is evicted.
+            board: the board, whose current position is used.
+            effort: the budget.
+            gentleness: the disruption cost of a pod.
             together: whether pods may be evicted at the same time.
         """
         self._board = board
@@ -65,9 +65,9 @@ class Options:
         self._jointly: dict[Hashable, tuple[Option, ...]] = {}
 
     def nearest(self) -> tuple[Option, ...]:
-        """Return safe steps of one pod: from domains that are too full, and others only if there are none of these.
+        """Return safe steps of one pod: from domains that are too full, and from others only if there are none.
 
-        Where there are many, those are returned that look best by the eviction alone, if any of them is safe.
+        If there are many, it returns those that look best by the eviction alone, if any of them is safe.
         """
         for overfull in (True, False):
             spots = list(self._board.spots(overfull=overfull))
@@ -80,7 +80,7 @@ class Options:
         return ()
 
     def _promise(self, spot: Spot) -> tuple[Potential, Any]:
-        """Return how far from cured the board is without the pod, wherever it lands, and how gladly that is evicted."""
+        """Return the distance to the goal without the pod, wherever it lands, and its disruption cost."""
         board = self._board
         board.count(spot, -1)
         potential = board.potential()
@@ -88,7 +88,7 @@ class Options:
         return potential, self._gentleness(board.victim(spot))
 
     def every(self, *, jointly: bool) -> tuple[Option, ...]:
-        """Return every safe step of one pod, and if wanted those of pods together."""
+        """Return every safe step of one pod, and optionally those of several pods."""
         position = self._board.position()
         if (alone := self._alone.get(position)) is None:
             alone = self._alone[position] = self._ranked((spot,) for spot in self._board.spots(overfull=False))
@@ -99,7 +99,7 @@ class Options:
         return alone + together
 
     def _options_together(self, alone: Sequence[Option]) -> tuple[Option, ...]:
-        """Return the safe steps of several pods no part of which is safe."""
+        """Return the safe steps of several pods of which no part is safe."""
         pattern = _Patterns(self._board)
         safe = {pattern(option.step) for option in alone}
         spots = [spot for spot in self._spots_together(pattern) if pattern((spot,)) not in safe]
@@ -113,7 +113,7 @@ class Options:
     def _steps_together(
         self, spots: Sequence[Spot], size: int, safe: Collection[Hashable], pattern: _Patterns
     ) -> Iterator[Step]:
-        """Yield the steps of so many pods of which no part is safe, one of those that are alike."""
+        """Yield the steps of this many pods of which no part is safe, one of each set of equivalent steps."""
         seen: set[Hashable] = set()
         left = {spot: self._board.left(spot) for spot in spots}
         for step in combinations_with_replacement(spots, size):
@@ -127,7 +127,7 @@ class Options:
                 yield step
 
     def _spots_together(self, pattern: _Patterns) -> list[Spot]:
-        """Return the spots that pods may be evicted from, of those that are alike as many as go together."""
+        """Return the spots from which pods may be evicted; of equivalent spots, as many as pods in a step."""
         alike: Counter[Hashable] = Counter()
         found = []
         for spot in sorted(self._board.movable_spots()):
@@ -138,11 +138,11 @@ class Options:
         return found
 
     def _ranked(self, steps: Iterable[Step], *, to_the_end: bool = False) -> tuple[Option, ...]:
-        """Return the safe ones of some steps: the best first, and of each its best outcome first.
+        """Return the safe ones among some steps, the best first, and for each its best outcome first.
 
         Args:
-            steps: to be assessed.
-            to_the_end: whether all of them are, whatever it costs.
+            steps: the steps to assess.
+            to_the_end: whether to assess all of them, whatever it costs.
         """
         board = self._board
         ranked: list[tuple[tuple[Any, ...], Option]] = []
@@ -189,7 +189,7 @@ class Options:
 
 
 class _Patterns:
-    """Tells steps apart at one position of the board."""
+    """Distinguishes steps at one position of the board."""
 
     __slots__ = ("_board", "_kinds", "_patterns")
 
@@ -199,7 +199,7 @@ class _Patterns:
         self._patterns: dict[Step, Hashable] = {}
 
     def __call__(self, step: Step) -> Hashable:
-        """Return a value that is equal for steps that are alike: of pods that are, and on one node if they are."""
+        """Return a value that is equal for equivalent steps: of equivalent pods, and on one node if the others are."""
         if (found := self._patterns.get(step)) is None:
             slots = list(dict.fromkeys(spot.slot for spot in step))
             parts = [(spot.piece, self._kind(spot.slot), slots.index(spot.slot)) for spot in step]

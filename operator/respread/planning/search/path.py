@@ -1,4 +1,4 @@
-"""Steps that bring a board as near to cured as they can."""
+"""Paths: steps that bring a board as close to its goal as possible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from respread.planning.search.safety import Assessment, Step, StepOutcome
 
 
 class Choice(NamedTuple):
-    """A step of a way, with the outcome that the way goes on from."""
+    """A step of a path, with the outcome from which the path continues."""
 
     step: Step
     victims: tuple[Pod, ...]
@@ -18,23 +18,23 @@ class Choice(NamedTuple):
 
 
 class Way(NamedTuple):
-    """Steps, one after the other."""
+    """Steps in their order."""
 
     choices: tuple[Choice, ...]
     excess: int
-    """What is left of the total excess."""
+    """The remaining total excess."""
     proven: bool
-    """Whether no way with less excess left, nor as little excess and fewer evictions, exists. False only where the
-    search stopped at its limit."""
+    """Whether no path exists with less remaining excess, or with the same excess and fewer evictions. False only if the
+    search reached its budget."""
     cut: bool = False
-    """Whether it ends only because it is long enough: the rest is planned when it has been gone."""
+    """Whether the path ends only because it is long enough. The rest is planned after it."""
 
     @property
     def evictions(self) -> int:
-        """How many pods are evicted."""
+        """The number of evicted pods."""
         return sum(len(choice.step) for choice in self.choices)
 
     @property
     def cost(self) -> tuple[int, int]:
-        """What is less for a better way: the excess that is left, then the evictions."""
+        """A sort key, lower for a better path: the remaining excess, then the evictions."""
         return self.excess, self.evictions

@@ -1,4 +1,4 @@
-"""Where the replacement of an evicted pod may be placed: the scheduler's rules, as planning asks for them."""
+"""Where the replacement of an evicted pod may be placed, by the scheduler's rules."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from respread.scheduling.view.node_table import NodeTable
 
 
 class Placement:
-    """The cluster under change, and what the scheduler would say of it."""
+    """The cluster during planning, with the scheduler's predicted answers."""
 
     __slots__ = ("_predictor",)
 
     def __init__(self, predictor: Predictor) -> None:
-        """Ask a predictor; plans change its view, and take their changes back."""
+        """Use a predictor. Plans change its view and restore it."""
         self._predictor = predictor
 
     def prepare_waiting(self, pod: Pod) -> PreparedPod:
-        """Return what answers for a pod that has no node."""
+        """Return the prepared pod for a pod without a node."""
         return self._predictor.prepare(pod)
 
     @property
     def view(self) -> ClusterView:
-        """The cluster as it is, with the steps that were tried on it."""
+        """The cluster, including the steps that planning tries on it."""
         return self._predictor.view
 
     @property
@@ -36,7 +36,7 @@ class Placement:
         return self._predictor.view.table
 
     def prepare(self, pod: Pod) -> PreparedPod:
-        """Return what answers for the replacement of a pod, whatever the view shows."""
+        """Return the prepared pod for the replacement of a pod, whatever the view shows."""
         return self._predictor.prepare(replacement_of(pod))
 
     def names(self, nodes: NodeSet) -> list[str]:
@@ -45,10 +45,9 @@ class Placement:
 
 
 def replacement_of(pod: Pod) -> Pod:
-    """Return the pod that its controller creates in a pod's place.
+    """Return the pod that the controller creates to replace a pod.
 
-    A StatefulSet gives it the name of the old one, and so the same claims; from all others it has a name that nobody
-    knows yet.
+    A StatefulSet gives it the name of the old pod, and so the same claims. The name from other controllers is unknown.
     """
     name = pod.name if is_replaced_when_gone(pod) else ""
     return msgspec.structs.replace(
@@ -57,7 +56,7 @@ def replacement_of(pod: Pod) -> Pod:
 
 
 def is_replaced_when_gone(pod: Pod) -> bool:
-    """Whether the controller creates the replacement only when the pod is gone, rather than as it begins to terminate.
+    """Whether the controller creates the replacement only after the pod is gone, and not when it starts to terminate.
 
     A StatefulSet does, because of the name.
     """

@@ -1,4 +1,4 @@
-"""Whether nodes have room for what several solutions take of them."""
+"""Whether nodes have room for the replacements of several solutions."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from respread.scheduling.view.volume_usage import has_volumes
 
 
 class Room:
-    """What solutions take of the room that nodes have, one after another."""
+    """The room that solutions use on nodes, one after another."""
 
     __slots__ = ("_free", "_taken")
 
     def __init__(self, placement: Placement) -> None:
-        """Begin with the cluster as it is."""
+        """Start with the current cluster."""
         self._free = placement.view.free
         self._taken: dict[int, dict[str, int]] = {}
 
     def holds(self, taken: Sequence[Taken]) -> bool:
-        """Whether there is room for a solution beside those that have taken theirs."""
+        """Whether there is room for a solution beside those that have reserved theirs."""
         own: dict[int, dict[str, int]] = {}
         for each in taken:
             if (others := self._taken.get(each.slot)) is None:
-                continue  # it was solved with all the room of this node
+                continue  # It was solved with all the room of this node.
             if _may_want_more(each.pod):
                 return False
             together = own.setdefault(each.slot, others.copy())
@@ -45,28 +45,28 @@ class Room:
 
 
 class RoomForAll:
-    """What all solutions of a plan take together, kept from plan to plan at the cost of those that are new or gone."""
+    """The room that all solutions of a plan use together, updated from plan to plan for new and removed solutions."""
 
     __slots__ = ("_amounts", "_short", "_solutions", "_unclear")
 
     def __init__(self) -> None:
-        """Begin without solutions."""
+        """Start without solutions."""
         self._solutions: dict[int, Solution] = {}
         """By identity."""
         self._amounts: dict[int, dict[str, int]] = {}
         """By slot."""
         self._unclear: dict[int, int] = {}
-        """By slot, how many pods are placed there that may want more than an amount of something."""
+        """By slot, how many pods are placed there that may need more than resource amounts."""
         self._short: set[int] = set()
         """The slots where it is not certain that all fit."""
 
     def holds(self, solutions: Sequence[Solution], changed: NodeSet, placement: Placement) -> bool:
-        """Whether it is certain that there is room for all solutions beside one another.
+        """Whether it is certain that all solutions have room beside one another.
 
         Args:
-            solutions: each of which has room if it is alone.
-            changed: the nodes that are not as they were when this was called last.
-            placement: the cluster as it is.
+            solutions: each of them has room on its own.
+            changed: the nodes that have changed since the last call.
+            placement: the current cluster.
         """
         before = self._solutions
         self._solutions = {id(each): each for each in solutions}
@@ -102,7 +102,7 @@ class RoomForAll:
 
 
 def _may_want_more(pod: Pod) -> bool:
-    """Whether a pod may want more of a node than an amount of something."""
+    """Whether a pod may need more of a node than resource amounts."""
     return bool(pod.spec.host_ports) or has_volumes(pod.spec)
 
 

@@ -1,14 +1,13 @@
-"""Which steps are safe: whatever the scheduler makes of them, something gets better and nothing worse.
+"""Which steps are safe: whatever the scheduler does, something improves and nothing gets worse.
 
-A step evicts one pod, or two or three together of which no part could go alone. What comes of it is not known before:
-the evictions are made one after the other in any order, the scheduler places each replacement as soon as it exists or
-later, on any node that it finds feasible then, and the evicted pods hold what they hold for as long as they take to
-stop. A step is *safe* if for every course that this may take
+A step evicts one pod, or two or three together of which none could be evicted alone. Its outcome is unknown: the
+evictions happen in any order, the scheduler places each replacement at any time on any node that it finds feasible
+then, and the evicted pods keep their resources until they have stopped. A step is *safe* if, in every such course,
 
 1. every replacement gets a node, even while all the evicted pods are still there;
-2. no group of a DoNotSchedule constraint, selected by a policy or not, has more excess in the end than before;
-3. and, if all went to nodes that the score of their ScheduleAnyway constraints makes likely, no group at all has more
-   excess, and some group that is to be cured has less.
+2. no group of a DoNotSchedule constraint, selected by a policy or not, has more excess in the end;
+3. and, if all replacements go to nodes that the score of their ScheduleAnyway constraints makes likely, no group has
+more excess, and some group to be restored has less.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from respread.scheduling.view.node_sets import NodeSet
 _T = TypeVar("_T")
 
 Step: TypeAlias = tuple[Spot, ...]
-"""The spots that pods are evicted from together, sorted."""
+"""The spots from which pods are evicted together, sorted."""
 
 
 class StepOutcome(NamedTuple):
-    """One way in which a step may end."""
+    """A possible outcome of a step."""
 
     placed: tuple[Spot, ...]
     """Where the replacements are, by piece and node."""
     nodes: tuple[NodeSet, ...]
-    """For each of them, all the nodes that make no difference to that one."""
+    """For each of them, all equivalent nodes."""
     likely: bool
 
     @property
     def weight(self) -> int:
-        """How many outcomes it stands for."""
+        """The number of outcomes that it represents."""
         weight = 1
         for nodes in self.nodes:
             weight *= nodes.bit_count()
@@ -46,19 +45,19 @@ class StepOutcome(NamedTuple):
 
 
 class Assessment(NamedTuple):
-    """What may come of a safe step."""
+    """The possible outcomes of a safe step."""
 
     outcomes: tuple[StepOutcome, ...]
     certain: bool
-    """Whether something gets better however unlikely the outcome."""
+    """Whether every outcome improves something, including unlikely ones."""
 
     @property
     def likely(self) -> list[StepOutcome]:
-        """The outcomes that a plan reckons with."""
+        """The outcomes that a plan considers."""
         return [outcome for outcome in self.outcomes if outcome.likely]
 
     def nodes(self, piece: int) -> NodeSet:
-        """Return all nodes that replacements of a piece may land on."""
+        """Return all nodes on which replacements of a piece may land."""
         found = 0
         for outcome in self.outcomes:
             for spot, nodes in zip(outcome.placed, outcome.nodes, strict=True):
@@ -68,7 +67,10 @@ class Assessment(NamedTuple):
 
 
 def assess(board: Board, step: Step, effort: Effort) -> Assessment | None:
-    """Return what may come of a step, or None if it is not safe or not shown to be; the board is left as it was."""
+    """Return the possible outcomes of a step, or None if it is not, or not provably, safe.
+
+    The board is left as it was.
+    """
     before = board.excesses()
     mark = board.mark()
     try:
@@ -93,9 +95,9 @@ def _assess_one(board: Board, spot: Spot, before: Sequence[int]) -> Assessment |
 
 
 def _landings(board: Board, evicted: Spot) -> tuple[Landing, ...]:
-    """Return where the replacement of a pod just evicted may land, be the pod still there by then or gone.
+    """Return where the replacement of a pod that was just evicted may land, whether the pod still exists then or not.
 
-    There are none if it may be left without a node.
+    Return none if it may be left without a node.
     """
     piece = evicted.piece
     if board.pieces[piece].when_gone:
@@ -116,17 +118,17 @@ def _landings(board: Board, evicted: Spot) -> tuple[Landing, ...]:
 
 class _Verdict(NamedTuple):
     better: bool
-    """Some group to be cured has less excess."""
+    """A group to be restored has less excess."""
     hard_better: bool
-    """As `better`, of a DoNotSchedule constraint."""
+    """As `better`, for a group of a DoNotSchedule constraint."""
     worse: bool
-    """Some group, to be cured or not, has more excess."""
+    """A group has more excess, whether it is to be restored or not."""
     hard_worse: bool
-    """As `worse`, of a DoNotSchedule constraint."""
+    """As `worse`, for a group of a DoNotSchedule constraint."""
 
 
 def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Verdict:
-    """Compare the excess of every group with what it was, once replacements are placed in addition."""
+    """Compare the excess of every group with the earlier one, with the replacements placed."""
     better = hard_better = worse = hard_worse = False
     for spot in placed:
         board.count(spot, 1)
@@ -154,7 +156,7 @@ _Placed: TypeAlias = tuple[tuple[Spot, NodeSet], ...]
 
 
 class _Courses:
-    """Follows every course that evictions made together may take, until one ends badly."""
+    """Follows every course that evictions of one step may take, until one ends badly."""
 
     __slots__ = ("_before", "_board", "_effort", "_seen", "certain", "outcomes")
 
@@ -167,12 +169,12 @@ class _Courses:
         self.certain = True
 
     def follow(self, to_evict: Step, waiting: tuple[int, ...], placed: _Placed = (), *, likely: bool) -> bool:
-        """Return whether all goes well from here.
+        """Return whether every course from here ends well.
 
         Args:
-            to_evict: what is yet to be evicted.
-            waiting: the pieces of the replacements that have no node yet, sorted.
-            placed: where the others are.
+            to_evict: the pods that are not evicted yet.
+            waiting: the pieces of the replacements without a node, sorted.
+            placed: where the other replacements are.
             likely: whether those all went to likely nodes.
         """
         situation = (to_evict, waiting, tuple(sorted(spot for spot, _ in placed)), likely)
@@ -212,7 +214,7 @@ class _Courses:
         return placeable or bool(to_evict)
 
     def _landings(self, piece: int) -> tuple[tuple[Landing, ...], bool]:
-        """Return where a replacement may land, and whether it can while all the evicted pods are still there."""
+        """Return where a replacement may land, and whether it can while all the evicted pods still exist."""
         board = self._board
         held = feasible_nodes(board, piece)
         landings = landings_of(board, piece, held) if held else ()
@@ -237,6 +239,6 @@ class _Courses:
 
 
 def _without(items: tuple[_T, ...], item: _T) -> tuple[_T, ...]:
-    """Return a tuple without the first of the items that are equal to one."""
+    """Return a tuple without the first item that equals the given one."""
     at = items.index(item)
     return items[:at] + items[at + 1 :]

@@ -1,10 +1,10 @@
-"""The shortest way to cure a board: greedy first, then abreast, then as deep as the lower bound leaves a gap.
+"""The search for the shortest path: first greedy, then beams, then iterative deepening from the lower bound.
 
-The greedy way picks, at every position, the safe step after which the board is nearest to cured (on average over where
-the scheduler may put the replacements). It nearly always needs exactly as many evictions as the lower bound says, and
-is then known to be the shortest. Where it does not, beams (`beam`) nearly always find the shortest way. That no cure is
-shorter shows iterative deepening from the lower bound (IDA*), with pods one by one and then with pods together too;
-where no cure is found an exhaustive search looks for the least excess that remains, then for the fewest evictions.
+The greedy search picks, at every position, the safe step that brings the board closest to the goal, on average over the
+likely landings. It nearly always needs exactly as many evictions as the lower bound, and is then proven to be optimal.
+If not, beams (`beam`) nearly always find the shortest path. Iterative deepening from the lower bound (IDA*), with
+single pods and then also with several pods at once, proves that no path is shorter. If no path restores everything, an
+exhaustive search looks for the least remaining excess, and then for the fewest evictions.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from respread.planning.search.search_budget import Effort
 
 
 class SearchRules(NamedTuple):
-    """What a search goes by besides the board."""
+    """The parameters of a search besides the board."""
 
     gentleness: Gentleness
     together: Callable[[Sequence[Pod]], bool]
     """Whether pods may be evicted at the same time."""
     effort: Effort
-    """What the search may cost; once that is spent the best way so far is taken."""
+    """The budget of the search. When it is spent, the search returns the best path so far."""
 
 
 _BEAMS: Final = (Beam(12), Beam(48), Beam(192), Beam(2, jointly=True), Beam(6, jointly=True))
-"""Those with pods together last, and only if the others leave any excess: they cost most by far."""
+"""Beams with several pods per step come last, and only run if the others leave excess, because they cost by far the
+most."""
 
 _FARTHEST: Final = 300
-"""So many steps ahead is far enough: after each wave it is planned anew, and nobody evicts so many at a time."""
+"""The search looks at most this many steps ahead. Each wave is planned anew, and no more are evicted at a time."""
 
 
 def best_way(board: Board, rules: SearchRules) -> Way:
-    """Return the best way found; the board is left as it was."""
+    """Return the best path found. The board is left as it was."""
     reach = board.reach()
     if reach.excess >= board.excess():
         return Way((), board.excess(), proven=True)
@@ -86,7 +87,7 @@ class _Search:
     # As short as can be
 
     def shortest_cure(self, known: Way) -> Way:
-        """Return the shortest cure, given one."""
+        """Return the shortest path that restores everything, given one such path."""
         self._effort.draw_reserve()
         depth = self._board.lower_bound()
         while depth < known.evictions and not self.exhausted:
@@ -101,7 +102,7 @@ class _Search:
         return known._replace(proven=not self.exhausted)
 
     def _cure(self, evictions: int, depth: int, failed: dict[Hashable, int], *, jointly: bool) -> list[Choice] | None:
-        """Return how to go on from here to a cure of at most `depth` evictions, so many having been made."""
+        """Return how to continue to the goal with at most `depth` evictions in total, after this many."""
         board = self._board
         if not board.excess():
             return []
@@ -131,7 +132,7 @@ class _Search:
     # As little excess as can be
 
     def least_excess(self, best: Way) -> Way:
-        """Look at every position that may be better; return the way to the one with least excess by fewest moves."""
+        """Examine every position that may be better, and return the path to the least excess by the fewest moves."""
         board = self._board
         reached: dict[Hashable, int] = {}
         path: list[Choice] = []

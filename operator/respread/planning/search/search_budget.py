@@ -1,19 +1,19 @@
-"""How much a search may do: counted in positions and courses looked at, so that it ends alike on every machine."""
+"""The budget of a search. It counts examined positions and courses, so that a search ends alike on every machine."""
 
 from __future__ import annotations
 
 
 class Effort:
-    """A budget of looks, each some tens of microseconds."""
+    """A budget of looks, each of some tens of microseconds."""
 
     __slots__ = ("_most", "_reserve", "drawn", "spent")
 
     def __init__(self, most: int, reserve: int = 0) -> None:
-        """Grant looks.
+        """Create a budget.
 
         Args:
-            most: so many.
-            reserve: so many more once `draw_reserve` asks for them.
+            most: the number of looks.
+            reserve: the number of additional looks after `draw_reserve`.
         """
         self._most = most
         self._reserve = reserve
@@ -22,15 +22,15 @@ class Effort:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the search has to stop."""
+        """Whether the search must stop."""
         return self.spent >= self._most
 
     def spend(self) -> None:
-        """Look at one more thing."""
+        """Use one look."""
         self.spent += 1
 
     def draw_reserve(self) -> None:
-        """Go on with the reserve too."""
+        """Add the reserve to the budget."""
         if not self.drawn:
             self.drawn = True
             self._most += self._reserve

@@ -1,4 +1,4 @@
-"""The best way found for a component, or for some that compete for room, with all that the plan has to say of it."""
+"""The best path found for a component, or for several that compete for room, with everything that the plan needs."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.spread.group import GroupKey
 
 _MOST_COURSES: Final = 1_000
-"""How many courses that a first step may take are looked at."""
+"""How many courses of a first step are examined."""
 
 
 class Taken(NamedTuple):
-    """Room that a solution takes of a node."""
+    """Room that a solution uses on a node."""
 
     slot: int
     pod: Pod
-    """One like the replacement that is placed there."""
+    """A pod like the replacement that is placed there."""
 
 
 class OpenNodes(NamedTuple):
-    """Which nodes let a replacement on, spread aside, when a solution was found."""
+    """Which nodes accepted a replacement when a solution was found, not considering the spread itself."""
 
     replacement: PreparedPod
     nodes: NodeSet
@@ -48,60 +48,61 @@ class OpenNodes(NamedTuple):
 
     @property
     def unchanged(self) -> bool:
-        """Whether they are the same now."""
+        """Whether they are still the same."""
         return self.replacement.admitted(spread=False) == self.nodes
 
 
 class Solution(NamedTuple):
-    """The best way for some tasks, mostly one."""
+    """The best path for some tasks, usually one."""
 
     tasks: tuple[Task, ...]
     steps: tuple[tuple[Move, ...], ...]
-    """Its moves, those of a step together; step n has turn n."""
+    """Its moves. Moves of one step are together; step n has turn n."""
     first: FirstStep | None
-    """What may come of the first step in the cluster as it is; None if there is no step, or it is not safe then."""
+    """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
+    then."""
     taken: tuple[Taken, ...]
     excess_before: int
     excess: int
-    """What is left of it."""
+    """The remaining excess."""
     evictions: int
     lower_bound: int
-    """No way that leaves as little excess has fewer evictions."""
+    """No path that leaves as little excess has fewer evictions."""
     proven: bool
-    """Whether it is known to be the best."""
+    """Whether it is proven to be the best."""
     finished: bool
-    """Whether the search for it was as long as it may be."""
+    """Whether the search for it was allowed to run as long as a search may."""
     ideal: bool
-    """Whether nothing better could be even if other pods left the room they take."""
+    """Whether nothing better would exist even if other pods left their room."""
     stuck: tuple[tuple[GroupKey, Held], ...]
-    """The groups that stay violated, and why."""
+    """The groups that stay violated, with the reason."""
     counts_before: Mapping[GroupKey, Mapping[str, int]]
-    """Matching pods per domain, for every group that the way changes."""
+    """Matching pods per domain before the path, for every group that it changes."""
     counts_after: Mapping[GroupKey, Mapping[str, int]]
     open_nodes: tuple[OpenNodes, ...]
     touched: NodeSet
-    """The nodes whose room made a difference to the search."""
+    """The nodes whose room affected the search."""
     vacated: NodeSet
     """The nodes that its pods may leave."""
     wanted: NodeSet
-    """The nodes that would take its replacements if there were room."""
+    """The nodes that would accept its replacements if there were room."""
     pods: int
-    """How many may be evicted."""
+    """The number of movable pods."""
     demand: Mapping[str, int]
-    """About how much room it may take of a node, of each resource."""
+    """An estimate of the room that it may use on a node, for each resource."""
 
     @property
     def namespace(self) -> str:
-        """The namespace that its moves are in; the first one where several were solved as one."""
+        """The namespace of its moves; the first one if several were solved together."""
         return self.tasks[0].namespace
 
     def follows_same_rules(self, placement: Placement) -> bool:
-        """Whether the scheduler still goes by the same for its pods."""
+        """Whether the scheduler's rules for its pods are still the same."""
         return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)
 
 
 class Finder:
-    """Finds solutions on a cluster as it stands."""
+    """Finds solutions on the current cluster."""
 
     __slots__ = ("_effort", "_numbers", "_placement", "_selection", "_together")
 
@@ -112,13 +113,13 @@ class Finder:
         together: Callable[[Sequence[Pod]], bool],
         numbers: Iterator[int],
     ) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
             placement: the cluster.
             selection: which policy governs which pods.
-            together: tells whether pods may be evicted at the same time.
-            numbers: a new one for each solution, to tell their moves apart.
+            together: returns whether pods may be evicted at the same time.
+            numbers: a new number for each solution, to distinguish their moves.
         """
         self._placement = placement
         self._selection = selection
@@ -126,12 +127,12 @@ class Finder:
         self._numbers = numbers
 
     def find(self, tasks: tuple[Task, ...], effort: Effort, reserved: Sequence[Taken] = ()) -> Solution:
-        """Return the best way for tasks that are solved together; the cluster is left as it was.
+        """Return the best path for tasks that are solved together. The cluster is left as it was.
 
         Args:
-            tasks: mostly one.
-            effort: what it may cost.
-            reserved: room that others take before.
+            tasks: usually one.
+            effort: the budget.
+            reserved: room that others use before.
         """
         view = self._placement.view
         as_it_is = view.mark()
@@ -176,7 +177,8 @@ class Finder:
     def _first_step(self, board: Board, way: Way) -> FirstStep | None:
         choice = way.choices[0]
         policy = self._selection.policy_of(choice.victims[0].namespace, choice.victims[0].labels)
-        # Others' room aside, as the cluster is: as long as they have not taken it the scheduler may place pods there.
+        # Without the others' room, as the cluster is now: the scheduler may place pods there until the others have used
+        # it.
         assessment = assess(board, choice.step, Effort(_MOST_COURSES))
         if policy is None or assessment is None:
             return None
@@ -189,7 +191,7 @@ class Finder:
 
 
 def _steps(board: Board, way: Way, number: int, selection: Selection) -> tuple[tuple[Move, ...], ...]:
-    """Describe each step of a way."""
+    """Describe each step of a path."""
     start = board.mark()
     steps = []
     for step, choice in enumerate(way.choices):
@@ -202,7 +204,7 @@ def _steps(board: Board, way: Way, number: int, selection: Selection) -> tuple[t
 def _what_it_comes_to(
     board: Board, way: Way, tasks: Sequence[Task]
 ) -> tuple[tuple[tuple[GroupKey, Held], ...], dict[GroupKey, dict[str, int]], dict[GroupKey, dict[str, int]]]:
-    """Return what a way leaves violated, and the counts that it changes before and after."""
+    """Return what a path leaves violated, and the counts that it changes, before and after."""
     protected = [pair for task in tasks for pair in task.protected]
     before = {tally.group.key: tally.counts for tally in board.tallies}
     start = board.mark()

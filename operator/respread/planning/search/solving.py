@@ -1,12 +1,11 @@
-"""Components are solved one by one; those that compete for room are solved with each other in mind.
+"""Solves components one by one, and those that compete for room with each other in mind.
 
-Each component is solved alone on the cluster as it is. Taken together their solutions may ask more of a node than it
-has: then the later one is solved again, with the room gone that the earlier ones take. And where a component could not
-be brought to what would be possible with more room, while others have or take the room that it needs, they are solved
-as one.
+Each component is solved alone on the current cluster. Together, their solutions may need more of a node than it has.
+Then the later one is solved again without the room that the earlier ones use. If a component could be restored better
+with more room, and others have or use the room that it needs, they are solved together.
 
-What was solved is kept. It holds for as long as its task is the same, the same nodes are open to its pods, and no node
-has changed that made a difference to the search.
+Solutions are kept. A solution stays valid while its task is the same, the same nodes accept its pods, and no node has
+changed that affected the search.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from respread.planning.turns import in_turns
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 MOST_PODS: Final = 60
-"""Components that compete for room are solved as one if they have no more pods than this that may be evicted."""
+"""Components that compete for room are solved together if they have at most this many movable pods."""
 
 
 SMALL_PODS: Final = 32
-"""Components of no more pods than this that may be evicted are searched more thoroughly."""
+"""Components with at most this many movable pods are searched more thoroughly."""
 
 
 class SearchLimits(NamedTuple):
-    """What searches may cost, in things looked at, each some tens of microseconds."""
+    """Budgets of searches, in looks of some tens of microseconds each."""
 
     of_one: int = 12_000
-    """For one component, before the best way so far is taken."""
+    """For one component, before the best path so far is used."""
     of_small: int = 24_000
-    """For a small one."""
+    """For a small component."""
     of_all: int = 48_000
-    """For all components together. Those that get less than one may cost are solved again by the next plan."""
+    """For all components together. Those that get less than the budget for one are solved again by the next plan."""
     reserve: int = 64_000
-    """Besides, for small components together: to find shorter cures than those that are known."""
+    """In addition, for all small components together: to find shorter paths than the known ones."""
 
 
 ORDINARY_LIMITS: Final = SearchLimits()
@@ -52,52 +51,52 @@ class Changes(NamedTuple):
     """What has changed since the last plan."""
 
     nodes: NodeSet
-    """The nodes whose pods are not the same to the scheduler as before."""
+    """The nodes whose pods have changed for the scheduler."""
     rules: bool
-    """Whether anything else has that the scheduler goes by."""
+    """Whether anything else that the scheduler uses has changed."""
 
 
 class Memory:
-    """Solutions, by what they are for."""
+    """Solutions, by their tasks."""
 
     __slots__ = ("_apart", "_joint", "room", "searched")
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
+        """Start without solutions."""
         self._apart: dict[int, Solution] = {}
-        """By the identity of the task, which the solution holds."""
+        """By the identity of the task, which the solution keeps alive."""
         self._joint: dict[tuple[int, ...], tuple[tuple[Solution, ...], Solution]] = {}
-        """By the identities of the tasks: the solutions whose room was gone, and the one that was found so."""
+        """By the identities of the tasks: the solutions whose room was gone, and the solution that was found then."""
         self.room = RoomForAll()
         self.searched: dict[str, int] = {}
-        """By namespace, the number of the last search for it; a namespace of which all is known needs none."""
+        """By namespace, the number of the last search for it. A namespace without searches is absent."""
 
     def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
-        """Forget when namespaces other than these were searched for."""
+        """Forget when other namespaces than these were searched."""
         self.searched = {name: number for name, number in self.searched.items() if name in namespaces}
 
     def note_search(self, namespace: str) -> None:
-        """Note that a search was made for a namespace."""
+        """Record that a search was made for a namespace."""
         number = next(reversed(self.searched.values()), 0) + 1
         self.searched.pop(namespace, None)  # so that the last one stays the last
         self.searched[namespace] = number
 
     def alone(self, task: Task, changes: Changes, placement: Placement) -> Solution | None:
-        """Return the solution of a task on its own if it still holds."""
+        """Return the solution of a task alone, if it is still valid."""
         known = self._apart.get(id(task))
         return known if known is not None and _holds(known, changes, placement) else None
 
     def beside(
         self, tasks: tuple[Task, ...], others: Sequence[Solution], changes: Changes, placement: Placement
     ) -> Solution | None:
-        """Return the solution of tasks beside those of others, whose room was gone, if it still holds."""
+        """Return the solution of tasks beside those of others that used their room, if it is still valid."""
         known = self._joint.get(tuple(map(id, tasks)))
         if known is None or len(known[0]) != len(others) or not all(map(is_, known[0], others)):
             return None
         return known[1] if _holds(known[1], changes, placement) else None
 
     def keep(self, alone: Iterable[Solution], beside: Iterable[tuple[tuple[Solution, ...], Solution]]) -> None:
-        """Keep what was found and forget all else."""
+        """Keep these solutions and forget all others."""
         self._apart = {id(solution.tasks[0]): solution for solution in alone}
         self._joint = {tuple(map(id, solution.tasks)): (others, solution) for others, solution in beside}
 
@@ -114,13 +113,13 @@ class Solver:
     __slots__ = ("_changes", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
 
     def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: SearchLimits) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            placement: the cluster as it is.
+            placement: the current cluster.
             finder: finds solutions on it.
-            memory: what was found for the last plan.
-            limits: what searches may cost.
+            memory: the solutions of the last plan.
+            limits: the budgets of searches.
         """
         self._placement = placement
         self._finder = finder
@@ -131,7 +130,7 @@ class Solver:
         self._reserve = limits.reserve
 
     def solve(self, tasks: Iterable[Task], changes: Changes) -> list[Solution]:
-        """Return the best ways for all tasks, in their order but for those solved together.
+        """Return the best paths for all tasks, in their order except for those solved together.
 
         Args:
             tasks: of different components.
@@ -155,7 +154,7 @@ class Solver:
     def _one_after_another(
         self, alone: Iterable[Solution], tried: list[tuple[tuple[Solution, ...], Solution]]
     ) -> list[Solution]:
-        """Return solutions of which each has room beside those before it, found anew where it has not."""
+        """Return solutions that each have room beside those before it, solving them again if they have not."""
         room = Room(self._placement)
         solutions: list[Solution] = []
         for solution in alone:
@@ -165,7 +164,7 @@ class Solver:
         return solutions
 
     def _each_alone(self, tasks: Sequence[Task]) -> list[Solution]:
-        """Return the solution of each task; namespaces take turns, so that none has all of what searches may cost."""
+        """Return the solution of each task. Namespaces take turns, so that none gets the whole budget."""
         self._memory.forget_other_namespaces({task.namespace for task in tasks})
         found = {id(task): known for task in tasks if (known := self._known(task)) is not None}
         unknown = [task for task in tasks if id(task) not in found]
@@ -197,14 +196,14 @@ class Solver:
         others: Iterable[Solution],
         tried: list[tuple[tuple[Solution, ...], Solution]],
     ) -> Solution:
-        """Return the solution of tasks with the room gone that others take, as far as they may want it too."""
+        """Return the solution of tasks without the room that others use, if the tasks might use it too."""
         placing = tuple(other for other in others if other.taken)
         found = self._memory.beside(tasks, placing, self._changes, self._placement) or self._find(tasks, placing)
         tried.append((placing, found))
         return found
 
     def _rivals(self, solutions: Sequence[Solution]) -> list[list[Solution]]:
-        """Return those that may have kept each other from something better, by room that one has and another needs."""
+        """Return the solutions that may have kept one another from a better result by the room that they use."""
         wanting = [solution for solution in solutions if not solution.ideal]
         if not wanting or len(solutions) == 1:
             return []
@@ -233,7 +232,7 @@ class Solver:
         return rivals
 
     def _tight(self, solution: Solution, demand: Mapping[str, int]) -> NodeSet:
-        """Return the nodes of a solution that have not enough room for it and others: those it takes, or may leave."""
+        """Return the nodes of a solution without enough room for it and others: those that it uses or may leave."""
         free = self._placement.view.free
         slots = chain((taken.slot for taken in solution.taken), slots_of(solution.vacated))
         return node_set(
@@ -248,5 +247,5 @@ class Solver:
 
 
 def _quality(solutions: Iterable[Solution]) -> tuple[int, int]:
-    """Return what makes solutions better: less excess, then fewer evictions."""
+    """Return a sort key for solutions: less excess, then fewer evictions."""
     return sum(solution.excess for solution in solutions), sum(solution.evictions for solution in solutions)

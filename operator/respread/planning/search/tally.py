@@ -1,4 +1,4 @@
-"""One spread group's counts while a plan is being made: changed and taken back in constant time."""
+"""The counts of one spread group during planning, changed and restored in constant time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class DomainMap(msgspec.Struct, frozen=True):
     """Whether every domain is a single node."""
     eligible: NodeSet
     size: int
-    """How many domains there are."""
+    """The number of domains."""
 
     def closed(self, reachable: NodeSet, counts: Mapping[str, int]) -> Histogram:
-        """Return the counts of the domains that have none of some nodes."""
+        """Return the counts of the domains that contain none of some nodes."""
         histogram: Counter[int] = Counter()
         if self.single:
             closed = self.eligible & ~reachable
@@ -44,7 +44,7 @@ class DomainMap(msgspec.Struct, frozen=True):
 
 
 def domain_map(table: NodeTable, group: SpreadGroup) -> DomainMap:
-    """Return a group's domains by slots; groups of equal eligibility share one."""
+    """Return a group's domains by slots. Groups of equal eligibility share them."""
     key = ("spread domains", group.key.eligibility, group.key.topology_key)
     return table.derived(key, lambda: _domain_map(table, group.domains))
 
@@ -64,10 +64,10 @@ def _domain_map(table: NodeTable, domains: Domains) -> DomainMap:
 
 
 class Tally:
-    """A group's counts per domain, with a histogram of them.
+    """A group's counts per domain, with their histogram.
 
-    What matters of the counts (minimum, excess, fewest moves) depends only on how many domains hold how many pods, and
-    there are few distinct numbers even where there are thousands of domains.
+    Minimum, excess and fewest moves only depend on how many domains have how many pods. There are few distinct counts
+    even with thousands of domains.
     """
 
     __slots__ = (
@@ -101,15 +101,15 @@ class Tally:
         closed: Histogram = (),
         never: Histogram = (),
     ) -> None:
-        """Start from the counts as they are.
+        """Start from the current counts.
 
         Args:
             group: the group.
             domains: its domains.
-            cure: whether the plan is to bring it within maxSkew; if not, it must only not get worse.
-            bounds: what its counts can't become, but for `most`.
-            closed: the counts of the domains that take no replacement, however its own pods move.
-            never: the counts of the domains that would take none even if they were empty.
+            cure: whether the plan should bring it within maxSkew. If not, it must only not get worse.
+            bounds: the bounds of its counts, except `most`.
+            closed: the counts of the domains that accept no replacement, however the group's own pods move.
+            never: the counts of the domains that would accept none even if they were empty.
         """
         self.group = group
         self.domains = domains
@@ -120,7 +120,7 @@ class Tally:
         """Whether every domain is a single node."""
         self.max_skew = group.key.max_skew
         self.soft = group.key.when_unsatisfiable == "ScheduleAnyway"
-        """Whether the scheduler only prefers to keep the constraint."""
+        """Whether the constraint is only a preference of the scheduler."""
         self._forced_zero = domains.size < group.key.min_domains
         self._closed = closed
         self._bounds = self._with_most(bounds, closed)
@@ -139,7 +139,7 @@ class Tally:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The matching pods of each domain, those without any left out."""
+        """The matching pods of each domain, without empty domains."""
         return {domain: count for domain, count in self._counts.items() if count}
 
     def count(self, domain: str) -> int:
@@ -155,16 +155,16 @@ class Tally:
         return self._excess
 
     def fewest_moves(self) -> float:
-        """Return the fewest moves that cure this group alone, or infinity."""
+        """Return the fewest moves that restore this group alone, or infinity."""
         if self._fewest is None:
             self._fewest = fewest_moves(self._levels(), self.max_skew, self._bounds)
         return self._fewest
 
     def reach(self, *, however_much_room: bool) -> Reach:
-        """Return how near to cured this group can be brought, if it is as at the start.
+        """Return how close to restored this group can be brought, from the start.
 
         Args:
-            however_much_room: whether other pods may leave the room they take.
+            however_much_room: whether to assume that other pods leave their room.
         """
         closed = self._never if however_much_room else self._closed
         return reach(self._levels(), closed, self.max_skew, self._with_most(self._bounds, closed))
@@ -173,11 +173,11 @@ class Tally:
         return bounds._replace(most=0 if self._forced_zero else min((count for count, _ in closed), default=None))
 
     def overfull(self, domain: str | None) -> bool:
-        """Whether the domain holds more than the minimum plus maxSkew; None is no domain."""
+        """Whether the domain has more pods than the minimum plus maxSkew. None is no domain."""
         return domain is not None and self.count(domain) > self.minimum() + self.max_skew
 
     def nodes_by_count(self) -> Mapping[int, NodeSet]:
-        """Return the nodes by the count of their domain; only for groups in which every domain is a single node."""
+        """Return the nodes by the count of their domain, for groups in which every domain is a single node."""
         if self._nodes_by_count is None:
             by_count: dict[int, NodeSet] = {}
             for domain, count in self._counts.items():
@@ -190,7 +190,7 @@ class Tally:
         return self._nodes_by_count
 
     def change(self, domain: str, by: int) -> None:
-        """Count a pod more (1) or less (-1) in a domain."""
+        """Add (1) or remove (-1) a pod in a domain."""
         counts, histogram = self._counts, self._histogram
         before = counts.get(domain, 0)
         after = counts[domain] = before + by
@@ -204,12 +204,12 @@ class Tally:
                 self._above += by
         if after < self._least:
             self._least = after
-            if not self._forced_zero:  # the limit sinks by one, to what domains may hold just so
+            if not self._forced_zero:  # The limit falls by one, to a count that domains may have exactly.
                 self._above += histogram.get(limit, 0)
                 self._excess += self._above
         elif before == self._least and not histogram[before]:
             self._least = after
-            if not self._forced_zero:  # and here it rises by one
+            if not self._forced_zero:  # Here it rises by one.
                 self._excess -= self._above
                 self._above -= histogram.get(limit + 1, 0)
         if self._nodes_by_count is not None:
