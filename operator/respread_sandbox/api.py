@@ -7,8 +7,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-import pykube
-
+from respread.kube.access import AccessError, load_access
+from respread.kube.connection import open_connection
 from respread_sandbox.errors import SandboxError
 
 REQUEST_SECONDS: Final = 30
@@ -33,8 +33,15 @@ class SandboxApi:
     """JSON requests by path, as the kubeconfig's user; usable from several threads."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        self.client = pykube.HTTPClient(pykube.KubeConfig.from_file(str(kubeconfig)), timeout=REQUEST_SECONDS)
-        self.client.session.trust_env = False  # a proxy or CA bundle of the person's is not for 127.0.0.1
+        """Prepare; no request is made yet.
+
+        Raises:
+            SandboxError: there is no such kubeconfig, or it leads nowhere.
+        """
+        try:
+            self.client = open_connection(load_access(kubeconfig=str(kubeconfig))).client
+        except AccessError as error:
+            raise SandboxError(f"{error}.") from error
 
     def request(self, method: str, path: str, body: Any = None, *, patch_type: str = "merge") -> Any:
         """Send a request and return the decoded answer.

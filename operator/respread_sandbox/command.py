@@ -8,6 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -155,14 +156,12 @@ def _row(each: NamedSandbox) -> dict[str, Any]:
     }
     if not each.is_started:
         return row
-    api = SandboxApi(each.kubeconfig)
     try:
-        nodes = api.get("/api/v1/nodes")["items"]
-        pods = api.get("/api/v1/pods")["items"]
+        with closing(SandboxApi(each.kubeconfig)) as api:
+            nodes = api.get("/api/v1/nodes")["items"]
+            pods = api.get("/api/v1/pods")["items"]
     except (SandboxError, OSError):
         return row | {"state": "NotResponding"}
-    finally:
-        api.close()
     zones = {node["metadata"]["labels"].get("topology.kubernetes.io/zone") for node in nodes}
     ready = sum(
         condition["type"] == "Ready" and condition["status"] == "True"

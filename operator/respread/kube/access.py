@@ -10,14 +10,15 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from respread.kube.credentials import CredentialsError, Endpoint, Identity
-from respread.kube.kubeconfig_files import NeedsPluginError, find_in_kubeconfig
+from respread.kube.kubeconfig import NoContextError, NoKubeconfigError, find_in_kubeconfig
 from respread.kube.service_account import SERVICE_HOST, find_service_account
 
 DEFAULT_KUBECONFIG: Final = "~/.kube/config"
+_ADVICE: Final = "Give one by --kubeconfig or KUBECONFIG (and --context), or run in a cluster"
 
 
 class AccessError(Exception):
-    """No API server is configured, or its credentials can't be had."""
+    """No API server is configured, or its credentials can't be had; the message has no full stop at its end."""
 
 
 class ClusterAccess:
@@ -60,6 +61,16 @@ class ClusterAccess:
         return self._endpoint.server
 
     @property
+    def name(self) -> str:
+        """How to call the cluster in a sentence: `context prod`."""
+        return self._endpoint.name
+
+    @property
+    def verified(self) -> bool:
+        """Whether the API server's certificate has to be right."""
+        return self._endpoint.verified
+
+    @property
     def server_name(self) -> str | None:
         """The name to expect in the API server's certificate, if it is another than the address."""
         return self._endpoint.server_name
@@ -88,8 +99,17 @@ class ClusterAccess:
             self._asking = asyncio.create_task(asyncio.to_thread(self._identity.authorization))
         return await asyncio.shield(self._asking)
 
+    def authorization_now(self) -> str | None:
+        """Return the same without an event loop; may read a file or run a plugin, in whichever thread asks.
 
-def load_access(*, kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
+        Raises:
+            CredentialsError: there is none now.
+            OSError: a file can't be read.
+        """
+        return self._identity.authorization()
+
+
+def load_access(*, kubeconfig: str | None = None, context: str | None = None, advice: str = _ADVICE) -> ClusterAccess:
     """Find the API server and the credentials for it; may read files and run an exec plugin, so it may take a while.
 
     What is said explicitly counts: a kubeconfig or context that is given, else the files of `KUBECONFIG`, else the
@@ -98,6 +118,7 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None) ->
     Args:
         kubeconfig: A kubeconfig, or several joined as in `KUBECONFIG`.
         context: A context of it; its current one if left out.
+        advice: What a person can do if there is none, as a sentence without its full stop.
 
     Raises:
         AccessError: if there is none, or it can't be read or used.
@@ -107,21 +128,15 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None) ->
         return _in_cluster()
     shown = files or DEFAULT_KUBECONFIG
     try:
-        return ClusterAccess(*_in_files(shown, context))
-    except Exception as error:  # the client's loader raises whatever it trips over in a file that is none
+        return ClusterAccess(*find_in_kubeconfig(shown, context))
+    except NoContextError as error:
+        raise AccessError(str(error)) from error
+    except NoKubeconfigError as error:
+        raise AccessError(f"there is no kubeconfig: {error}. {advice}") from error
+    except Exception as error:  # the official client raises whatever it trips over while it runs a plugin
         raise AccessError(
-            f"no access to a cluster through the kubeconfig {shown}: {error}. Give one by --kubeconfig or KUBECONFIG "
-            "(and --context), or run in a cluster"
+            f"no cluster can be reached through the kubeconfig {shown}: {_said(error)}. {advice}"
         ) from error
-
-
-def _in_files(files: str, context: str | None) -> tuple[Endpoint, Identity]:
-    try:
-        return find_in_kubeconfig(files, context)
-    except NeedsPluginError:
-        from respread.kube.plugins import find_by_plugin  # noqa: PLC0415 - 0.3 s and 20 MiB, which few need
-
-        return find_by_plugin(files, context)
 
 
 def _in_cluster() -> ClusterAccess:
@@ -129,9 +144,15 @@ def _in_cluster() -> ClusterAccess:
         return ClusterAccess(*find_service_account(), in_cluster=True)
     except (CredentialsError, OSError) as error:
         raise AccessError(
-            f"no access to the cluster through the pod's ServiceAccount: {error}. Does the pod have a "
+            f"no cluster can be reached through the pod's ServiceAccount: {error}. Does the pod have a "
             "ServiceAccount whose token is mounted (automountServiceAccountToken)?"
         ) from error
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"a certificate in it is of no use ({error})"
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def _proxy_of_environment(server: str) -> str | None:

@@ -38,6 +38,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str
     """Its address, with the path prefix if it has one, without a slash at the end."""
+    name: str = "this cluster"
+    """How to call the cluster in a sentence: `context prod`."""
     namespace: str = "default"
     """The operator's own namespace in a cluster, the context's elsewhere."""
     certificate_authority: Pem = Pem()

@@ -1,23 +1,19 @@
 """Credentials that come from exec plugins and auth providers, by the official client, which knows all of them.
 
-It is imported here alone within the operator, and this module only where a kubeconfig's user needs it: see
-`kubeconfig_files`.
+It is imported here alone, and this module only where a kubeconfig's user needs it: importing it takes 0.3 s and 20 MiB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from kubernetes import client, config
-from kubernetes.config.kube_config import KubeConfigMerger
 
-from respread.kube.credentials import CredentialsError, Endpoint, Pem
+from respread.kube.credentials import CredentialsError, Pem
 
-# The client's own functions carry no types.
+# The client's own function carries no types.
 _load_kube_config: Callable[..., None] = config.load_kube_config
-_list_contexts: Callable[..., tuple[list[dict[str, Any]], dict[str, Any]]] = config.list_kube_config_contexts
-_merge_kubeconfigs: Callable[..., Any] = KubeConfigMerger
 
 
 class PluginIdentity:
@@ -47,44 +43,29 @@ class PluginIdentity:
         return f"{scheme.capitalize()} {credentials.strip()}"
 
 
-def find_by_plugin(files: str, context: str | None) -> tuple[Endpoint, PluginIdentity]:
-    """Return the API server of a context, and the plugin that says who we are; it is run.
+class Plugin(NamedTuple):
+    """What a plugin gave: a token, a certificate with its key, or both."""
+
+    identity: PluginIdentity
+    client_certificate: Pem
+    client_key: Pem
+
+
+def run_plugin(files: str, context: str) -> Plugin:
+    """Run the plugin of a context's user.
 
     Args:
         files: a kubeconfig, or several joined as in `KUBECONFIG`.
-        context: the context's name; None for the current one.
+        context: the context's name.
 
     Raises:
-        CredentialsError: the plugin gave no credentials.
         Exception: whatever the client trips over in a file.
     """
-    configuration = client.Configuration(
-        proxy=""
-    )  # not None: that would take the environment's, without its exceptions
+    # not None: that would take the environment's proxy, without its exceptions
+    configuration = client.Configuration(proxy="")
     _load_kube_config(config_file=files, context=context, client_configuration=configuration)
-    contexts, current = _list_contexts(config_file=files)
-    chosen = current if context is None else next(each for each in contexts if each["name"] == context)
-    user = chosen["context"].get("user") or ""
-    identity = PluginIdentity(configuration)
-    # The client logs the failure of a plugin and goes on as nobody.
-    if not configuration.cert_file and _has_plugin(files, user) and not identity.authorization():
-        raise CredentialsError(
-            f"the exec plugin of the user {user} gave no credentials; it may have said why, see above"
-        )
-    endpoint = Endpoint(
-        server=str(configuration.host).rstrip("/"),
-        namespace=chosen["context"].get("namespace") or "default",
-        certificate_authority=Pem(path=configuration.ssl_ca_cert or None),
+    return Plugin(
+        PluginIdentity(configuration),
         client_certificate=Pem(path=configuration.cert_file or None),
         client_key=Pem(path=configuration.key_file or None),
-        verified=bool(configuration.verify_ssl),
-        server_name=configuration.tls_server_name or None,
-        proxy=configuration.proxy or None,
     )
-    return endpoint, identity
-
-
-def _has_plugin(files: str, user: str) -> bool:
-    users = _merge_kubeconfigs(files).config["users"]
-    found = users.get_with_name(user, safe=True)
-    return found is not None and "exec" in found["user"]

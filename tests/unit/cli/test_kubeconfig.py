@@ -16,7 +16,9 @@ import requests
 import yaml
 
 from respread.cli.errors import CommandError
-from respread.cli.read.connection import Connection, connect
+from respread.cli.read.connection import connect
+from respread.kube.connection import Connection
+from respread.kube.kubeconfig import find_in_kubeconfig
 
 
 def kubeconfig(
@@ -130,7 +132,7 @@ def test_a_proxy_and_a_skipped_verification_are_respected(tmp_path: Path) -> Non
     fields = {"proxy-url": "http://proxy:3128", "insecure-skip-tls-verify": True}
     connection = connect(str(kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)))
     assert connection.client.session.proxies["https"] == "http://proxy:3128"
-    assert connection.client.config.cluster["insecure-skip-tls-verify"]
+    assert connection.client.session.verify is False
 
 
 def test_certificates_may_be_relative_to_the_kubeconfig(tmp_path: Path) -> None:
@@ -140,9 +142,9 @@ def test_certificates_may_be_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     file = kubeconfig(
         tmp_path / "config", "prod", current="prod", user=user, cluster={"certificate-authority": "ca.crt"}
     )
-    pykube_config = connect(str(file)).client.config
-    assert pykube_config.cluster["certificate-authority"].filename() == str(tmp_path / "ca.crt")
-    assert pykube_config.user["client-key"].filename() == str(tmp_path / "me.key")
+    endpoint, _ = find_in_kubeconfig(str(file), None)
+    assert endpoint.certificate_authority.path == str(tmp_path / "ca.crt")
+    assert endpoint.client_key.path == str(tmp_path / "me.key")
 
 
 def said(kubeconfig: str | None = None, context: str | None = None) -> str:

@@ -131,7 +131,7 @@ def test_as_a_plugin_it_calls_itself_what_was_typed() -> None:
         (["plan", "-f", "-", "--snapshot", "-"], "standard input can be read only once"),
         (["skew"], "there is no kubeconfig: ~/.kube/config does not exist"),
         (["skew", "--snapshot", "/nonexistent/cluster.json"], "/nonexistent/cluster.json can't be read: No such file"),
-        (["run"], "no access to a cluster through the kubeconfig ~/.kube/config"),
+        (["run"], "there is no kubeconfig: ~/.kube/config does not exist. Give one by --kubeconfig or KUBECONFIG"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -17,7 +17,7 @@ import msgspec
 from respread import __version__
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT, connection_options
-from respread.cli.read.connection import Connection, connect
+from respread.cli.read.connection import connect
 from respread.cli.read.gathering import OWNERS, READ_KINDS
 from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
 from respread.cli.read.snapshot_content import snapshot_content
@@ -25,6 +25,7 @@ from respread.cli.read.snapshot_file import ABOUT, STANDARD_INPUT, About
 from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import Kind
 from respread.cluster.decode.pages import NotAListError, split_list
+from respread.kube.connection import Connection
 from respread.stores.watched_kinds import full_name
 
 STANDARD_OUTPUT: Final = STANDARD_INPUT

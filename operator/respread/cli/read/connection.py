@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from respread.cli.errors import CommandError
-from respread.kube import kubeconfig as kube
-from respread.kube.access import AccessError
-from respread.kube.kubeconfig import Connection
+from typing import Final
 
-__all__ = ["Connection", "connect"]
+from respread.cli.errors import CommandError
+from respread.kube.access import AccessError, load_access
+from respread.kube.connection import READS_AGAIN, Connection, open_connection
+
+_ADVICE: Final = (
+    "Name a kubeconfig by --kubeconfig or KUBECONFIG, look at a file by --snapshot, or start a cluster to try things "
+    "with by `respread sandbox up`"
+)
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
@@ -21,6 +25,6 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         CommandError: there is none, or its credentials can't be had.
     """
     try:
-        return kube.connect(kubeconfig, context)
+        return open_connection(load_access(kubeconfig=kubeconfig, context=context, advice=_ADVICE), READS_AGAIN)
     except AccessError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(f"{error}.") from error

@@ -14,11 +14,12 @@ import requests
 
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.connection import Connection
 from respread.cli.read.gathering import Gathering
 from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import KINDS, Kind
 from respread.cluster.errors import DecodeError
+from respread.kube.connection import Connection
+from respread.kube.credentials import CredentialsError
 from respread.stores.watched_kinds import POLICY_KINDS, UNFINISHED_PODS, full_name
 
 PAGE_OBJECTS: Final = 500
@@ -116,7 +117,7 @@ class ApiReader:
             raise CommandError(
                 f"the API server at {connection.server} ({connection.name}) can't be reached: {_innermost(error)}."
             ) from error
-        except OSError as error:  # pykube-ng finds a certificate's file gone only when it needs it
+        except (CredentialsError, OSError) as error:  # of a plugin, or a token's file
             raise CommandError(f"the credentials of {connection.name} can't be used: {error}.") from error
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             raise CommandError(

@@ -1,0 +1,101 @@
+"""A client that waits for its answers, for the commands and the sandbox: pykube-ng, reaching the API server as we do.
+
+pykube-ng reads kubeconfigs too, and differently from client-go. Here it gets what `load_access` found instead: the
+same TLS context, proxy and credentials that the operator's requests have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import pykube
+from requests import PreparedRequest
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
+
+from respread.kube.access import ClusterAccess
+
+READS_AGAIN: Final = Retry(
+    total=None,
+    connect=0,
+    read=1,
+    other=0,
+    status=4,
+    status_forcelist=(429, 500, 502, 503, 504),
+    backoff_factor=0.5,
+    raise_on_status=False,
+)
+"""For reads that a person waits for."""
+_NEVER: Final = Retry(0, read=False)
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """A client for one API server."""
+
+    client: pykube.HTTPClient
+    server: str
+    name: str
+    """How to call the cluster in a sentence: `context prod`."""
+    namespace: str
+    """The context's."""
+
+    def close(self) -> None:
+        """Close what is open."""
+        self.client.session.close()
+
+
+def open_connection(access: ClusterAccess, retry: Retry = _NEVER) -> Connection:
+    """Return a client for an API server, for several threads; no request is made yet.
+
+    A request raises CredentialsError or OSError if there are no credentials at that moment.
+
+    Args:
+        access: how the API server is reached.
+        retry: which requests are made again, and how often.
+    """
+    name = "cluster"
+    kubeconfig = pykube.KubeConfig(
+        {
+            "clusters": [{"name": name, "cluster": {"server": access.server}}],
+            "users": [{"name": name, "user": {}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+    )
+    client = pykube.HTTPClient(kubeconfig, http_adapter=_Adapter(access, retry), verify=access.verified)
+    client.session.auth = _Authorization(access)
+    client.session.trust_env = False  # proxies of the environment are in the access; a .netrc is not for an API server
+    client.session.headers["User-Agent"] = "respread"
+    if access.proxy is not None:
+        client.session.proxies = {"http": access.proxy, "https": access.proxy}
+    return Connection(client, access.server, access.name, access.namespace)
+
+
+class _Adapter(HTTPAdapter):
+    """Makes TLS connections by the access's own context, to which no other authorities are added."""
+
+    def __init__(self, access: ClusterAccess, retry: Retry) -> None:
+        self._tls: dict[str, Any] = {"ssl_context": access.ssl_context, "server_hostname": access.server_name}
+        super().__init__(max_retries=retry)
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
+        super().init_poolmanager(connections, maxsize, block, **options, **self._tls)
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        return super().proxy_manager_for(proxy, **options, **self._tls)
+
+    def cert_verify(self, *_: Any) -> None:
+        """Leave the context as it is."""
+
+
+class _Authorization:
+    """Says who we are with the credentials as they are at each request."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        if (value := self._access.authorization_now()) is not None:
+            request.headers["Authorization"] = value
+        return request

@@ -1,0 +1,212 @@
+"""Every way that a kubeconfig can say how the API server is reached, for the operator's requests and the commands'."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import socketserver
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+from respread.kube.access import ClusterAccess, load_access
+from respread.kube.connection import open_connection
+from respread.kube.requests import open_requests
+from respread.kube.service_account import find_service_account
+from respread_sandbox import Sandbox
+
+Change = Callable[[Sandbox, Path, dict[str, Any]], None]
+"""Makes another kubeconfig of the administrator's, with the same rights."""
+
+PATH = "/api/v1/namespaces/kube-system"
+
+
+class Tunnel(socketserver.BaseRequestHandler):
+    """A proxy that does nothing but CONNECT."""
+
+    asked: ClassVar[list[str]] = []
+
+    def handle(self) -> None:
+        """Join who asks and what was asked for."""
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += self.request.recv(1)
+        target = head.split()[1].decode()
+        self.asked.append(target)
+        host, _, port = target.rpartition(":")
+        with socket.create_connection((host, int(port))) as other:
+            self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=pump, args=(other, self.request), daemon=True)
+            back.start()
+            pump(self.request, other)
+            back.join()
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # whoever is at the other end has gone
+
+
+@pytest.fixture
+def proxy() -> Iterator[str]:
+    Tunnel.asked.clear()
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def as_it_is(_sandbox: Sandbox, _folder: Path, _content: dict[str, Any]) -> None:
+    """Change nothing."""
+
+
+def relative_files(sandbox: Sandbox, folder: Path, content: dict[str, Any]) -> None:
+    (folder / "ca.crt").write_bytes(sandbox.files.serving_certificate.read_bytes())
+    (folder / "token").write_text(f"{content['users'][0]['user'].pop('token')}\n", encoding="utf-8")
+    content["users"][0]["user"]["tokenFile"] = "token"
+    content["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
+
+
+def everything_inline(sandbox: Sandbox, folder: Path, content: dict[str, Any]) -> None:
+    content["clusters"][0]["cluster"] = {
+        "server": content["clusters"][0]["cluster"]["server"],
+        "certificate-authority-data": base64.b64encode(sandbox.files.serving_certificate.read_bytes()).decode(),
+    }
+    certificate, key = client_certificate(folder)
+    content["users"][0]["user"]["client-certificate-data"] = base64.b64encode(certificate.read_bytes()).decode()
+    content["users"][0]["user"]["client-key-data"] = base64.b64encode(key.read_bytes()).decode()
+
+
+def client_certificate(folder: Path) -> tuple[Path, Path]:
+    """Return a certificate that the API server does not ask for, and its key."""
+    certificate, key = folder / "me.crt", folder / "me.key"
+    made = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=me"]
+    subprocess.run(["openssl", *made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate, key
+
+
+def client_certificate_in_files(_sandbox: Sandbox, folder: Path, content: dict[str, Any]) -> None:
+    client_certificate(folder)
+    content["users"][0]["user"].update({"client-certificate": "me.crt", "client-key": "me.key"})
+
+
+def another_name(_sandbox: Sandbox, _folder: Path, content: dict[str, Any]) -> None:
+    content["clusters"][0]["cluster"]["tls-server-name"] = "kubernetes.default.svc"
+
+
+def not_verified(_sandbox: Sandbox, _folder: Path, content: dict[str, Any]) -> None:
+    cluster = content["clusters"][0]["cluster"]
+    del cluster["certificate-authority"]
+    cluster.update({"insecure-skip-tls-verify": True, "tls-server-name": "somebody.else"})
+
+
+def exec_plugin(_sandbox: Sandbox, folder: Path, content: dict[str, Any]) -> None:
+    version = "client.authentication.k8s.io/v1"
+    answer = {
+        "apiVersion": version,
+        "kind": "ExecCredential",
+        "status": {"token": content["users"][0]["user"]["token"]},
+    }
+    plugin = folder / "plugin"
+    plugin.write_text(f"#!{sys.executable}\nprint({json.dumps(json.dumps(answer))})\n", encoding="utf-8")
+    plugin.chmod(stat.S_IRWXU)
+    content["users"][0]["user"] = {"exec": {"apiVersion": version, "command": str(plugin), "interactiveMode": "Never"}}
+
+
+def statuses(access: ClusterAccess) -> tuple[int, int]:
+    """Return what the API server answers the operator's requests and the commands', in status codes."""
+
+    async def operator() -> int:
+        async with open_requests(access) as requests:
+            return (await requests.send("GET", PATH, {}, timeout_seconds=30)).status_code
+
+    connection = open_connection(access)
+    try:
+        return asyncio.run(operator()), connection.client.session.get(access.server + PATH, timeout=30).status_code
+    finally:
+        connection.close()
+
+
+OK = (HTTPStatus.OK, HTTPStatus.OK)
+
+
+@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
+@pytest.mark.parametrize(
+    "change",
+    [
+        as_it_is,
+        relative_files,
+        everything_inline,
+        client_certificate_in_files,
+        another_name,
+        not_verified,
+        exec_plugin,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_what_a_kubeconfig_says_holds_for_both(api_sandbox: Sandbox, tmp_path: Path, change: Change) -> None:
+    content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
+    change(api_sandbox, tmp_path, content)
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    assert statuses(load_access(kubeconfig=str(file))) == OK
+
+
+def test_both_go_through_the_proxy_that_it_names(api_sandbox: Sandbox, tmp_path: Path, proxy: str) -> None:
+    content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
+    content["clusters"][0]["cluster"]["proxy-url"] = proxy
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    assert statuses(load_access(kubeconfig=str(file))) == OK
+    assert Tunnel.asked == [api_sandbox.server.removeprefix("https://")] * 2
+
+
+def test_several_files_and_a_context_by_name(api_sandbox: Sandbox, tmp_path: Path) -> None:
+    content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text(yaml.safe_dump({"current-context": "nowhere", "users": content.pop("users")}))
+    second.write_text(yaml.safe_dump(content))
+    files = os.pathsep.join((str(first), str(tmp_path / "absent"), str(second)))
+    assert statuses(load_access(kubeconfig=files, context=api_sandbox.name)) == OK
+
+
+def test_a_pods_service_account(api_sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
+    (tmp_path / "token").write_text(content["users"][0]["user"]["token"], encoding="utf-8")
+    (tmp_path / "ca.crt").write_bytes(api_sandbox.files.serving_certificate.read_bytes())
+    (tmp_path / "namespace").write_text("respread", encoding="utf-8")
+    host, _, port = api_sandbox.server.removeprefix("https://").rpartition(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    access = ClusterAccess(*find_service_account(tmp_path), in_cluster=True)
+    assert statuses(access) == OK
+    assert access.namespace == "respread"
+
+
+def test_neither_trusts_another_authority(api_sandbox: Sandbox, tmp_path: Path) -> None:
+    """Not even those that the system or Python's packages trust, where the kubeconfig names one."""
+    authority, _ = client_certificate(tmp_path)
+    content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
+    content["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    access = load_access(kubeconfig=str(file))
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        open_connection(access).client.session.get(access.server + PATH, timeout=30)
+    assert len(access.ssl_context.get_ca_certs()) <= 1
