@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from respread.cli.render.column_widths import cut
+from respread.cli.render.fitted_table import cut
 from respread.cli.render.skew_report import GroupReport
 
 WITHIN: Final = "green"

@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from respread.cli.render.column_widths import cut
 from respread.cli.render.domain_bars import FAINT, MOST_DOMAINS_WIDE, OVER, SOFT, WITHIN, bar, is_ascii_only
 from respread.cli.render.explain_report import (
     CandidateReport,
@@ -19,9 +18,10 @@ from respread.cli.render.explain_report import (
     ExplainedPolicy,
     ExplainReport,
 )
+from respread.cli.render.fitted_table import GAP, cut
 from respread.cli.render.plan_table import move_path
 from respread.cli.render.scale_down_report import ScaleDownReport
-from respread.cli.render.skew_table import GAP, mark, style_of, workloads
+from respread.cli.render.skew_table import mark, style_of, workloads
 
 MOST_PODS: Final = 20
 """Pods that are listed without `-o wide`."""

@@ -12,15 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from respread.api.reasons import Reason
-from respread.cli.render.column_widths import ColumnWidth, column_widths, cut, natural_width
 from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, is_ascii_only
+from respread.cli.render.fitted_table import GiveWay, fitted_table
 from respread.cli.render.plan_report import BlockedReport, HelpedConstraint, MoveReport, PlannedGroup, PlanReport
 from respread.cli.render.skew_report import GroupReport, short_topology_key
-from respread.cli.render.skew_table import GAP, mark, style_of, workloads
+from respread.cli.render.skew_table import counts_shown, mark, style_of, workloads
 
 _MOST_NAMED: Final = 3
-_MOST_COUNTS: Final = 8
-_GIVE_WAY: Final = {
+_GIVE_WAY: Final[GiveWay] = {
     "NAMESPACE": (14, 9),
     "NODE": (14, 8),
     "WORKLOAD": (22, 12),
@@ -30,7 +29,6 @@ _GIVE_WAY: Final = {
     "WHY": (40, 13),
     "FROM -> TO": (30, 14),
 }
-"""The columns that give way where there is no room, the first one first: to the first width, then to the second."""
 
 
 class PlanView:
@@ -88,7 +86,7 @@ class PlanView:
     def _group(self, planned: PlannedGroup) -> dict[str, Text]:
         group, arrow = planned.group, "->" if self._ascii else "→"
         holds = WITHIN if not planned.violated_after else OVER
-        before, after = _counts(group.counts), _counts(planned.counts_after)
+        before, after = counts_shown(group.counts), counts_shown(planned.counts_after)
         return {
             "": Text(mark(_as_after(planned), ascii_only=self._ascii), style=holds),
             **({"NAMESPACE": Text(group.namespace)} if self._with_namespace else {}),
@@ -105,34 +103,12 @@ class PlanView:
         line.append(mark(group, ascii_only=self._ascii), style=style_of(group))
         line.append(f" {group.namespace} {workloads(group)}" if self._with_namespace else f" {workloads(group)}")
         key = group.topology_key if self._wide else short_topology_key(group.topology_key)
-        line.append(f" {key}: skew {group.skew}, maxSkew {group.max_skew}; pods {_counts(group.counts)}\n")
+        line.append(f" {key}: skew {group.skew}, maxSkew {group.max_skew}; pods {counts_shown(group.counts)}\n")
         line.append(f"{blocked.reason}: ", style="bold").append(f"{blocked.message}.")
         return Padding(line, (0, 0, 0, 2))
 
     def _table(self, rows: Sequence[dict[str, Text]]) -> Table:
-        headings = list(rows[0])
-        lines = {heading: [line for row in rows for line in row[heading].plain.split("\n")] for heading in headings}
-        natural = {heading: natural_width(heading, lines[heading]) for heading in headings}
-        wanted = {
-            heading: ColumnWidth(natural[heading], *floors) for heading, floors in _GIVE_WAY.items() if heading in lines
-        }
-        for heading in headings:
-            wanted.setdefault(heading, ColumnWidth(natural[heading], natural[heading], natural[heading]))
-        widths = column_widths(wanted, self._width - GAP * (len(headings) + 1))
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-        for heading in headings:
-            right = heading in {"#", "NODES"}
-            shown = heading if self._ascii else heading.replace("->", "→")
-            table.add_column(shown, no_wrap=True, width=widths[heading], justify="right" if right else "left")
-        for row in rows:
-            table.add_row(*(self._cut_lines(row[heading], widths[heading]) for heading in headings))
-        return table
-
-    def _cut_lines(self, text: Text, width: int) -> Text:
-        lines = text.split("\n")
-        if all(line.cell_len <= width for line in lines):
-            return text
-        return Text("\n").join(Text(cut(line.plain, width, ascii_only=self._ascii)) for line in lines)
+        return fitted_table(rows, _GIVE_WAY, self._width, ascii_only=self._ascii, to_the_right={"#", "NODES"})
 
 
 def move_path(move: MoveReport, constraint: HelpedConstraint, *, ascii_only: bool) -> str:
@@ -191,16 +167,6 @@ def _listed(domains: Sequence[str]) -> str:
     if len(domains) > _MOST_NAMED:
         return f"{len(domains):,} domains"
     return " or ".join(domains) if domains else "?"
-
-
-def _counts(counts: dict[str, int]) -> str:
-    """Return counts in the order of the domains' names, or their range where they are many."""
-    values = list(counts.values())
-    if not values:
-        return "none"
-    if len(values) <= _MOST_COUNTS:
-        return " ".join(map(str, values))
-    return f"{min(values)}-{max(values)} in {len(values):,} domains"
 
 
 def _as_after(planned: PlannedGroup) -> GroupReport:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from respread.cli.render.column_widths import ColumnWidth, column_widths, cut, natural_width
 from respread.cli.render.domain_bars import FAINT, OVER, SOFT, WITHIN, is_ascii_only
+from respread.cli.render.fitted_table import GiveWay, fitted_table
 from respread.cli.render.simulate_report import (
     GroupAfter,
     OutcomeReport,
@@ -20,12 +21,10 @@ from respread.cli.render.simulate_report import (
     SimulationReport,
 )
 from respread.cli.render.skew_report import short_topology_key
-from respread.cli.render.skew_table import GAP, workloads
+from respread.cli.render.skew_table import counts_shown, mark, style_of, workloads
 
-_MOST_COUNTS: Final = 8
 _MOST_PODS: Final = 5
-_GIVE_WAY: Final = {"NAMESPACE": (14, 9), "WORKLOAD": (22, 12), "PODS PER DOMAIN": (40, 16)}
-"""The columns that give way where there is no room, the first one first: to the first width, then to the second."""
+_GIVE_WAY: Final[GiveWay] = {"NAMESPACE": (14, 9), "WORKLOAD": (22, 12), "PODS PER DOMAIN": (40, 16)}
 
 
 class _State(NamedTuple):
@@ -77,55 +76,28 @@ class SimulationView:
 
     def _table(self, report: SimulationReport) -> Table:
         rows = [row for group in report.groups for row in self._rows(group, report)]
-        headings = list(rows[0])
-        natural = {heading: natural_width(heading, (row[heading].plain for row in rows)) for heading in headings}
-        wanted = {
-            heading: ColumnWidth(natural[heading], *floors)
-            for heading, floors in _GIVE_WAY.items()
-            if heading in natural
-        }
-        for heading in headings:
-            wanted.setdefault(heading, ColumnWidth(natural[heading], natural[heading], natural[heading]))
-        widths = column_widths(wanted, self._width - GAP * len(headings))
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-        for heading in headings:
-            table.add_column(heading, no_wrap=True, width=widths[heading])
-        for row in rows:
-            cells = []
-            for heading in headings:
-                cell, width = row[heading], widths[heading]
-                shown = cut(cell.plain, width, ascii_only=self._ascii)
-                cells.append(cell if shown == cell.plain else Text(shown, style=cell.style))
-            table.add_row(*cells)
-        return table
+        return fitted_table(rows, _GIVE_WAY, self._width, ascii_only=self._ascii)
 
     def _rows(self, simulated: SimulatedGroup, report: SimulationReport) -> Iterator[dict[str, Text]]:
         group = simulated.group
         for at, state in enumerate(_states(simulated, report)):
             first = at == 0
             key = group.topology_key if self._wide else short_topology_key(group.topology_key)
-            style = "" if not state.violated else OVER if group.when_unsatisfiable == "DoNotSchedule" else SOFT
+            as_then = msgspec.structs.replace(group, violated=state.violated)
             yield {
                 **({"NAMESPACE": Text(group.namespace if first else "")} if self._with_namespace else {}),
                 "WORKLOAD": Text(workloads(group) if first else ""),
                 "KEY": Text(key if first else ""),
                 "WHEN": Text(state.label, style=FAINT if first else ""),
-                "": Text(self._mark(state, hard=group.when_unsatisfiable == "DoNotSchedule"), style=style or WITHIN),
-                "SKEW/MAX": Text(f"{state.skew}/{group.max_skew}", style=style),
+                "": Text(mark(as_then, ascii_only=self._ascii), style=style_of(as_then)),
+                "SKEW/MAX": Text(f"{state.skew}/{group.max_skew}", style=style_of(as_then) if state.violated else ""),
                 "PODS PER DOMAIN": Text(f"{self._counts(state.counts)}{'' if state.certain else ' (likely)'}"),
             }
-
-    def _mark(self, state: _State, *, hard: bool) -> str:
-        if not state.violated:
-            return "ok" if self._ascii else "✓"
-        return ("X" if self._ascii else "✗") if hard else "!"
 
     def _counts(self, counts: dict[str, int]) -> str:
         if self._wide:
             return ", ".join(f"{domain} {pods}" for domain, pods in counts.items())
-        if len(counts) <= _MOST_COUNTS:
-            return " ".join(map(str, counts.values()))
-        return f"{min(counts.values())}-{max(counts.values())} in {len(counts)} domains"
+        return counts_shown(counts)
 
     # What else there is to be said
 

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from respread.cli.render.column_widths import ColumnWidth, column_widths, cut, natural_width
 from respread.cli.render.domain_bars import (
     FAINT,
     MOST_DOMAINS,
@@ -24,6 +23,7 @@ from respread.cli.render.domain_bars import (
     is_ascii_only,
 )
 from respread.cli.render.domain_bars import natural_width as natural_width_of_domains
+from respread.cli.render.fitted_table import GiveWay, column_widths, cut, natural_width, table_of
 from respread.cli.render.skew_report import (
     GroupReport,
     ProtectionReport,
@@ -33,9 +33,17 @@ from respread.cli.render.skew_report import (
 )
 from respread.prevention.protection import ScaleDownReason
 
-GAP: Final = 2
-_COMFORTABLE: Final = {"NAMESPACE": (14, 9), "KEY": (12, 8), "SELECTOR": (30, 10), "WORKLOAD": (22, 12)}
-"""The columns that give way where there is no room, the first one first: to the first width, then to the second."""
+SCALE_DOWNS: Final = "SCALE-DOWNS"
+DOMAINS: Final = "PODS PER DOMAIN"
+SKEW: Final = "SKEW/MAX"
+_GIVE_WAY: Final[GiveWay] = {
+    "NAMESPACE": (14, 9),
+    "KEY": (12, 8),
+    "SELECTOR": (30, 10),
+    "WORKLOAD": (22, 12),
+    DOMAINS: (30, 20),
+}
+_MOST_COUNTS: Final = 8
 
 
 class SkewTable:
@@ -69,15 +77,10 @@ class SkewTable:
         ]
         headings = list(rows[0]) if rows else []
         domains = {id(group): self._domains(group) for group in groups}
-        widths = self._widths(
-            headings,
-            rows,
-            max((self._natural_width(group, domains[id(group)]) for group in groups), default=0),
-        )
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-        for heading in headings:
-            table.add_column(heading, no_wrap=True, width=widths[heading])
-        table.add_column(DOMAINS, no_wrap=True, width=widths[DOMAINS])
+        natural = {heading: natural_width(heading, (row[heading] for row in rows)) for heading in headings}
+        drawings = (self._natural_width(group, domains[id(group)]) for group in groups)
+        widths = column_widths(natural | {DOMAINS: max((len(DOMAINS), *drawings))}, _GIVE_WAY, self._width)
+        table = table_of(widths, ascii_only=self._ascii)
         for group, row in zip(groups, rows, strict=True):
             cells: list[Text | str] = [
                 cut(text, widths[heading], ascii_only=self._ascii) for heading, text in row.items()
@@ -116,23 +119,6 @@ class SkewTable:
             return draw_in_line(group, ascii_only=self._ascii)
         allowed = group.minimum + group.max_skew
         return Text("\n").join(draw(domains, allowed, width, ascii_only=self._ascii))
-
-    def _widths(self, headings: Sequence[str], rows: Sequence[dict[str, str]], domains: int) -> dict[str, int]:
-        natural = {heading: natural_width(heading, (row[heading] for row in rows)) for heading in headings}
-        wanted = {
-            heading: ColumnWidth(natural[heading], *_COMFORTABLE[heading])
-            for heading in _COMFORTABLE
-            if heading in natural
-        }
-        wanted[DOMAINS] = ColumnWidth(max(domains, len(DOMAINS)), 30, 20)
-        for heading in headings:
-            wanted.setdefault(heading, ColumnWidth(natural[heading], natural[heading], natural[heading]))
-        return column_widths(wanted, self._width - GAP * len(headings))
-
-
-SCALE_DOWNS: Final = "SCALE-DOWNS"
-DOMAINS: Final = "PODS PER DOMAIN"
-SKEW: Final = "SKEW/MAX"
 
 
 def summary(report: SkewReport) -> Text:
@@ -176,6 +162,16 @@ def workloads(group: GroupReport) -> str:
         return ""
     first, *others = group.workloads
     return f"{first} +{len(others)}" if others else str(first)
+
+
+def counts_shown(counts: Mapping[str, int]) -> str:
+    """Return counts in the order of the domains' names, or their range where they are many."""
+    values = list(counts.values())
+    if not values:
+        return "none"
+    if len(values) <= _MOST_COUNTS:
+        return " ".join(map(str, values))
+    return f"{min(values)}-{max(values)} in {len(values):,} domains"
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:

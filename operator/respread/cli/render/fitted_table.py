@@ -1,0 +1,86 @@
+"""Tables as wide as a terminal: which columns give way where there is not room for all that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+GAP: Final = 2
+"""Blanks between columns."""
+
+GiveWay = Mapping[str, tuple[int, int]]
+"""The columns that give way, the first one first: all to the first width, then to the second."""
+
+
+def fitted_table(
+    rows: Sequence[Mapping[str, Text]],
+    give_way: GiveWay,
+    width: int,
+    *,
+    ascii_only: bool,
+    to_the_right: Collection[str] = (),
+) -> Table:
+    """Return a table whose cells are cut where there is no room.
+
+    Args:
+        rows: one or more, each with its cells by their headings; cells may have several lines.
+        give_way: how far which columns give way.
+        width: of the console.
+        ascii_only: whether it can't show other characters.
+        to_the_right: headings of columns that are aligned to the right.
+    """
+    headings = list(rows[0])
+    natural = {heading: natural_width(heading, (row[heading].plain for row in rows)) for heading in headings}
+    widths = column_widths(natural, give_way, width)
+    table = table_of(widths, ascii_only=ascii_only, to_the_right=to_the_right)
+    for row in rows:
+        table.add_row(*(_cut_lines(row[heading], widths[heading], ascii_only=ascii_only) for heading in headings))
+    return table
+
+
+def table_of(widths: Mapping[str, int], *, ascii_only: bool, to_the_right: Collection[str] = ()) -> Table:
+    """Return a table without rows whose columns have these widths, by their headings."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    for heading, width in widths.items():
+        shown = heading if ascii_only else heading.replace("->", "→")
+        table.add_column(shown, no_wrap=True, width=width, justify="right" if heading in to_the_right else "left")
+    return table
+
+
+def column_widths(natural: Mapping[str, int], give_way: GiveWay, width: int) -> dict[str, int]:
+    """Share out the columns of a terminal.
+
+    Args:
+        natural: what each column would like to have, by heading.
+        give_way: how far which columns give way.
+        width: of the console.
+    """
+    widths = dict(natural)
+    available = width - GAP * (len(widths) - 1)
+    for floors in ({heading: floor[step] for heading, floor in give_way.items()} for step in (0, 1)):
+        for heading in (each for each in floors if each in widths):
+            excess = sum(widths.values()) - available
+            if excess <= 0:
+                return widths
+            widths[heading] = max(min(floors[heading], widths[heading]), widths[heading] - excess)
+    return widths
+
+
+def natural_width(heading: str, cells: Iterable[str]) -> int:
+    """Return how wide a column of these cells would like to be."""
+    return max([len(heading), *(len(line) for cell in cells for line in cell.split("\n"))])
+
+
+def cut(text: str, width: int, *, ascii_only: bool = False) -> str:
+    """Return a text as it fits, with a sign where it had to be cut."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}{'~' if ascii_only else '…'}"
+
+
+def _cut_lines(text: Text, width: int, *, ascii_only: bool) -> Text:
+    if all(len(line) <= width for line in text.plain.split("\n")):
+        return text
+    lines = (cut(line, width, ascii_only=ascii_only) for line in text.plain.split("\n"))
+    return Text("\n".join(lines), style=text.style)
