@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -21,20 +21,7 @@ Plugin = Literal[
     "InterPodAffinity",
 ]
 
-PLUGINS: Final[tuple[Plugin, ...]] = (
-    "NodeUnschedulable",
-    "NodeName",
-    "TaintToleration",
-    "NodeAffinity",
-    "NodePorts",
-    "NodeResourcesFit",
-    "VolumeRestrictions",
-    "NodeVolumeLimits",
-    "VolumeBinding",
-    "VolumeZone",
-    "PodTopologySpread",
-    "InterPodAffinity",
-)
+PLUGINS: Final[tuple[Plugin, ...]] = get_args(Plugin)
 """The reproduced filters of the default profile, in the scheduler's order."""
 
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import click
 
-from respread.cli.options import (
-    ENVIRONMENT,
-    ClusterOptions,
-    OutputOptions,
-    cluster_options,
-    namespace_options,
-    output_options,
-)
+from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
 from respread.cli.read.explain_target import find_target
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.render.explain_report import explain_report
@@ -21,10 +14,7 @@ from respread.cli.render.output import show
 
 @click.command(context_settings=ENVIRONMENT)
 @click.argument("target")
-@namespace_options
 @planning_options
-@cluster_options
-@output_options
 @click.pass_context
 def explain(
     ctx: click.Context,

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import click
 
-from respread.cli.options import (
-    ENVIRONMENT,
-    ClusterOptions,
-    OutputOptions,
-    cluster_options,
-    namespace_options,
-    output_options,
-)
+from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.render.output import show
 from respread.cli.render.plan_report import plan_report
@@ -19,10 +12,7 @@ from respread.cli.render.plan_table import PlanView
 
 
 @click.command(context_settings=ENVIRONMENT)
-@namespace_options
 @planning_options
-@cluster_options
-@output_options
 @click.pass_context
 def plan(
     ctx: click.Context,

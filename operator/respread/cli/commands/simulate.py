@@ -9,15 +9,7 @@ from typing import Final
 import click
 
 from respread.cli.errors import CommandError
-from respread.cli.options import (
-    ENVIRONMENT,
-    ClusterOptions,
-    OutputOptions,
-    cluster_options,
-    namespace_options,
-    option,
-    output_options,
-)
+from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions, option
 from respread.cli.read.planned import Planned, PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.simulate_changes import HypotheticalChanges, Typed, find_changes
 from respread.cli.read.what_if import WhatIf
@@ -50,10 +42,7 @@ LATER: Final = timedelta(days=365)
     multiple=True,
     help="Add nodes like one that there is; without it, like one of each zone in turn.",
 )
-@namespace_options
 @planning_options
-@cluster_options
-@output_options
 @click.pass_context
 def simulate(
     ctx: click.Context,

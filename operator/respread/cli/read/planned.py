@@ -10,7 +10,7 @@ import click
 
 from respread.api.policy import Policy
 from respread.cli.errors import CommandError
-from respread.cli.options import ClusterOptions, option
+from respread.cli.options import ClusterOptions, cluster_options, namespace_options, option, output_options
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.read.reading import read_for_plan, spread_with_owners
@@ -63,8 +63,9 @@ class Planned(NamedTuple):
 
 
 def planning_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command `planning`, the PlanningOptions."""
+    """Give a command `namespace`, `planning`, `cluster` and `output`: all that a plan that is shown depends on."""
 
+    @namespace_options
     @option(
         "-f",
         "--filename",
@@ -81,6 +82,8 @@ def planning_options(command: Callable[..., R]) -> Callable[..., R]:
         help="As configured for the operator.",
     )
     @scheduler_option
+    @cluster_options
+    @output_options
     @wraps(command)
     def with_planning(
         *args: Any,
