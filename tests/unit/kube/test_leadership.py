@@ -10,7 +10,8 @@ import json
 import random
 import re
 import unittest.mock
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -121,6 +122,27 @@ def elector(line: Line, identity: str, **options: Any) -> Elector:
     return Elector(line, LEASE, identity, **options)
 
 
+@asynccontextmanager
+async def running(*electors: Elector) -> AsyncIterator[None]:
+    """Let electors take part, and end them as a process that is told to stop does."""
+    tasks = [asyncio.create_task(each.run()) for each in electors]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@asynccontextmanager
+async def leading(line: Line, **options: Any) -> AsyncIterator[Elector]:
+    """Let an elector called one take part, and wait until it leads."""
+    one = elector(line, "one", **options)
+    async with running(one):
+        await until(one.holds, seconds=0.1)
+        yield one
+
+
 async def until(condition: Callable[[], bool], *, seconds: float) -> float:
     """Return how long it took for a condition to become true, at most so many seconds."""
     started = asyncio.get_running_loop().time()
@@ -135,21 +157,19 @@ def test_the_first_gets_it_the_second_gets_it_when_the_first_ends() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         one, two = elector(Line(server), "one"), elector(Line(server), "two")
-        first = asyncio.create_task(one.run())
-        assert await until(one.holds, seconds=0.1) < 0.1
-        second = asyncio.create_task(two.run())
-        await asyncio.sleep(3600)
-        assert one.holds()
-        assert not two.holds()
-        assert (one.holder, two.holder) == ("one", "one")
-        assert server.spec["leaseTransitions"] == 0
-        first.cancel()
-        await asyncio.wait([first])
-        assert not one.holds()
-        assert await until(two.holds, seconds=TIMES.retry_seconds * 1.2) < 2.5
-        assert server.spec["leaseTransitions"] == 1
-        second.cancel()
-        await asyncio.wait([second])
+        async with AsyncExitStack() as first, AsyncExitStack() as second:
+            await first.enter_async_context(running(one))
+            assert await until(one.holds, seconds=0.1) < 0.1
+            await second.enter_async_context(running(two))
+            await asyncio.sleep(3600)
+            assert one.holds()
+            assert not two.holds()
+            assert (one.holder, two.holder) == ("one", "one")
+            assert server.spec["leaseTransitions"] == 0
+            await first.aclose()
+            assert not one.holds()
+            assert await until(two.holds, seconds=TIMES.retry_seconds * 1.2) < 2.5
+            assert server.spec["leaseTransitions"] == 1
         assert "holderIdentity" not in server.spec
 
     run_in_virtual_time(scenario())
@@ -160,19 +180,16 @@ def test_a_leader_that_dies_is_followed_when_its_lease_is_over() -> None:
         server = LeaseServer()
         dying, heir = Line(server), Line(server)
         one, two = elector(dying, "one"), elector(heir, "two")
-        tasks = [asyncio.create_task(each.run()) for each in (one, two)]
-        await until(one.holds, seconds=0.1)
-        await asyncio.sleep(100)
-        dying.dead = True
-        renewed_at = asyncio.get_running_loop().time() - (TIMES.renew_deadline_seconds - one.remaining_seconds())
-        await until(lambda: not one.holds(), seconds=10)
-        assert asyncio.get_running_loop().time() - renewed_at == pytest.approx(10, abs=0.02)
-        assert one.exclusive_seconds() == pytest.approx(5, abs=0.02)
-        await until(two.holds, seconds=10)
-        assert 15 <= asyncio.get_running_loop().time() - renewed_at <= 15 + 2 * 2.4
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        async with running(one, two):
+            await until(one.holds, seconds=0.1)
+            await asyncio.sleep(100)
+            dying.dead = True
+            renewed_at = asyncio.get_running_loop().time() - (TIMES.renew_deadline_seconds - one.remaining_seconds())
+            await until(lambda: not one.holds(), seconds=10)
+            assert asyncio.get_running_loop().time() - renewed_at == pytest.approx(10, abs=0.02)
+            assert one.exclusive_seconds() == pytest.approx(5, abs=0.02)
+            await until(two.holds, seconds=10)
+            assert 15 <= asyncio.get_running_loop().time() - renewed_at <= 15 + 2 * 2.4
 
     run_in_virtual_time(scenario())
 
@@ -181,17 +198,13 @@ def test_an_answer_that_never_comes_does_not_hide_that_the_lease_is_over() -> No
     async def scenario() -> None:
         line, told = Line(LeaseServer()), list[tuple[float, bool]]()
         clock = asyncio.get_running_loop().time
-        one = elector(line, "one", on_change=lambda leads: told.append((clock(), leads)))
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        line.hangs = True
-        await asyncio.sleep(30)
-        line.hangs = False
-        await until(one.holds, seconds=13)
-        assert [leads for _, leads in told] == [True, False, True]
-        assert told[1][0] == pytest.approx(10, abs=0.1)  # at the moment, not when the request gave up
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(line, on_change=lambda leads: told.append((clock(), leads))) as one:
+            line.hangs = True
+            await asyncio.sleep(30)
+            line.hangs = False
+            await until(one.holds, seconds=13)
+            assert [leads for _, leads in told] == [True, False, True]
+            assert told[1][0] == pytest.approx(10, abs=0.1)  # at the moment, not when the request gave up
         assert told[-1][1] is False
 
     run_in_virtual_time(scenario())
@@ -204,13 +217,11 @@ def test_a_late_answer_does_not_make_the_lease_last_longer() -> None:
         line = Line(server)
         line.late_seconds = 4.0
         one = elector(line, "one")
-        task = asyncio.create_task(one.run())
-        assert await until(one.holds, seconds=9) == pytest.approx(8, abs=0.02)  # asked after 4 s, answered 4 s later
-        line.dead = True
-        assert one.remaining_seconds() == pytest.approx(6, abs=0.02)
-        assert await until(lambda: not one.holds(), seconds=11) == pytest.approx(6, abs=0.02)
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(one):
+            assert await until(one.holds, seconds=9) == pytest.approx(8, abs=0.02)  # asked at 4 s, answered 4 s later
+            line.dead = True
+            assert one.remaining_seconds() == pytest.approx(6, abs=0.02)
+            assert await until(lambda: not one.holds(), seconds=11) == pytest.approx(6, abs=0.02)
 
     run_in_virtual_time(scenario())
 
@@ -219,15 +230,11 @@ def test_a_leader_that_was_frozen_knows_at_once() -> None:
     async def scenario() -> None:
         frozen_seconds = 0.0
         loop = asyncio.get_running_loop()
-        one = elector(Line(LeaseServer()), "one", clock=lambda: loop.time() + frozen_seconds)
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        frozen_seconds = 12.0
-        assert not one.holds()
-        assert one.remaining_seconds() == 0
-        await until(one.holds, seconds=3)
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(Line(LeaseServer()), clock=lambda: loop.time() + frozen_seconds) as one:
+            frozen_seconds = 12.0
+            assert not one.holds()
+            assert one.remaining_seconds() == 0
+            await until(one.holds, seconds=3)
 
     run_in_virtual_time(scenario())
 
@@ -241,10 +248,8 @@ def test_the_time_of_day_does_not_matter() -> None:
             spec = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": moment, "acquireTime": moment}
             server.write({"metadata": {"name": "respread"}, "spec": spec})
             one = elector(Line(server), f"one-{year}")
-            task = asyncio.create_task(one.run())
-            assert 15 <= await until(one.holds, seconds=20) <= 17.5
-            task.cancel()
-            await asyncio.wait([task])
+            async with running(one):
+                assert 15 <= await until(one.holds, seconds=20) <= 17.5
 
     run_in_virtual_time(scenario())
 
@@ -252,24 +257,20 @@ def test_the_time_of_day_does_not_matter() -> None:
 def test_what_others_wrote_into_the_lease_stays() -> None:
     async def scenario() -> None:
         server = LeaseServer()
-        one = elector(Line(server), "one")
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        acquired = server.spec["acquireTime"]
-        assert server.lease is not None
-        await asyncio.sleep(10)
-        server.write({**server.lease, "metadata": {"name": "respread", "labels": {"team": "a"}}})
-        server.spec["strategy"] = "OldestEmulationVersion"
-        await asyncio.sleep(10)
-        assert one.holds()
-        assert server.lease["metadata"]["labels"] == {"team": "a"}
-        assert server.spec["strategy"] == "OldestEmulationVersion"
-        assert server.spec["acquireTime"] == acquired
-        assert server.spec["leaseTransitions"] == 0
-        renewed = datetime.fromisoformat(server.spec["renewTime"])
-        assert abs((datetime.now(UTC) - renewed).total_seconds()) < 60
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(Line(server)) as one:
+            acquired = server.spec["acquireTime"]
+            assert server.lease is not None
+            await asyncio.sleep(10)
+            server.write({**server.lease, "metadata": {"name": "respread", "labels": {"team": "a"}}})
+            server.spec["strategy"] = "OldestEmulationVersion"
+            await asyncio.sleep(10)
+            assert one.holds()
+            assert server.lease["metadata"]["labels"] == {"team": "a"}
+            assert server.spec["strategy"] == "OldestEmulationVersion"
+            assert server.spec["acquireTime"] == acquired
+            assert server.spec["leaseTransitions"] == 0
+            renewed = datetime.fromisoformat(server.spec["renewTime"])
+            assert abs((datetime.now(UTC) - renewed).total_seconds()) < 60
 
     run_in_virtual_time(scenario())
 
@@ -277,15 +278,11 @@ def test_what_others_wrote_into_the_lease_stays() -> None:
 def test_who_is_told_that_another_holds_it_stops() -> None:
     async def scenario() -> None:
         server = LeaseServer()
-        one = elector(Line(server), "one")
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        assert server.lease is not None
-        server.write({**server.lease, "spec": {**server.spec, "holderIdentity": "other"}})
-        await until(lambda: not one.holds(), seconds=2.5)
-        assert one.holder == "other"
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(Line(server)) as one:
+            assert server.lease is not None
+            server.write({**server.lease, "spec": {**server.spec, "holderIdentity": "other"}})
+            await until(lambda: not one.holds(), seconds=2.5)
+            assert one.holder == "other"
         assert server.spec["holderIdentity"] == "other"  # what is another's is not given up
 
     run_in_virtual_time(scenario())
@@ -295,18 +292,15 @@ def test_a_lease_deleted_under_its_leader_goes_to_nobody_else() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         one, two = elector(Line(server), "one"), elector(Line(server), "two")
-        tasks = [asyncio.create_task(each.run()) for each in (one, two)]
-        await until(one.holds, seconds=0.1)
-        await asyncio.sleep(20)
-        for _ in range(50):
-            server.lease = None
-            for _ in range(30):
-                await asyncio.sleep(0.1)
-                assert not (one.holds() and two.holds())
-        assert one.holds() or two.holds()
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        async with running(one, two):
+            await until(one.holds, seconds=0.1)
+            await asyncio.sleep(20)
+            for _ in range(50):
+                server.lease = None
+                for _ in range(30):
+                    await asyncio.sleep(0.1)
+                    assert not (one.holds() and two.holds())
+            assert one.holds() or two.holds()
 
     run_in_virtual_time(scenario())
 
@@ -317,26 +311,20 @@ def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         line = Line(server)
-        one = elector(line, "one")
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        for _ in range(3):
-            before = one.term
-            line.dead = True
-            await until(lambda: not one.holds(), seconds=11)
-            server.lease = None
-            two = elector(Line(server), "two")
-            other = asyncio.create_task(two.run())
-            await until(two.holds, seconds=20)
-            other.cancel()
-            await asyncio.wait([other])
-            server.lease = None
-            line.dead = False
-            await until(one.holds, seconds=20)
-            assert server.spec["leaseTransitions"] == 0
-            assert one.term > before
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(line) as one:
+            for _ in range(3):
+                before = one.term
+                line.dead = True
+                await until(lambda: not one.holds(), seconds=11)
+                server.lease = None
+                two = elector(Line(server), "two")
+                async with running(two):
+                    await until(two.holds, seconds=20)
+                server.lease = None
+                line.dead = False
+                await until(one.holds, seconds=20)
+                assert server.spec["leaseTransitions"] == 0
+                assert one.term > before
 
     run_in_virtual_time(scenario())
 
@@ -344,16 +332,12 @@ def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
 def test_its_own_lease_made_anew_under_the_leader_is_the_same_term() -> None:
     async def scenario() -> None:
         server = LeaseServer()
-        one = elector(Line(server), "one")
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        before = one.term
-        server.lease = None
-        await until(lambda: server.lease is not None, seconds=2.5)
-        assert one.holds()
-        assert one.term == before
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(Line(server)) as one:
+            before = one.term
+            server.lease = None
+            await until(lambda: server.lease is not None, seconds=2.5)
+            assert one.holds()
+            assert one.term == before
 
     run_in_virtual_time(scenario())
 
@@ -364,20 +348,16 @@ def test_who_comes_to_a_lease_that_was_deleted_waits_for_a_leader_out_of_reach()
     async def scenario() -> None:
         server = LeaseServer()
         line = Line(server)
-        one = elector(line, "one")
-        tasks = [asyncio.create_task(one.run())]
-        await until(one.holds, seconds=0.1)
-        line.dead = True
-        server.lease = None
-        late = elector(Line(server), "late")
-        tasks.append(asyncio.create_task(late.run()))
-        await until(lambda: not one.holds(), seconds=11)
-        assert not late.holds()
-        await until(late.holds, seconds=TIMES.lease_seconds - TIMES.renew_deadline_seconds + TIMES.retry_seconds * 2)
-        assert not one.holds()
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        async with leading(line) as one:
+            line.dead = True
+            server.lease = None
+            late = elector(Line(server), "late")
+            async with running(late):
+                await until(lambda: not one.holds(), seconds=11)
+                assert not late.holds()
+                longest = TIMES.lease_seconds - TIMES.renew_deadline_seconds + TIMES.retry_seconds * 2
+                await until(late.holds, seconds=longest)
+                assert not one.holds()
 
     run_in_virtual_time(scenario())
 
@@ -398,11 +378,9 @@ def test_refusals_and_nonsense_are_survived() -> None:
             return answers.pop(0) if answers else handle(method, body)
 
         server.handle = failing  # type: ignore[method-assign]  # a server that comes to its senses
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=11)
-        assert not answers
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(one):
+            await until(one.holds, seconds=11)
+            assert not answers
 
     run_in_virtual_time(scenario())
 
@@ -424,26 +402,20 @@ def test_a_term_is_another_one_only_if_somebody_else_led_in_between() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         line = Line(server)
-        one = elector(line, "one")
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        first = one.term
-        line.dead = True
-        await until(lambda: not one.holds(), seconds=11)
-        line.dead = False
-        await until(one.holds, seconds=3)
-        assert one.term == first
-        line.dead = True
-        two = elector(Line(server), "two")
-        other = asyncio.create_task(two.run())
-        await until(two.holds, seconds=20)
-        line.dead = False
-        other.cancel()
-        await asyncio.wait([other])
-        await until(one.holds, seconds=20)
-        assert one.term > first
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(line) as one:
+            first = one.term
+            line.dead = True
+            await until(lambda: not one.holds(), seconds=11)
+            line.dead = False
+            await until(one.holds, seconds=3)
+            assert one.term == first
+            line.dead = True
+            two = elector(Line(server), "two")
+            async with running(two):
+                await until(two.holds, seconds=20)
+                line.dead = False
+            await until(one.holds, seconds=20)
+            assert one.term > first
 
     run_in_virtual_time(scenario())
 
@@ -499,13 +471,9 @@ def test_times_are_written_as_the_api_server_reads_them_to_the_last_zero() -> No
 
     async def scenario() -> None:
         server = LeaseServer()
-        one = elector(Line(server), "one")
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        for field in ("renewTime", "acquireTime"):
-            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", server.spec[field])
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(Line(server)):
+            for field in ("renewTime", "acquireTime"):
+                assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", server.spec[field])
 
     with unittest.mock.patch("respread.kube.leadership.datetime", wraps=datetime) as clock:
         clock.now.return_value = datetime(2026, 11, 21, tzinfo=UTC)  # on the very second
@@ -515,11 +483,8 @@ def test_times_are_written_as_the_api_server_reads_them_to_the_last_zero() -> No
 def test_a_lease_is_left_to_run_out_where_something_is_still_on_its_way() -> None:
     async def scenario() -> None:
         server = LeaseServer()
-        one = elector(Line(server), "one", may_give_up=lambda: False)
-        task = asyncio.create_task(one.run())
-        await until(one.holds, seconds=0.1)
-        task.cancel()
-        await asyncio.wait([task])
+        async with leading(Line(server), may_give_up=lambda: False) as one:
+            assert one.holds()
         assert server.spec["holderIdentity"] == "one"
         assert not one.holds()
 
