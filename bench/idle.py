@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import aiohttp
-import uvloop
 
 from bench.busy_sides import cost_of
-from bench.ingest import Row, check
 from bench.ingest_world import node
 from bench.latency import Operator
 from bench.latency_world import World
+from bench.rows import Row, check, measured, parser_for, print_rows
 
 IDLE_TARGET_PERCENT: Final = 0.3
 MEMORY_TARGET_MIB: Final = 110
@@ -103,16 +102,14 @@ def run_seconds(pid: int) -> float:
 
 def main() -> None:
     """Measure, and print a table with targets."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__)
     parser.add_argument("--pods", type=int, default=30_000)
     parser.add_argument("--namespaces", type=int, default=20)
     parser.add_argument("--every", type=float, default=300, help="how often each node's status is written, in seconds")
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
-    rows = uvloop.run(measure(options, lambda line: print(line, file=sys.stderr, flush=True)))
-    print(f"bench/idle, each node's status every {options.every:g} s")
-    for row in rows:
-        print(row.render())
+    rows = measured(partial(measure, options))
+    print_rows(f"bench/idle, each node's status every {options.every:g} s", rows)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from bench.ingest_world import cluster, fill, pod, wait_until_served
+from bench.rows import Row, check, print_rows, tell
 from respread_sandbox import Sandbox, SandboxOptions
 
 PODS: Final = 30_000
@@ -31,24 +32,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 CPU_TARGET_MS_PER_POD: Final = 0.1
 PEAK_TARGET_MIB: Final = {PODS: 250, MANY_PODS: 700}
 EVENTS_TARGET_PER_SECOND: Final = 2000
-
-
-class Row(NamedTuple):
-    """One line of the result."""
-
-    what: str
-    value: float
-    unit: str
-    target: float | None = None
-    at_most: bool = True
-
-    def render(self) -> str:
-        """The line, with the target and whether it is met."""
-        line = f"  {self.what:<44} {self.value:>10,.3f} {self.unit:<6}"
-        if self.target is None:
-            return line.rstrip()
-        met = self.value <= self.target if self.at_most else self.value >= self.target
-        return f"{line} {'≤' if self.at_most else '≥'} {self.target:<8,g} {'ok' if met else 'MISSED'}"
 
 
 class Measured:
@@ -148,12 +131,6 @@ def measure(pods: int, events: int, say: Callable[[str], None]) -> list[Row]:
     ]
 
 
-def check(holds: bool, otherwise: str) -> None:
-    """End with a message unless it holds: figures of something else would be worth nothing."""
-    if not holds:
-        raise SystemExit(otherwise)
-
-
 def _change_pods(sandbox: Sandbox, pods: int, changes: int) -> None:
     subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-m", "bench.ingest_world", str(sandbox.files.directory), str(pods), str(changes)],
@@ -169,10 +146,7 @@ def main() -> None:
     parser.add_argument("--many", action="store_const", dest="pods", const=MANY_PODS, help=f"{MANY_PODS:,} pods")
     parser.add_argument("--events", type=int, default=20_000)
     options = parser.parse_args()
-    rows = measure(options.pods, options.events, lambda line: print(line, file=sys.stderr, flush=True))
-    print("bench/ingest")
-    for row in rows:
-        print(row.render())
+    print_rows("bench/ingest", measure(options.pods, options.events, tell))
 
 
 if __name__ == "__main__":

@@ -21,17 +21,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
 import aiohttp
 import msgspec
-import uvloop
 
 from bench.busy_sides import Cost, cost_of
-from bench.ingest import Row, check
 from bench.latency_world import QUIET_PERIOD_SECONDS, Violation, World
+from bench.rows import Row, check, measured, parser_for, print_rows
 from bench.served import write_kubeconfig
 from respread.telemetry.metrics import Phase
 
@@ -258,17 +258,15 @@ def _share(values: Sequence[float], share: float) -> float:
 
 def main() -> None:
     """Measure, and print a table with targets."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__)
     parser.add_argument("--pods", type=int, default=30_000)
     parser.add_argument("--namespaces", type=int, default=1)
     parser.add_argument("--rate", type=float, default=2_000, help="how many pods change each second")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    rows = uvloop.run(measure(options, lambda line: print(line, file=sys.stderr, flush=True)))
-    print(f"bench/latency, quiet period {QUIET_PERIOD_SECONDS:g} s")
-    for row in rows:
-        print(row.render())
+    rows = measured(partial(measure, options))
+    print_rows(f"bench/latency, quiet period {QUIET_PERIOD_SECONDS:g} s", rows)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from respread.planning.held import Held
 from respread_sandbox import ApiError, Sandbox
 from respread_sandbox.components import CONTROLLER_MANAGER
 from tests.eviction_moves import group, move
+from tests.fake_requests import PassedOn, Send
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, pods, scale, wait_for_ready_pods, wait_until
@@ -505,20 +506,20 @@ class TestOwnersAbove:
         assert (self.look(sandbox, snapshot, pod, rules) is None) is may
 
 
-class Watched(Requests):
+class Watched(PassedOn):
     """Requests that count what was read, and how many of it at the same time."""
 
     def __init__(self, requests: Requests) -> None:
-        self._inner = requests
+        super().__init__(requests)
         self.paths: Counter[tuple[str, str]] = Counter()
         self.most = self._now = 0
 
-    async def send(self, method: Any, path: str, names: Any, **options: Any) -> Response:
+    async def pass_on(self, path: str, names: Mapping[str, str], send: Send, **_: Any) -> Response:
         self.paths[path, names.get("name", "")] += 1
         self._now += 1
         self.most = max(self.most, self._now)
         try:
-            return await self._inner.send(method, path, names, **options)
+            return await send()
         finally:
             self._now -= 1
 

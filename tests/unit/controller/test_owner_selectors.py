@@ -14,11 +14,12 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.objects import Workload
 from respread.controller.owner_selectors import AT_ONCE, READ_AGAIN_SECONDS, OwnerSelectors
 from respread.controller.scheduler_model import SchedulerModel
-from respread.kube.requests import NoResponseError, Requests, Response
+from respread.kube.requests import NoResponseError, Response
 from respread.kube.server_version import ASK_AGAIN_SECONDS, ServerVersion
 from respread.planning.victims.policies import PolicyIndex
 from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.index import Spread
+from tests.fake_requests import FakeRequests
 from tests.intake import Parts
 from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster
@@ -40,10 +41,11 @@ def manifest(name: str, selector: Any = None) -> dict[str, Any]:
     }
 
 
-class Server(Requests):
+class Server(FakeRequests):
     """Answers as it is told to, after a tenth of a second."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.objects: dict[str, dict[str, Any]] = {}
         self.refusals: dict[str, int] = {}
         self.silent = False
@@ -51,9 +53,8 @@ class Server(Requests):
         self.at_once = 0
         self.most_at_once = 0
 
-    async def send(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> Response:
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **_: Any) -> Response:
         assert method == "GET"
-        assert options["timeout_seconds"] > 0
         self.asked.append(path.format(**names))
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)

@@ -18,9 +18,10 @@ from respread.cluster.state import ClusterSnapshot
 from respread.eviction.in_flight import InFlight
 from respread.eviction.owners import other_controllers
 from respread.eviction.owners.other_controllers import AT_ONCE, OtherControllers
-from respread.kube.requests import Requests, Response
+from respread.kube.requests import Response
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC, group, labels, move
+from tests.fake_requests import FakeRequests
 from tests.worlds import cluster, node, pod
 
 
@@ -34,16 +35,17 @@ def world(controllers: int) -> tuple[ClusterSnapshot, Pod]:
     return cluster([node("node-1", "a")], pods), pods[0]
 
 
-class Answering(Requests):
+class Answering(FakeRequests):
     """An API server where every ReplicaSet wants one pod, that answers some only when it is told to."""
 
     def __init__(self, slow: frozenset[str] = frozenset()) -> None:
+        super().__init__()
         self.read: Counter[str] = Counter()
         self.most = self._now = 0
         self._slow = slow
 
-    async def send(self, method: Any, path: str, names: Any, **options: Any) -> Response:
-        assert (method, path.rpartition("/")[2], "body" in options) == ("GET", "{name}", False)
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        assert (method, path.rpartition("/")[2], options["body"]) == ("GET", "{name}", None)
         name = names["name"]
         self.read[name] += 1
         self._now += 1
