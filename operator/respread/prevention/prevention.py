@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from respread.allowance import Allowance
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
@@ -26,7 +27,6 @@ from respread.prevention.pace import (
     RERANKED_PER_MINUTE,
     REST_SECONDS,
     UNREADY_REST_SECONDS,
-    Allowance,
 )
 from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
 from respread.prevention.ranks import Costs, HeldCost, Roles, rank_new, rerank, roles_of

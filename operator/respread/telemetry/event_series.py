@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from respread.allowance import Allowance
+
 
 class EventType(StrEnum):
     """How much an Event matters."""
@@ -119,7 +121,7 @@ class SeriesBook:
         self._pace = pace
         self._make_name = make_name
         self._series: OrderedDict[Event, Series] = OrderedDict()
-        self._allowances: OrderedDict[EventObject, tuple[float, float]] = OrderedDict()
+        self._allowances: OrderedDict[EventObject, Allowance] = OrderedDict()
 
     def see(self, event: Event, *, time: datetime, now_seconds: float) -> tuple[Verdict, Series | None]:
         """Take note of an Event; NEW means that its series is to be created."""
@@ -153,11 +155,11 @@ class SeriesBook:
 
     def _allow(self, regarding: EventObject, now_seconds: float) -> bool:
         """Take one of the object's tokens, of which it gets a new one every interval, up to the burst."""
-        full = float(self._pace.object_burst)
-        tokens, since = self._allowances.get(regarding, (full, now_seconds))
-        tokens = min(full, tokens + (now_seconds - since) / self._pace.object_interval_seconds)
-        allowed = tokens >= 1
-        self._allowances[regarding] = (tokens - 1 if allowed else tokens, now_seconds)
+        allowance = self._allowances.get(regarding) or Allowance.full(
+            1 / self._pace.object_interval_seconds, self._pace.object_burst, now_seconds
+        )
+        allowed = allowance.left(now_seconds) >= 1
+        self._allowances[regarding] = allowance.used(int(allowed), now_seconds)
         self._allowances.move_to_end(regarding)
         _trim(self._allowances, self._pace.remembered)
         return allowed
