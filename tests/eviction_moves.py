@@ -8,7 +8,7 @@ from zlib import crc32
 from immutables import Map
 
 from respread.cluster.pod import Pod
-from respread.cluster.selectors import EVERYTHING
+from respread.cluster.selectors import Selector
 from respread.cluster.workload import workload_of
 from respread.planning.plan import Move
 from respread.spread.domains import Eligibility
@@ -26,7 +26,7 @@ def group(name: str = "web") -> GroupKey:
         when_unsatisfiable="DoNotSchedule",
         max_skew=1,
         min_domains=1,
-        selector=EVERYTHING,
+        selector=Selector((), (), ()),
         eligibility=Eligibility(required_keys=(ZONE,), node_affinity_policy="Honor", node_taints_policy="Ignore"),
     )
 

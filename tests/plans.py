@@ -12,7 +12,8 @@ from respread.planning.plan import Plan
 from respread.planning.planner import OnHold, Planner, PolicySetting, never_on_hold
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES
 from respread.scheduling.predictor import Predictor
-from respread.spread.index import Spread, spread_of
+from respread.spread.index import Spread
+from tests.spreads import spread_of
 
 
 def plan_cluster(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from respread.api.policy import PolicyKind
+from respread.api.policy import Policy, PolicyKind
 
 CLUSTER: PolicyKind = "ClusterRebalancePolicy"
 NAMESPACED: PolicyKind = "RebalancePolicy"
 
 Spec = dict[str, Any]
+
+
+def enforces(policy: Policy) -> bool:
+    """Return whether pods may be evicted in its name: its mode is Enforce and nothing in it is wrong."""
+    return policy.spec.mode == "Enforce" and not policy.problems
 
 
 class BadSpec(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from respread.controller.records.checkpoint import group_name, situation_of
-from respread.spread.index import spread_of
 from respread.stores.watched_kinds import POLICY_KINDS
 from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from tests.faults.operators import LEASE, Replica, holder
@@ -23,6 +22,7 @@ from tests.faults.watcher import PodWatcher
 from tests.integration.operator_process import install
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
+from tests.spreads import spread_of
 
 LEASE_SECONDS = 3
 LONG_LEASE_SECONDS = 15

@@ -440,8 +440,3 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def is_cluster_policy(self) -> bool:
         """Whether it is a ClusterRebalancePolicy."""
         return self.kind == "ClusterRebalancePolicy"
-
-    @property
-    def enforces(self) -> bool:
-        """Whether pods may be evicted for this policy: its mode is Enforce and it is valid."""
-        return self.spec.mode == "Enforce" and not self.problems

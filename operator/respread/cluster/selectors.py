@@ -97,8 +97,6 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True):
 
 NOTHING: Final = Selector((), (), (), matches_nothing=True)
 """An absent selector: it matches nothing."""
-EVERYTHING: Final = Selector((), (), ())
-"""An empty selector: it matches everything."""
 
 
 @lru_cache(maxsize=16384)

@@ -31,11 +31,6 @@ class Spread(msgspec.Struct, frozen=True):
     """By namespace, the owners whose selectors default constraints depend on, known or not; never empty."""
 
 
-def spread_of(snapshot: ClusterSnapshot, defaults: DefaultConstraints | None = None) -> Spread:
-    """Return the spread groups of a snapshot; see `SpreadIndex`."""
-    return SpreadIndex(defaults).update(snapshot)
-
-
 def group_keys_of(pod: Pod) -> tuple[GroupKey, ...]:
     """Return the group of each of a pod's own topology spread constraints, in their order."""
     return own_keys(pod.namespace, template_of(pod))

@@ -31,7 +31,7 @@ from respread.api.structures import write_value
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from respread_sandbox.errors import SandboxError
-from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec
+from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec, enforces
 from tests.processes import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
@@ -112,7 +112,7 @@ def test_what_the_api_server_cannot_judge_ends_in_the_ready_condition(
     cluster: Sandbox, spec: dict[str, Any], field: str, says: str
 ) -> None:
     policy = decode_policy(CLUSTER, create(cluster, CLUSTER, {**spec, "mode": "Enforce"}, dry_run=True))
-    assert not policy.enforces
+    assert not enforces(policy)
     ready = next_status(policy, PolicyStatus(), None, now=datetime.now(UTC)).condition("Ready")
     assert ready is not None
     assert (ready.status, ready.reason) == ("False", "InvalidPolicy")
@@ -137,7 +137,7 @@ def test_a_force_delete_that_was_allowed_once_ends_in_the_ready_condition_too(po
         set_minimum(1)
     wait_until(lambda: not _is_taken(policies, force), "the API server to refuse it, as it does now")
     policy = decode_policy(CLUSTER, policies.api.get(path(CLUSTER, "tested")))
-    assert not policy.enforces
+    assert not enforces(policy)
     assert policy.spec.eviction.grace_period_seconds is None
     status = next_status(policy, PolicyStatus(), None, now=datetime.now(UTC))
     policies.api.request("PATCH", f"{path(CLUSTER, 'tested')}/status", {"status": encode_status(status)})

@@ -19,9 +19,9 @@ from respread.api.policy import PLURALS
 from respread.api.status import PolicyStatus, encode_status
 from respread.controller.records.checkpoint import group_name, situation_of
 from respread.kube.requests import NoResponseError, Response
-from respread.spread.index import spread_of
 from tests.intake import page
 from tests.properties.controller.statuses import largest, status_schema, statuses
+from tests.spreads import spread_of
 from tests.unit.controller.test_control_loop import Loop, Scripted
 from tests.worlds import cluster, constraint, node, pods, spec
 

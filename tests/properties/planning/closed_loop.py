@@ -12,10 +12,10 @@ from respread.eviction.outcomes import Outcome
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup
-from respread.spread.index import spread_of
 from tests.plans import plan_cluster
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
 from tests.properties.planning.small_worlds import NOW, Place, World, policy_of, snapshot_of
+from tests.spreads import spread_of
 
 Temper: TypeAlias = Literal["random", "score", "adversarial"]
 """How the scheduler chooses among feasible nodes: any, one that PodTopologySpread scores best, or the one that leaves

@@ -14,9 +14,10 @@ from respread.planning.plan import BlockedGroup
 from respread.planning.planner import Planner, PolicySetting
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
-from respread.spread.index import Spread, spread_of
+from respread.spread.index import Spread
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.small_worlds import NOW, SMALL, World, policy_of, snapshot_of, worlds
+from tests.spreads import spread_of
 
 
 def planned_for(world: World) -> Planned:

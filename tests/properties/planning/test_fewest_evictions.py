@@ -7,13 +7,13 @@ from hypothesis import assume
 
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
-from respread.spread.index import spread_of
 from tests.plans import plan_cluster
 from tests.properties.instances import factor, try_on
 from tests.properties.planning.bound import bound_of, order_of
 from tests.properties.planning.scheduler_model import SchedulerModel
 from tests.properties.planning.small_worlds import NOW, SMALL, TINY, World, policy_of, snapshot_of, worlds
 from tests.properties.planning.truth import TooLargeError, Truth, truth_of
+from tests.spreads import spread_of
 
 PARTS = range(4)
 

@@ -6,9 +6,9 @@ from random import Random
 
 from respread.planning.search.tally import Tally, domain_map
 from respread.scheduling.view.cluster_view import ClusterView
-from respread.spread.index import spread_of
 from tests.properties.instances import try_on
 from tests.properties.planning.small_worlds import SMALL, World, snapshot_of, worlds
+from tests.spreads import spread_of
 
 CHANGES = 60
 

@@ -26,7 +26,8 @@ from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import NOTHING_REFUSED, Refused
 from respread.planning.victims.selection import Selection
-from respread.spread.index import SpreadIndex, spread_of
+from respread.spread.index import SpreadIndex
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, NOW, ZONE, constraint, node, pod, spec
 
 NAMESPACES = ("default", "shop")

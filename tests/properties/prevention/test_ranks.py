@@ -17,7 +17,6 @@ from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.layout import HARD
 from respread.prevention.ranks import Costs, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
-from respread.spread.index import spread_of
 from tests.properties.prevention.replica_set_model import (
     Model,
     ModelNode,
@@ -26,6 +25,7 @@ from tests.properties.prevention.replica_set_model import (
     Violation,
     deletion_order,
 )
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, pod, spec
 
 RACK = "example.com/rack"

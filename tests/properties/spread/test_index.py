@@ -17,9 +17,10 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.group import template_of
-from respread.spread.index import Spread, SpreadIndex, spread_of
+from respread.spread.index import Spread, SpreadIndex
 from tests.properties.scheduling.scheduling_worlds import NAMESPACES, NODES, label_maps, nodes_named, pods
 from tests.properties.scheduling.test_view import LIST_DEFAULTS, clusters, configured, unbound
+from tests.spreads import spread_of
 
 Counted: TypeAlias = tuple[str, str, int, int, tuple[tuple[str, int], ...], int]
 """Topology key, selector, maxSkew, minDomains, pods by domain, global minimum."""

@@ -24,7 +24,7 @@ from respread.api.policy import (
 from respread.api.problem import Problem
 from respread.api.status import Condition, PolicyStatus, Summary, encode_status
 from respread.api.structures import write_value
-from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec
+from tests.policy_specs import BAD_SPECS, CLUSTER, GOOD_SPECS, NAMESPACED, WRONG_THOUGH_ACCEPTED, BadSpec, enforces
 
 
 def decoded(spec: object, kind: Any = CLUSTER) -> Policy:
@@ -159,9 +159,9 @@ def test_what_is_wrong_is_left_at_its_default_so_that_the_rest_can_be_evaluated(
 
 
 def test_a_policy_with_problems_does_not_enforce() -> None:
-    assert decoded({"mode": "Enforce"}).enforces
-    assert not decoded({"mode": "DryRun"}).enforces
-    assert not decoded({"mode": "Enforce", "quietPeriod": "soon"}).enforces
+    assert enforces(decoded({"mode": "Enforce"}))
+    assert not enforces(decoded({"mode": "DryRun"}))
+    assert not enforces(decoded({"mode": "Enforce", "quietPeriod": "soon"}))
 
 
 @pytest.mark.parametrize(

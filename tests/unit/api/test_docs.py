@@ -16,6 +16,7 @@ from respread.api.policy import ClusterPolicySpec, Limits
 from respread.api.reasons import Reason
 from respread.api.schema import custom_resource_definition
 from respread.api.status import MAX_COUNT, MAX_GENERATION
+from tests.policy_specs import enforces
 
 TEXT = (Path(__file__).parents[3] / "docs" / "policy.md").read_text(encoding="utf-8")
 # What every label selector of Kubernetes looks like is not repeated for each.
@@ -108,7 +109,7 @@ def test_examples_are_good_and_the_full_one_is_all_defaults() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     policies = {policy.object_name: policy for policy in map(decode_manifest, map(yaml.safe_load, blocks))}
     assert all(policy.problems == () for policy in policies.values())
-    assert policies["default"].enforces
+    assert enforces(policies["default"])
     assert policies["all-defaults"].spec == ClusterPolicySpec()
     full = yaml.safe_load(next(block for block in blocks if "all-defaults" in block))["spec"]
     assert {path for path, _, _ in fields(schema_of("spec")) if "." not in path} == set(full)

@@ -19,6 +19,7 @@ from respread_sandbox.demo.ending import Ending
 from respread_sandbox.demo.picture import Pair, Picture, fewest_evictions
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, SIDES, Side, World, deployment, policy
+from tests.policy_specs import enforces
 
 
 def fewest_by_trying(counts: list[int], max_skew: int) -> int:
@@ -152,8 +153,8 @@ def test_the_constraints_are_those_of_the_concept_page() -> None:
 @pytest.mark.parametrize("side", SIDES)
 def test_the_policies_are_ones_that_can_be_read(side: Side) -> None:
     read = decode_manifest(policy(side, "Enforce"))
-    assert read.enforces
-    assert not decode_manifest(policy(side, "DryRun")).enforces
+    assert enforces(read)
+    assert not enforces(decode_manifest(policy(side, "DryRun")))
     assert read.spec.quiet_period.total_seconds() == 2
     assert (read.spec.prevention.pod_deletion_cost == "Enabled") is side.prevents
 

@@ -31,7 +31,8 @@ from respread.cluster.meta import OwnerReference
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
-from respread.spread.index import Spread, spread_of
+from respread.spread.index import Spread
+from tests.spreads import spread_of
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, spec
 

@@ -9,13 +9,16 @@ from immutables import Map
 
 from respread.api.label_selector import LabelSelector, LabelSelectorRequirement
 from respread.cluster.selectors import (
-    EVERYTHING,
     NOTHING,
+    Selector,
     SelectorError,
     compile_selector,
     requirement,
     selector_of_labels,
 )
+
+EVERYTHING = Selector((), (), ())
+"""What an empty selector matches."""
 
 WEB = Map(app="web", tier="front")
 

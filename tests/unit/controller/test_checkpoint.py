@@ -40,7 +40,7 @@ from respread.eviction.breaker import Breakers, PauseRules
 from respread.eviction.group_history import GroupHistory
 from respread.eviction.history import HOUR_SECONDS, EvictionHistory
 from respread.spread.group import GroupKey, SpreadGroup
-from respread.spread.index import spread_of
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, cluster, constraint, node, pods, spec
 
 NOW = 1_800_000_000.0
@@ -49,7 +49,7 @@ RULES = BackOffRules()
 _NAMES = """
 from immutables import Map
 from respread.controller.records.checkpoint import group_name
-from respread.spread.index import spread_of
+from tests.spreads import spread_of
 from tests.worlds import *
 of = spec(constraint(), constraint(HOSTNAME), node_selector=Map({c: c for c in "abcdefgh"}))
 print(sorted(group_name(key) for key in spread_of(cluster([node("a1", "a")], pods({"a1": 2}, of))).groups))

@@ -10,8 +10,8 @@ from respread.cluster.pod import Pod
 from respread.controller.comparison import Comparison
 from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Move
-from respread.spread.index import spread_of
 from tests.plans import plan_cluster
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, NOW, cluster, constraint, node, pod, pods, spec
 
 WEB = spec(constraint())

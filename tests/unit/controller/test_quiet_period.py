@@ -8,7 +8,7 @@ from respread.api.reasons import Reason
 from respread.cluster.workload import WorkloadName
 from respread.controller.quiet_period import QuietPeriods
 from respread.spread.group import GroupKey, SpreadGroup
-from respread.spread.index import spread_of
+from tests.spreads import spread_of
 from tests.worlds import cluster, constraint, node, pods, spec
 
 QUIET = timedelta(seconds=30)

@@ -25,8 +25,9 @@ from respread.eviction.pacing import Limiter
 from respread.eviction.remembered import ClockReading
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting
-from respread.spread.index import Spread, spread_of
+from respread.spread.index import Spread
 from tests.eviction_moves import move
+from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
 
 SPEC = spec(constraint())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from respread.controller.violation_times import ViolationTimes
 from respread.spread.group import GroupKey, SpreadGroup
-from respread.spread.index import spread_of
+from tests.spreads import spread_of
 from tests.worlds import cluster, constraint, node, pods, spec
 
 

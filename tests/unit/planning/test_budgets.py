@@ -99,18 +99,6 @@ def test_a_plan_takes_what_there_is_and_gives_it_back() -> None:
         books.give_back(a)
 
 
-def test_a_fork_leaves_the_original_alone() -> None:
-    books = ledger(budget(allowed=1))
-    fork = books.fork()
-    fork.take(web("a"))
-    assert isinstance(fork.verdict(web("b")), Held)
-    assert isinstance(books.verdict(web("b")), Needs)
-    books.take(web("b"))
-    fork.give_back(web("a"))
-    assert isinstance(fork.verdict(web("a")), Needs)
-    assert isinstance(books.verdict(web("a")), Held)
-
-
 @pytest.mark.parametrize(
     ("of", "reason", "words"),
     [

@@ -20,7 +20,7 @@ from respread.cluster.pod import Pod
 from respread.planning.held import Held
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.protection import Protection
-from respread.spread.index import spread_of
+from tests.spreads import spread_of
 from tests.unit.api.test_docs import rows
 from tests.unit.planning.blocked_plans import default_policy
 from tests.worlds import NOW, cluster, constraint, node, pod, spec

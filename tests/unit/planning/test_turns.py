@@ -18,8 +18,8 @@ from respread.planning.search.search_budget import Effort
 from respread.planning.search.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.planning.turns import in_turns
-from respread.spread.index import spread_of
 from tests.plans import plan_cluster
+from tests.spreads import spread_of
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
 
 NODES = [node("a1", "a", pods=2000), node("b1", "b", pods=2000)]

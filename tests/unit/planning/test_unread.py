@@ -15,8 +15,8 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
-from respread.spread.index import spread_of
 from tests.intake import Parts, page
+from tests.spreads import spread_of
 from tests.worlds import NOW, ZONE
 
 NAMESPACE = "shop"

@@ -21,7 +21,7 @@ from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.protection import ScaleDownProtection, ScaleDownReason, protection_of
 from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.carried import DefaultConstraints
-from respread.spread.index import spread_of
+from tests.spreads import spread_of
 from tests.unit.spread.test_defaults import HARD_ZONES, OWNER
 from tests.worlds import NOW, ZONE, cluster, constraint, node, pod, spec
 

@@ -18,9 +18,9 @@ from respread.controller.prevention_loop import CAREFUL_SECONDS, PreventionLoop
 from respread.kube.requests import Response
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS
-from respread.spread.index import spread_of
 from tests.fake_requests import FakeRequests
 from tests.intake import Parts
+from tests.spreads import spread_of
 from tests.unit.prevention.test_decisions import policy, web
 from tests.worlds import node
 

@@ -13,7 +13,7 @@ from respread.cluster.errors import DecodeError
 from respread.cluster.meta import OwnerReference
 from respread.cluster.objects import Service, Workload
 from respread.cluster.pod import Pod, PodSpec, Toleration
-from respread.cluster.selectors import EVERYTHING, NOTHING
+from respread.cluster.selectors import NOTHING, Selector
 from respread.cluster.state import ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.topology_spread import counts_as_pod, effective_selector, eligible, required_keys
@@ -47,7 +47,7 @@ def test_an_absent_selector_matches_nothing_whatever_is_added() -> None:
 
 def test_an_empty_selector_is_empty_only_until_something_is_added() -> None:
     of = constraint(selector={}, match_label_keys=("app",))
-    assert effective_selector(of, Map()) == EVERYTHING
+    assert effective_selector(of, Map()) == Selector((), (), ())
     assert str(effective_selector(of, Map(app="web"))) == "app=web"
 
 

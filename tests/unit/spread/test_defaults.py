@@ -19,9 +19,10 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.group import GroupKey
-from respread.spread.index import SpreadIndex, spread_of
+from respread.spread.index import SpreadIndex
 from tests.plans import plan_cluster
 from tests.spread_profiles import spread_profile
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, pods, spec
 
 PLAIN = spec()

@@ -11,7 +11,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView
 from respread.spread.group import GroupKey, SpreadGroup
-from respread.spread.index import spread_of
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, pods, spec
 
 

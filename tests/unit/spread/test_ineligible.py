@@ -10,8 +10,8 @@ from immutables import Map
 
 from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
 from respread.spread.domains import domains_of
-from respread.spread.index import spread_of
 from respread.spread.ineligible import ineligible_nodes, why_ineligible
+from tests.spreads import spread_of
 from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pods, spec, taint
 
 NOT_C = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(ZONE, "NotIn", ("c",)),)),))

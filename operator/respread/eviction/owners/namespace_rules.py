@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
@@ -13,9 +12,6 @@ from respread.api.reasons import Reason
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests
 from respread.planning.held import Held
-
-Amounts: TypeAlias = Mapping[str, Any]
-"""Quantities by resource, as the API writes them."""
 
 TIMEOUT_SECONDS: Final = 10.0
 _PATH: Final = "/api/v1/namespaces/{namespace}/"

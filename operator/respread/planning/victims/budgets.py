@@ -73,14 +73,6 @@ class BudgetLedger:
         self._taken_of: dict[ObjectKey, ObjectKey | None] = {}
         self._taken: dict[ObjectKey, int] = {}
 
-    def fork(self) -> BudgetLedger:
-        """Return a ledger in the same state; what happens to either leaves the other alone."""
-        other = BudgetLedger.__new__(BudgetLedger)
-        other._budgets = self._budgets  # noqa: SLF001 - our own class
-        other._taken_of = self._taken_of.copy()  # noqa: SLF001 - our own class
-        other._taken = self._taken.copy()  # noqa: SLF001 - our own class
-        return other
-
     def budgets_of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets that select a pod, sorted by name."""
         return self._budgets.of(pod.namespace, pod.labels)
