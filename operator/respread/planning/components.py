@@ -1,4 +1,4 @@
-"""Which spread groups have to be planned together: those that share pods."""
+"""Which spread groups must be planned together: those that share pods."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Component: TypeAlias = frozenset[GroupKey]
 
 
 class Components:
-    """The groups of one namespace in the smallest sets such that no pod belongs to groups of two of them.
+    """The groups of one namespace in the smallest sets such that no pod belongs to groups of two sets.
 
-    A pod belongs to a group if the group's selector matches it, or if it carries the group's constraint. Components are
-    looked for when they are asked for, and kept until groups come, go, or get other pods.
+    A pod belongs to a group if the group's selector matches it, or if it has the group's constraint. A component is
+    computed when it is requested, and kept until groups come, go, or get other pods.
     """
 
     __slots__ = ("_groups", "_known", "_with_labels")
 
     def __init__(self) -> None:
-        """Begin without groups."""
+        """Start without groups."""
         self._groups: dict[GroupKey, SpreadGroup] = {}
         self._with_labels: Filed[Labels, GroupKey] = {}
         self._known: dict[GroupKey, Component] = {}
 
     def advance(self, changed: Mapping[GroupKey, SpreadGroup | None]) -> None:
-        """Take over groups as they are now, None for those that are gone."""
+        """Take over the current groups, with None for those that are gone."""
         for key, group in changed.items():
             before = self._groups.get(key)
             if before is not None and group is not None and _same_pods(before, group):
@@ -47,7 +47,7 @@ class Components:
                     file(self._with_labels, labels, key)
 
     def of(self, key: GroupKey) -> Component:
-        """Return the component that a group is in; as long as it is not another one, the same object."""
+        """Return the component of a group. It stays the same object while it does not change."""
         if (found := self._known.get(key)) is None:
             found = frozenset(self._reached_from(key))
             self._known.update(dict.fromkeys(found, found))
@@ -77,5 +77,5 @@ def labels_of(group: SpreadGroup) -> set[Labels]:
 
 
 def _same_pods(one: SpreadGroup, other: SpreadGroup) -> bool:
-    """Whether pods of the same label sets belong to two groups, as far as that is easily seen."""
+    """Whether pods of the same label sets belong to two groups, by a quick check."""
     return one.matched is other.matched and one.carriers is other.carriers

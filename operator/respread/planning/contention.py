@@ -1,12 +1,12 @@
-"""Whether everybody who looks for a node keeps one, whatever nodes the others take.
+"""Whether every pod that needs a node keeps one, whatever nodes the others take.
 
-Somebody keeps a place if one of these can be shown, none of which depends on who comes first:
+A pod keeps a place if one of these can be shown. Neither depends on the order:
 
-- *Spots*: to take all room from it the others would have to be more than there are. A node is spoilt only by as many of
-  them as it takes to fill it, each requesting as much as the one that requests most.
-- *A witness*: on some node it fits even if all others land there that may.
+- *Spots*: the others are too few to take all its room. To close a node, it takes as many of them as fill it, if each
+  requests as much as the largest request.
+- *A witness*: there is a node on which it fits even if all others that may land there do.
 
-What one shows holds until more come who may land on the same nodes, and only then is it shown anew.
+A proof is valid until more pods may land on the same nodes, and is only repeated then.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 from respread.scheduling.view.volume_usage import has_volumes
 
 _MOST_LOOKS: Final = 20_000
-"""So many looks, each at a node or at those who may land on the same nodes, are taken at whoever is there at first, and
-as many at whoever joins. Where it takes more room is scarce, and whoever joins has to wait."""
+"""The maximum number of looks, each at a node or at the pods that may land on the same nodes, for the initial pods and
+again for each that joins. If more are necessary, room is scarce, and the pods that join must wait."""
 _DOUBLINGS: Final = 7
 _MOST_WITNESSES: Final = 16
-"""So many nodes are tried as a witness, those with most room first."""
+"""The number of nodes tried as a witness, those with most room first."""
 _MOST_PLACED: Final = 16
-"""So many pods of a kind are placed on a node where it is not amounts alone that count."""
+"""The number of pods of a kind that are placed on a node if more than resource amounts matter."""
 
 
 class Conflict(NamedTuple):
-    """Why somebody can't come in."""
+    """Why a pod can't join."""
 
     who: Seeker
-    """Who would be left without a node, or is one of those who may take it."""
+    """The pod that would be left without a node, or one that may take it."""
     nodes: NodeSet
-    """Where they meet."""
+    """The nodes for which they compete."""
 
 
 class _Takers:
-    """All who may land on the same nodes."""
+    """All pods that may land on the same nodes."""
 
     __slots__ = ("amounts", "number")
 
@@ -54,22 +54,22 @@ class _Takers:
 
 
 class _Kept:
-    """Somebody who keeps a place, and by what that is shown."""
+    """A pod that keeps a place, and the proof."""
 
     __slots__ = ("limits", "part", "seeker", "witness")
 
     def __init__(self, seeker: Seeker, part: NodeSet) -> None:
         self.seeker = seeker
         self.part = part
-        """The nodes that it is to find room on."""
+        """The nodes on which it needs room."""
         self.limits = 0
-        """It keeps a place as long as there are fewer seekers in all than this; 0 where that is not how it is shown."""
+        """It keeps a place while there are fewer pods in total than this; 0 if the proof is another."""
         self.witness = -1
-        """The slot of a node that it fits beside all others; -1 where that is not how it is shown."""
+        """The slot of a node on which it fits beside all others; -1 if the proof is another."""
 
 
 class Contention:
-    """Everybody who looks for a node, all of whom keep one."""
+    """All pods that need a node. Each of them keeps one."""
 
     __slots__ = (
         "_by_limit",
@@ -99,13 +99,13 @@ class Contention:
     def __init__(
         self, placement: Placement, waiting: Sequence[Seeker], leaving: Leaving, largest: Mapping[str, int]
     ) -> None:
-        """Begin with those who look for a node already.
+        """Start with the pods that already need a node.
 
         Args:
-            placement: the cluster as it is.
-            waiting: they are there whether or not they keep a place; who has none to lose loses none.
-            leaving: what pods that are being deleted will leave.
-            largest: of each resource at least as much as anyone requests who is yet to come.
+            placement: the current cluster.
+            waiting: these pods are included whether or not they keep a place. A pod without a place can't lose one.
+            leaving: the room that terminating pods will leave.
+            largest: for each resource, at least the largest request of pods that may join later.
         """
         self._placement = placement
         self._leaving = leaving
@@ -114,35 +114,35 @@ class Contention:
         for name, amount in largest_of(each.pod for each in waiting).items():
             self._largest[name] = max(amount, largest.get(name, 0))
         self._roomy = self._nodes_by_room()
-        """The nodes that have room for two who request the most, for four, for eight and so on."""
+        """The nodes with room for two pods of the largest request, for four, for eight and so on."""
         self._takers: dict[NodeSet, _Takers] = {}
         self._seeking = 0
         self._special: list[Seeker] = []
-        """Those who take more of a node than an amount of something: ports, volumes."""
+        """Pods that use more of a node than resource amounts: ports, volumes."""
         self._with_terms: list[Seeker] = []
         self._kinds: dict[tuple[str, Labels], Seeker | None] = {}
         self._closed: NodeSet = 0
-        """The nodes that would take someone of `waiting` if there were room."""
+        """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[int, int, _Kept]] = []
         self._by_witness: dict[int, list[_Kept]] = {}
         self._witnesses: NodeSet = 0
         self._number = 0
         self._left: NodeSet = 0
-        """The nodes that pods leave for those who have joined."""
+        """The nodes that pods leave for those that have joined."""
         self._opened: dict[int, Seeker] = {}
-        """Those of `waiting`, by identity, to whom such a node may open: each is one more who may land anywhere."""
+        """The pods of `waiting`, by identity, to which such a node may open. Each of them may then land anywhere."""
         self._opened_number = 0
         self._looks = _MOST_LOOKS
         self._fragile_nodes: NodeSet = 0
         self._fragile: list[Seeker] = []
-        """Those of `waiting` who may be left without a node by the others of `waiting`."""
+        """The pods of `waiting` that other pods of `waiting` may leave without a node."""
         for each in waiting:
             self._closed |= each.may_open
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
         self._repelling: list[PreparedPod] = []
-        """Of pods that are being deleted, those that keep others away until they are gone."""
+        """Terminating pods that repel others until they are gone."""
         for pod in leaving.pods:
             self._kinds.setdefault((pod.namespace, pod.labels), None)
             if pod.spec.pod_anti_affinity:
@@ -160,14 +160,14 @@ class Contention:
 
     @property
     def fragile(self) -> Sequence[Seeker]:
-        """Those who were there at first and may be left without a node by others who were."""
+        """The initial pods that other initial pods may leave without a node."""
         return self._fragile
 
     def join(self, seekers: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]) -> Conflict | None:
-        """Let some more look for nodes if all keep a place, and return None, or else who is in the way.
+        """Add pods if all keep a place, and return None, or else return the conflict.
 
         Args:
-            seekers: who comes.
+            seekers: the pods to add.
             left: by slot, the pods that leave nodes for them.
         """
         for each in seekers:
@@ -189,7 +189,7 @@ class Contention:
         return None
 
     def _open(self, left: Iterable[int]) -> None:
-        """Count those in to whom nodes may open that are left: they may land there, and so are no longer elsewhere."""
+        """Count the pods to which the left nodes may open: they may land there, and so no longer only elsewhere."""
         found: dict[int, Seeker] = {}
         for slot in left:
             self._left |= 1 << slot
@@ -204,7 +204,7 @@ class Contention:
     def _all_keep(
         self, seekers: Sequence[Seeker], left: Mapping[int, Sequence[Pod]]
     ) -> tuple[Conflict | None, list[_Kept]]:
-        """Show that those keep their places who have just come, and those whose places they might take."""
+        """Prove that the new pods keep places, and so do those whose places they might take."""
         by_limit: list[tuple[int, int, _Kept]] = []
         while self._by_limit and self._by_limit[0][0] <= self._in_all():
             by_limit.append(heappop(self._by_limit))
@@ -228,7 +228,7 @@ class Contention:
         return None, found
 
     def _conflict(self, failed: Seeker, seekers: Sequence[Seeker]) -> Conflict:
-        """Name one of those who were there first, if they have a part in it."""
+        """Name one of the initial pods, if they are involved."""
         nodes = failed.nodes
         if not any(failed is each for each in seekers):
             for each in seekers:
@@ -239,7 +239,7 @@ class Contention:
                 return Conflict(each, each.nodes & nodes)
         return Conflict(failed, nodes)
 
-    # Who is there
+    # The pods
 
     def _come(self, seekers: Iterable[Seeker], left: Mapping[int, Sequence[Pod]], times: int) -> None:
         for slot, pods in left.items():
@@ -273,7 +273,7 @@ class Contention:
             del self._kinds[seeker.pod.namespace, seeker.pod.labels]
 
     def _related(self, seeker: Seeker) -> Conflict | None:
-        """Return somebody whose coming or going matters in other ways than by the room it takes, if there is anyone."""
+        """Return a pod that affects these in other ways than by the room it takes, if there is one."""
         pod, prepared = seeker.pod, seeker.prepared
         for other in self._with_terms:
             if other.prepared.speaks_of(pod.namespace, pod.labels):
@@ -290,7 +290,7 @@ class Contention:
                     return Conflict(other, other.nodes)
         return None
 
-    # Showing that somebody keeps a place
+    # Proofs that a pod keeps a place
 
     def _keep(self, kept: _Kept) -> None:
         if kept.witness < 0:
@@ -301,7 +301,7 @@ class Contention:
             self._witnesses |= 1 << kept.witness
 
     def _show(self, seeker: Seeker, part: NodeSet) -> _Kept | None:
-        """Return by what it is shown that a pod keeps a place on some nodes, or None if it is not."""
+        """Return the proof that a pod keeps a place on some nodes, or None."""
         kept = _Kept(seeker, part)
         others = self._in_all() - 1
         spots = self._spots_at_least(seeker, part)
@@ -325,10 +325,10 @@ class Contention:
         return None
 
     def _spots_at_least(self, seeker: Seeker, part: NodeSet) -> int:
-        """Return how many others it takes at least to leave no room on some nodes, without a look at each of them.
+        """Return a lower bound for the number of pods that leave no room on some nodes, without examining each node.
 
-        Each node with room is worth one, and as many as it has room for, rounded down to a power of two, if each of
-        the others requested the most that any does.
+        Each node with room counts one, and in addition as many pods of the largest request as fit, rounded down to a
+        power of two.
         """
         part &= seeker.now
         spots = part.bit_count()
@@ -346,13 +346,13 @@ class Contention:
         for exponent in range(1, _DOUBLINGS):
             nodes = self._placement.table.every
             for name, most in self._largest.items():
-                if most:  # rounded up to a power of two: what is asked for again is known already
+                if most:  # Rounded up to a power of two, so that repeated questions have known answers.
                     nodes &= free.of(name).at_least(1 << (most - 1).bit_length() + exponent)
             found.append(nodes)
         return found
 
     def _credit(self, seeker: Seeker, slot: int) -> Mapping[str, int]:
-        """Return what will be free on a node by the time that the seeker looks at it."""
+        """Return what will be free on a node when the pod looks for one."""
         if seeker.counts_on_leaving:
             return self._leaving.of(slot)
         if seeker.own is not None and self._placement.table.slot_of.get(seeker.own.node_name) == slot:
@@ -360,7 +360,7 @@ class Contention:
         return {}
 
     def _spots(self, seeker: Seeker, slot: int) -> int:
-        """Return how many of the others it takes at least to leave no room on a node; 0 if there is none now."""
+        """Return how many of the others leave no room on a node; 0 if it has none now."""
         credit = self._credit(seeker, slot)
         fewest = self._in_all() + 1
         for name, amounts, amount in seeker.prepared.needs:
@@ -372,7 +372,7 @@ class Contention:
         return fewest if seeker.prepared.needs_only_amounts else min(fewest, 1)
 
     def _fits_beside_all(self, seeker: Seeker, slot: int) -> bool:
-        """Tell whether there is room on a node for a seeker even if all others land there that may."""
+        """Return whether a node has room for a pod even if all others that may land there do."""
         demand: Counter[str] = Counter()
         for nodes, takers in self._takers.items():
             if nodes >> slot & 1:

@@ -1,4 +1,4 @@
-"""Why a pod is not evicted: a reason and a sentence, wherever the decision is made."""
+"""Why a pod is not evicted: a reason and a message, wherever the decision is made."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from respread.api.reasons import Reason
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Something is not done, for now or for good."""
+    """Something is not done, for now or permanently."""
 
     reason: Reason
-    """One word, for metrics, conditions and whoever counts."""
+    """One word, for metrics and conditions."""
     message: str
-    """A sentence for the person who wants it done: what holds it, with the numbers, and what would let it go."""
+    """A sentence for the user: what holds it, with the numbers, and what would change that."""
     until: datetime | None = None
-    """When it ends by time alone, with a time zone; None where only a change ends it, or that is not known."""
+    """When it ends, with a time zone; None if only a change ends it, or if that is unknown."""
 
     def __str__(self) -> str:
         """Return both, as `explain` shows them."""

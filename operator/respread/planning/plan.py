@@ -1,4 +1,4 @@
-"""What planning returns: the moves that restore the spread, what stays violated and why, and how it looks after."""
+"""The result of planning: the moves that restore the spread, what stays violated and why, and the predicted counts."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: Pod
     policy: str
-    """The name of the policy that asks for it: `namespace/name`, or a cluster policy's name."""
+    """The name of the policy for which it is made: `namespace/name`, or a cluster policy's name."""
     workload: WorkloadName
     turn: int
-    """The moves of turn 0 may be made now and all together. A later turn has to wait until the replacements of the ones
-    before it are placed, and is planned anew then."""
+    """The moves of turn 0 may be made now, at the same time. A later turn waits until the replacements of the ones
+    before are placed, and is then planned anew."""
     component: int
-    """Moves of one component share spread groups, those of different ones don't. Of those of one turn a later one is
-    made only if the earlier ones are."""
+    """Moves of one component share spread groups; moves of different components don't. Within one turn, a later move of
+    a component is made only if the earlier ones are."""
     step: int = 0
-    """Moves of one component and one step are made together or not at all: their replacements fit only if all of the
-    pods are evicted."""
+    """Moves of one component and one step are made together or not at all, because their replacements fit only if all
+    of the pods are evicted."""
     groups: tuple[GroupKey, ...]
-    """The violated groups that it helps."""
+    """The violated groups that it improves."""
     from_domains: tuple[str, ...]
     """The pod's domain in each of `groups`."""
     to_domains: tuple[tuple[str, ...], ...]
-    """Per group of `groups`, the domains that the replacement may land in, sorted."""
+    """For each group of `groups`, the domains in which the replacement may land, sorted."""
     nodes: int
-    """How many nodes the replacement may land on."""
+    """The number of nodes on which the replacement may land."""
     certain: bool
-    """Whether it helps on whichever of these nodes the scheduler picks, or only on those its score is likely to
-    pick."""
+    """Whether it improves the groups whichever of these nodes the scheduler picks, or only on those that its score
+    makes likely."""
     why: str = ""
-    """Why this pod rather than another, in a few words."""
+    """Why this pod and not another, in a few words."""
     waits: Held | None = None
-    """What the first step of a component waits for, if it is not of turn 0."""
+    """What the first step of a component waits for, if it is not in turn 0."""
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A selected group that is violated and stays so after the plan's moves, and why.
+    """A selected group that stays violated after the plan's moves, with the reason.
 
-    Or one that would be violated if a domain that its policy expects had a node.
+    Or a group that would be violated if a domain that its policy expects had a node.
     """
 
     group: GroupKey
@@ -60,17 +60,17 @@ class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The moves in the order they are to be made, and what they leave."""
+    """The moves in the order in which they are made, and what they leave."""
 
     moves: tuple[Move, ...] = ()
     blocked: tuple[BlockedGroup, ...] = ()
     policies: Mapping[GroupKey, str] = {}
     """The policy that selects each selected group."""
     counts_before: Mapping[GroupKey, Mapping[str, int]] = {}
-    """Matching pods per domain as they are, for every group that the moves change."""
+    """Current matching pods per domain, for every group that the moves change."""
     counts_after: Mapping[GroupKey, Mapping[str, int]] = {}
-    """Matching pods per domain after the moves, for every group that they change; a prediction."""
+    """Predicted matching pods per domain after the moves, for every group that they change."""
     lower_bound: int = 0
     """No plan that leaves as few violations has fewer moves."""
     changes_at: datetime | None = None
-    """When time alone may change the plan, as the protection of a pod ends; None: never."""
+    """When the plan may change without an event, for example because the protection of a pod ends; None: never."""

@@ -1,8 +1,8 @@
-"""From a snapshot and policies to a plan.
+"""Makes a plan from a snapshot and policies.
 
-Groups that share pods form a component, and a component with a violated group that a policy restores is a task
-(`tasks`). Tasks are solved (`solving`), and from their solutions come the moves: those of the first turn may be made at
-once and all together (`wave`).
+Groups that share pods form a component. A component with a violated group that a policy restores is a task (`tasks`).
+Tasks are solved (`solving`), and their solutions contain the moves. Moves of the first turn can be made at the same
+time (`wave`).
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
 OnHold: TypeAlias = Callable[[GroupKey, str], Held | None]
-"""Given a violated group and the name of the policy that selects it, why it is left alone for now, such as that it
-changed less than a quiet period ago; None if it is not."""
+"""Takes a violated group and the name of the policy that selects it. Returns why the group is left alone for now, for
+example because it changed less than a quiet period ago; None if it is not."""
 
 _ROOM_PER_LIMIT: Final = 4
-"""How many times `limits.inFlight` moves of a policy are planned for the first turn: other limits may hold some."""
+"""How many times `limits.inFlight` moves of a policy are planned for the first turn, because other limits may hold
+some."""
 _NOT_ALONE: Final = Held(
     Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is planned anew then"
 )
@@ -70,7 +71,7 @@ _DECIDING: Final = (
     "storage_classes",
     "csi_nodes",
 )
-"""What of a snapshot, nodes and pods aside, decides where the scheduler lets pods go."""
+"""The parts of a snapshot, besides nodes and pods, that affect where the scheduler places pods."""
 
 
 def never_on_hold(_key: GroupKey, _policy: str) -> None:
@@ -78,15 +79,15 @@ def never_on_hold(_key: GroupKey, _policy: str) -> None:
 
 
 class PolicySetting(NamedTuple):
-    """The policies, and what they refer to."""
+    """The policies, and the objects that they refer to."""
 
     policies: tuple[Policy, ...]
-    """Those that count, of both kinds."""
+    """The policies in use, of both kinds."""
     priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES
-    """Values of the cluster's PriorityClasses by name."""
+    """The values of the cluster's PriorityClasses by name."""
 
     def protections(self) -> dict[str, Protection]:
-        """Return the rules for victims of every policy in which nothing is wrong, by the policies' names."""
+        """Return the rules for victims of every valid policy, by the policies' names."""
         protections: dict[str, Protection] = {}
         for policy in self.policies:
             if policy.problems:
@@ -94,7 +95,7 @@ class PolicySetting(NamedTuple):
             try:
                 protections[policy.name] = Protection.of(policy.spec.victims, self.priority_classes)
             except ValueError:
-                continue  # its PriorityClass does not exist: as long as that is so, the policy evicts nothing
+                continue  # Its PriorityClass does not exist. Until it does, the policy evicts nothing.
         return protections
 
 
@@ -118,11 +119,11 @@ class Planner:
     )
 
     def __init__(self, predictor: Predictor | None = None, limits: SearchLimits = ORDINARY_LIMITS) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            predictor: of what the schedulers do; by default in their default configuration. Its view is the planner's.
-            limits: what searches may cost.
+            predictor: of the schedulers; by default in their default configuration. The planner owns its view.
+            limits: the budgets of searches.
         """
         self._predictor = Predictor(ClusterView()) if predictor is None else predictor
         self._limits = limits
@@ -162,9 +163,9 @@ class Planner:
             setting: the policies.
             now: the time, with a time zone.
             on_hold: which groups to leave alone for now, and why.
-            in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
-            unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
-            refused: what it has refused lately.
+            in_flight: pods whose eviction the API server has accepted, as in the snapshot.
+            unreplaced: those among them, and other evicted pods, whose replacements don't exist yet.
+            refused: what the API server has refused lately.
         """
         if setting != self._setting:
             self._set(setting)
@@ -209,7 +210,7 @@ class Planner:
             return None
         deleted = placement.view.snapshot.leaving_pods.values()
         leaving = Leaving(placement, deleted)
-        replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod)}  # whoever deletes them
+        replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod)}  # Whoever deletes them.
         replaced.update({pod.uid: pod for pod in coming})
         waiting = seekers_in(placement, replaced.values(), leaving, now)
         contention = Contention(placement, waiting, leaving, largest_of(member.pod for member in members))
@@ -225,14 +226,14 @@ class Planner:
         )
 
     def _advance(self, snapshot: ClusterSnapshot) -> Changes:
-        """Take the view to another snapshot, and return what has changed there that matters for where pods may go."""
+        """Advance the view to another snapshot, and return what has changed for the placement of pods."""
         view = self._predictor.view
         before = self._snapshot
         self._snapshot = snapshot
         view.advance(snapshot)
         if snapshot.nodes is not before.nodes or snapshot.unread is not before.unread or view.table is not self._table:
             self._memory = Memory()
-        self._table = view.table  # another one once the view has begun anew: its slots are those of other nodes
+        self._table = view.table  # If the view started again, it is another value: its slots belong to other nodes.
         none: Map[ObjectKey, Pod] = Map()
         pods, pods_before = snapshot.pods_by_node, before.pods_by_node
         changed = [
@@ -250,7 +251,7 @@ class Planner:
 def _ready(
     tasks: Iterable[Task], on_hold: OnHold, coming: Iterable[Pod], unread: Mapping[str, Held]
 ) -> tuple[list[Task], list[tuple[GroupKey, Held]]]:
-    """Return the tasks to be solved, and the groups of the others with why they are left alone for now."""
+    """Return the tasks to solve, and the groups of the other tasks with the reason why they are left alone."""
     replaced = {(pod.namespace, pod.labels): pod for pod in coming}
     ready: list[Task] = []
     blocked: list[tuple[GroupKey, Held]] = []
@@ -273,7 +274,7 @@ def _plan(
     waiting: WaitingMoves,
     selected: Mapping[GroupKey, str],
 ) -> Plan:
-    """Put solutions together, and say of each move in which turn it may be made."""
+    """Combine solutions, and determine the turn of each move."""
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}

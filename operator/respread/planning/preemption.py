@@ -1,7 +1,7 @@
-"""Which pods may be preempted soon: the scheduler does that for a pod that it finds no node for.
+"""Which pods may be preempted soon, for a pod without a feasible node.
 
-It deletes pods of lower priority from one node. Their replacements take room elsewhere, nobody knows where yet. Which
-node it chooses is not predicted; whether there is one to choose is.
+The scheduler deletes pods of lower priority from one node. Their replacements take room elsewhere, and it is not known
+yet where. This module does not predict which node the scheduler chooses, only whether it can choose one.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from respread.planning.seekers import Seeker, held_by, is_recent
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_PREEMPTORS: Final = 32
-"""Of more it is not asked what they may reach."""
+"""If there are more, the nodes that they may affect are not computed."""
 
 
 class Preemptor(NamedTuple):
-    """Somebody for whom the scheduler may delete pods."""
+    """A pod for which the scheduler may preempt pods."""
 
     seeker: Seeker
     nodes: NodeSet
-    """Those that may be chosen, and those that the replacements of what is deleted there may land on."""
+    """The nodes that may be chosen, and those on which replacements of the preempted pods may land."""
 
 
 class Priorities:
-    """What pods hold by priority on each node, kept for as long as the node's pods are the same."""
+    """What pods of each priority hold on each node, kept while the node's pods stay the same."""
 
     __slots__ = ("_of_node",)
 
     def __init__(self) -> None:
-        """Know of no node yet."""
+        """Start without nodes."""
         self._of_node: dict[str, tuple[Map[ObjectKey, Pod], Mapping[int, Counter[str]]]] = {}
 
     def held_below(self, node: str, pods: Map[ObjectKey, Pod], priority: int) -> Counter[str]:
-        """Return what the pods of a node hold that have a lower priority."""
+        """Return what the pods of lower priority on a node hold."""
         held: Counter[str] = Counter()
         for each, amounts in self._known(node, pods).items():
             if each < priority:
@@ -49,7 +49,7 @@ class Priorities:
         return held
 
     def any_below(self, node: str, pods: Map[ObjectKey, Pod], priority: int) -> bool:
-        """Tell whether a pod of a node has a lower priority."""
+        """Return whether a pod on a node has a lower priority."""
         return any(each < priority for each in self._known(node, pods))
 
     def _known(self, node: str, pods: Map[ObjectKey, Pod]) -> Mapping[int, Counter[str]]:
@@ -62,7 +62,7 @@ class Priorities:
         return known[1]
 
     def forget_others(self, nodes: Iterable[str]) -> None:
-        """Keep nothing of nodes that are gone."""
+        """Forget nodes that are gone."""
         if self._of_node:
             self._of_node = {name: known for name in nodes if (known := self._of_node.get(name)) is not None}
 
@@ -70,11 +70,11 @@ class Priorities:
 def preemptors_among(
     seekers: Iterable[Seeker], placement: Placement, priorities: Priorities, now: datetime
 ) -> tuple[Preemptor, ...]:
-    """Return those for whom the scheduler may soon delete pods of a lower priority.
+    """Return the pods for which the scheduler may soon preempt pods of lower priority.
 
     Args:
-        seekers: who may be left without a node.
-        placement: the cluster as it is.
+        seekers: pods that may be left without a node.
+        placement: the current cluster.
         priorities: of the pods on its nodes.
         now: the time, with a time zone.
     """
@@ -111,12 +111,12 @@ def _may_preempt(seeker: Seeker, placement: Placement, now: datetime) -> bool:
     if seeker.is_replacement:
         return True
     if pod.nominated_node_name in placement.table.slot_of:
-        return False  # the scheduler has made room for it already
+        return False  # The scheduler has already made room for it.
     return is_recent(pod, now)
 
 
 def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities: Priorities) -> Preemptor | None:
-    """Return whom room may be made for on nodes that have pods of lower priority, and what that may reach."""
+    """Return the pod for which others may be preempted, and the nodes that this may affect."""
     prepared, priority = seeker.prepared, seeker.pod.spec.priority
     for constraint in prepared.hard_constraints:
         nodes &= constraint.admitted()

@@ -1,8 +1,8 @@
-"""Pods that have no node yet and will take room on one: those of a snapshot, and those that moves under way bring.
+"""Pods without a node that will take room on one: those in a snapshot, and replacements of moves in flight.
 
-A move under way keeps its claim to a place until its replacement has a node: a pod may take long to stop, and the
-replacement of a StatefulSet's pod comes only when that is gone. Pods that others made wait for a node too, and the
-scheduler may place them before ours.
+A move in flight reserves a place until its replacement has a node, because a pod can take long to stop, and a
+StatefulSet creates the replacement only after that. Pods that others created need a node too, and the scheduler may
+place them first.
 """
 
 from __future__ import annotations
@@ -20,85 +20,86 @@ from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
 
 _MOST_SIBLINGS: Final = 64
-"""Of so many different kinds of pods in a namespace it is asked whether they count for each other's constraints."""
+"""For up to this many different kinds of pods in a namespace, it is checked whether they count for each other's
+constraints."""
 
 
 PLACED_WITHIN: Final = timedelta(minutes=10)
-"""How old a pod may be that the scheduler is still expected to do for it what it may do. It tries pods that it could
-not place again every five minutes at least: what it has not done by then it has a reason not to do."""
+"""The maximum age of a pod for which the scheduler is still expected to act. It retries unschedulable pods at least
+every five minutes, so after this time it has a reason not to."""
 
 
 class Seeker(NamedTuple):
-    """Pods, all alike, that look for a node each."""
+    """Equivalent pods that each need a node."""
 
     pod: Pod
     """One of them, or the pod whose replacement it is."""
     prepared: PreparedPod
-    """What answers for where they may go."""
+    """The prepared pod."""
     nodes: NodeSet
-    """All nodes that they may land on."""
+    """All nodes on which they may land."""
     sure: NodeSet
-    """Those of them that they may count on, as far as nobody else takes the room."""
+    """The nodes among these that accept them as long as no other pod takes the room."""
     now: NodeSet
-    """Those that have room for one of them as things are."""
+    """The nodes that have room for one of them now."""
     may_open: NodeSet = 0
-    """Nodes that would take one of them too if there were room."""
+    """Nodes that would also accept one of them if there were room."""
     number: int = 1
     counts_on_leaving: bool = False
-    """Whether they count on the room of pods that are being deleted: there is no other for them."""
+    """Whether only terminating pods leave room for them."""
     own: Pod | None = None
-    """The pod that is gone by the time that this one comes, so that its room is there."""
+    """The pod that is gone when this one is created, so that its room is free."""
     parts: tuple[NodeSet, ...] = ()
-    """Sets of nodes in each of which they must find room, since it is not known which they are let into, if any."""
+    """Sets of nodes in each of which they must find room, because it is not known which set accepts them."""
     is_replacement: bool = False
-    """Whether `pod` is the one that it replaces, and not itself."""
+    """Whether `pod` is the pod that it replaces, and not itself."""
 
 
 class Leaving:
-    """What pods that are being deleted will leave, by the slots of their nodes."""
+    """The room that terminating pods will leave, by the slots of their nodes."""
 
     __slots__ = ("_amounts", "pods", "slots")
 
     def __init__(self, placement: Placement, pods: Iterable[Pod] = ()) -> None:
-        """Sum up pods; those whose node is not there leave nothing."""
+        """Sum the room of pods. Pods whose node does not exist leave nothing."""
         self._amounts: dict[int, Counter[str]] = {}
         self.pods: list[Pod] = []
-        """Those that it began with."""
+        """The initial pods."""
         for pod in pods:
             if (slot := placement.table.slot_of.get(pod.node_name)) is not None:
                 self.add(slot, pod)
                 self.pods.append(pod)
         self.slots: NodeSet = node_set(self._amounts.keys())
-        """The nodes that those leave that it began with."""
+        """The nodes that the initial pods leave."""
 
     def add(self, slot: int, pod: Pod, times: int = 1) -> None:
-        """Let one more pod leave; -1 times: one less."""
+        """Add a leaving pod, or remove one with -1 times."""
         amounts = self._amounts.setdefault(slot, Counter())
         for name, amount in held_by(pod).items():
             amounts[name] += times * amount
 
     def of(self, slot: int) -> Mapping[str, int]:
-        """Return what is left on a node."""
+        """Return the room that is left on a node."""
         return self._amounts.get(slot, {})
 
     def opens(self, slot: int, prepared: PreparedPod) -> bool:
-        """Tell whether a node may have room for a pod once all are gone, as far as amounts of resources go."""
+        """Return whether a node may have room for a pod after all of them are gone, by resource amounts only."""
         amounts = self.of(slot)
         return all(free.free[slot] + amounts.get(name, 0) >= amount for name, free, amount in prepared.needs)
 
 
 def held_by(pod: Pod) -> Mapping[str, int]:
-    """Return what a pod holds of its node, of each resource, its place as a pod among them."""
+    """Return what a pod holds on its node, of each resource, including its place as a pod."""
     return {**pod.requests_on_node, POD_SLOTS: 1}
 
 
 def wanted_by(pod: Pod) -> Mapping[str, int]:
-    """Return what a pod, or its replacement, will take of a node."""
+    """Return what a pod, or its replacement, will use on a node."""
     return {**pod.spec.requests, POD_SLOTS: 1}
 
 
 def largest_of(pods: Iterable[Pod]) -> Mapping[str, int]:
-    """Return the most that the replacement of one of the pods wants, of each resource."""
+    """Return the largest request of a replacement of these pods, for each resource."""
     largest = {POD_SLOTS: 1}
     for requests in {id(pod.spec): pod.spec.requests for pod in pods}.values():
         for name, amount in requests.items():
@@ -108,15 +109,15 @@ def largest_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def seekers_in(placement: Placement, coming: Iterable[Pod], leaving: Leaving, now: datetime) -> tuple[Seeker, ...]:
-    """Return the pods of a snapshot that look for a node, and replacements that are to come, those alike as one.
+    """Return the pods in a snapshot that need a node, and future replacements, with equivalent ones combined.
 
-    Pods whose scheduling gates keep them from being scheduled are none. Of those of which it is not known where they
-    may go, as with another scheduler, it is taken for some time that they may go where kube-scheduler would let them.
+    Pods with scheduling gates are excluded. If it is unknown where a pod may go, for example with another scheduler, it
+    is assumed for some time that it may go wherever kube-scheduler would place it.
 
     Args:
-        placement: the cluster as it is, its pods that are being deleted included.
-        coming: pods that are being evicted and whose replacements don't exist yet.
-        leaving: what pods of the snapshot that are being deleted will leave.
+        placement: the current cluster, including its terminating pods.
+        coming: evicted pods whose replacements don't exist yet.
+        leaving: the room that terminating pods of the snapshot will leave.
         now: the time, with a time zone.
     """
     alike: dict[int, tuple[PreparedPod, list[Pod]]] = {}
@@ -132,7 +133,7 @@ def seekers_in(placement: Placement, coming: Iterable[Pod], leaving: Leaving, no
 
 
 def is_recent(pod: Pod, now: datetime) -> bool:
-    """Tell whether a pod is so young that something may still come of it that can't be foretold."""
+    """Return whether a pod is so young that something unpredictable may still happen to it."""
     return pod.creation_timestamp is None or now - pod.creation_timestamp < PLACED_WITHIN
 
 
@@ -185,10 +186,10 @@ def _seeker(
 
 
 def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker]) -> Iterator[Seeker]:
-    """Yield the seekers, each with the nodes that are open to it once others have landed that its constraints count.
+    """Yield the pods, each with the nodes that may open to it after others have landed that its constraints count.
 
-    One of them that lands where the fewest pods are lets the next one in elsewhere. Where a pod lands its domain may
-    close, and no other does.
+    A pod that lands where the fewest pods are can open other domains for the next one. The domain where a pod lands may
+    close, and no other one does.
     """
     kinds: dict[str, Counter[Labels]] = {}
     for each in seekers:
@@ -210,7 +211,7 @@ def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker]) -> I
 
 
 def _may_be_let_in_by(seeker: Seeker, kinds: Counter[Labels]) -> bool:
-    """Whether other seekers, of which there are so many of each kind, may change what the constraints of one allow."""
+    """Whether other waiting pods, with this many of each kind, may change what the constraints of one allow."""
     constraints = [each.constraint for each in seeker.prepared.hard_constraints]
     own = seeker.pod.labels
     if not constraints or not kinds:

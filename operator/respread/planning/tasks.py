@@ -1,4 +1,4 @@
-"""What there is to be restored, piece by piece: the groups that share pods, and which of these pods may be evicted."""
+"""Tasks: the groups that share pods and need to be restored, and which of these pods may be evicted."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from respread.spread.group import GroupKey, SpreadGroup
 
 
 class Task(msgspec.Struct, frozen=True, eq=False):
-    """A component of spread groups some of which are to be cured. It is only ever equal to itself."""
+    """A component of spread groups, some of which are to be restored. It only equals itself."""
 
     groups: tuple[SpreadGroup, ...]
     cure: Mapping[GroupKey, str]
-    """The groups that are to be cured, and the policy that wants each restored."""
+    """The groups to be restored, with the policy that selects each."""
     pods: tuple[Pod, ...]
-    """All unfinished pods that a group counts, or that carry one of the constraints; sorted by name."""
+    """All unfinished pods that a group counts, or that have one of the constraints; sorted by name."""
     victims: tuple[Pod, ...]
-    """Those that may be evicted."""
+    """The pods that may be evicted."""
     protected: tuple[tuple[Pod, Held], ...]
-    """Those that may not, and why."""
+    """The pods that may not, with the reason."""
     moving: Held | None
-    """Why it is left alone although nothing else speaks against it: pods are on the move."""
+    """Why it is left alone although nothing else prevents it: pods are in motion."""
 
     changes_at: datetime | None
-    """When the first of `protected` may be evicted by time alone; None: never."""
+    """When the first of `protected` may be evicted without an event; None: never."""
 
     @property
     def namespace(self) -> str:
-        """The namespace that all of it is in."""
+        """The namespace of the task."""
         return self.groups[0].key.namespace
 
     def missing(self, coming: Mapping[tuple[str, Labels], Pod]) -> Held | None:
-        """Return what says that pods of the task are missing, for their replacements are yet to be created.
+        """Return a reason if pods of the task are missing because their replacements don't exist yet.
 
         Args:
             coming: the pods that are replaced, by namespace and labels.
@@ -69,7 +69,7 @@ class Task(msgspec.Struct, frozen=True, eq=False):
         return None
 
     def is_like(self, other: Task) -> bool:
-        """Whether there is no difference to another task."""
+        """Whether it equals another task."""
         return (
             _same(self.groups, other.groups)
             and _same(self.pods, other.pods)
@@ -84,37 +84,36 @@ class Rules(NamedTuple):
 
     selection: Selection
     protections: Mapping[str, Protection]
-    """By policy name; one that is missing here may not evict, being wrong somewhere."""
+    """By policy name. An invalid policy is absent, and may not evict."""
     budgets: BudgetLedger
     active_pods: ActivePods
     now: datetime
     """With a time zone."""
     refused: Refused = NOTHING_REFUSED
     snapshot: ClusterSnapshot = ClusterSnapshot()
-    """The cluster, for the controllers that are known; those that are not are read before one of their pods is
-    evicted."""
+    """The cluster, for the controllers that are known. Others are read before one of their pods is evicted."""
 
 
 _PODS: Final = 2
-"""So many of what `_basis` returns, the first ones, tell of pods; the others tell of what else decides about them."""
+"""The number of leading values in the result of `_basis` that describe pods. The others describe what else decides."""
 _Basis: TypeAlias = tuple[Policy | None, Standing, Mapping[str, tuple[Workload | None, int]]]
-"""What is the same for all pods of a label set: the policy, what budgets allow, and their controllers by UID, each with
-how many active pods it has, counted as far as the policy minds."""
+"""What is the same for all pods of a label set: the policy, what budgets allow, and their controllers by UID, with the
+number of active pods of each, counted as far as the policy needs."""
 
 
 class _Part(NamedTuple):
-    """The pods of one label set, and what is known of them as long as all that it follows from is the same."""
+    """The pods of one label set, and what is known of them while everything that it was derived from stays the same."""
 
     names: PodsByName
     samples: tuple[Pod, ...]
-    """One of each controller's."""
+    """One pod of each controller."""
     siblings: tuple[PodsByName | None, ...]
     """All pods of the controller of each."""
     basis: _Basis
     pods: tuple[tuple[Pod, Held | None], ...]
-    """The unfinished ones, sorted by name, each with why it may not be evicted, recent refusals aside."""
+    """The unfinished pods, sorted by name, each with the reason why it may not be evicted, except recent refusals."""
     changes_at: datetime | None
-    """When any of that changes by time alone; None: never."""
+    """When any of this changes without an event; None: never."""
 
 
 class _Known(NamedTuple):
@@ -123,16 +122,16 @@ class _Known(NamedTuple):
     parts: tuple[_Part, ...]
     task: Task
     refused: bool
-    """Whether anything was refused in the namespace lately."""
+    """Whether the API server has refused an eviction in the namespace lately."""
 
 
 class Tasks:
-    """The tasks of one snapshot after the other; one that has not changed is the same object as before."""
+    """The tasks of one snapshot after the other. An unchanged task stays the same object."""
 
     __slots__ = ("_namespaces",)
 
     def __init__(self) -> None:
-        """Know of no tasks yet."""
+        """Start without tasks."""
         self._namespaces: dict[str, _NamespaceTasks] = {}
 
     def advance(self, snapshot: ClusterSnapshot, rules: Rules) -> list[Task]:
@@ -151,7 +150,8 @@ class _NamespaceTasks:
     def __init__(self, name: str) -> None:
         self._name = name
         self._basis: tuple[object, ...] | None = None
-        """What the tasks were made from: while these objects are the same, so are they. None: it is more than that."""
+        """The objects from which the tasks were made. While they are the same, so are the tasks. None: it depends on
+        more."""
         self._changes_at: datetime | None = None
         self._known: list[_Known] = []
         self._parts: dict[Labels, _Part] = {}
@@ -202,14 +202,14 @@ class _NamespaceTasks:
     def _part(
         self, labels: Labels, names: PodsByName, by_controller: Map[str, PodsByName], rules: Rules, *, only_pods: bool
     ) -> _Part:
-        """Return what is known of the pods of a label set, asking anew only about those for which something changed.
+        """Return what is known of the pods of a label set, and check only those for which something has changed.
 
         Args:
             labels: the label set.
             names: its pods.
             by_controller: the pods of the namespace by their controllers' UIDs.
             rules: what decides about them.
-            only_pods: whether nothing but pods, and which groups are violated, has changed in the namespace.
+            only_pods: whether only pods, and which groups are violated, have changed in the namespace.
         """
         former = self._parts.get(labels)
         same_names = former is not None and former.names is names
@@ -255,7 +255,7 @@ def _uid(pod: Pod) -> str:
 
 
 def _basis(violated: Sequence[Violated], snapshot: ClusterSnapshot, namespace: str) -> tuple[object, ...]:
-    """Return what the tasks of a namespace with no evictions under way follow from, time aside."""
+    """Return what the tasks of a namespace without moves in flight depend on, except the time."""
     return (
         violated,
         snapshot.pods_by_labels.get(namespace),
@@ -268,7 +268,7 @@ def _basis(violated: Sequence[Violated], snapshot: ClusterSnapshot, namespace: s
 
 
 def _label_sets(violated: Violated) -> tuple[Labels, ...]:
-    """Return the label sets of the pods that groups of a component count, or that carry one of its constraints."""
+    """Return the label sets of the pods that groups of a component count, or that have one of its constraints."""
     return tuple(set().union(*map(labels_of, violated.groups)))
 
 
@@ -309,7 +309,7 @@ def why_held(pod: Pod, rules: Rules) -> Held | None:
 
 
 def _why_held(pod: Pod, policy: Policy | None, rules: Rules) -> Held | None:
-    """Return why a pod that a policy governs may not be evicted, recent refusals aside."""
+    """Return why a pod that a policy governs may not be evicted, except recent refusals."""
     if policy is None:
         return Held(Reason.NOT_SELECTED, "no policy selects it")
     if (protection := rules.protections.get(policy.name)) is None:
@@ -330,7 +330,7 @@ def _refusal(pod: Pod, rules: Rules) -> Held | None:
 
 
 def _of_a_small_workload(pod: Pod, active_pods: ActivePods, least: int) -> Held | None:
-    """Return why a pod stays as one of too few; what its controller wants is known only at the last look."""
+    """Return a reason if the workload has too few pods. What its controller wants is only known at the last look."""
     if pod.controller is None:
         return None
     named = f"{pod.controller.kind} {pod.controller.name}"
@@ -338,12 +338,12 @@ def _of_a_small_workload(pod: Pod, active_pods: ActivePods, least: int) -> Held 
 
 
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
-    """Return the first of some times, those that never come left out."""
+    """Return the earliest of some times, without None."""
     return min((each for each in times if each is not None), default=None)
 
 
 def _by_owner(pod: Pod, policy: Policy, snapshot: ClusterSnapshot) -> Held | None:
-    """Return why what owns a pod's controller holds it, as far as that is known beforehand."""
+    """Return why the owner of a pod's controller holds it, if that is already known."""
     controller = controller_of(snapshot, pod)
     if controller is None or pod.controller is None:
         return None
@@ -359,7 +359,7 @@ def _same(one: Sequence[object], other: Sequence[object]) -> bool:
 
 
 def in_motion(pods: Sequence[Pod]) -> Held | None:
-    """Return what is still moving among pods, if anything: the spread it ends in is not known yet."""
+    """Return what is still in motion among pods, if anything. The resulting spread is not known yet."""
     terminating = sum(pod.terminating for pod in pods)
     waiting = [pod for pod in pods if not pod.node_name and not pod.terminating]
     if not terminating and not waiting:

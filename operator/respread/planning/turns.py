@@ -1,4 +1,4 @@
-"""Whose turn it is, where namespaces share what is not enough for all: one of each, then the second of each."""
+"""The order in which namespaces share a limited number of places: one of each, then the second of each."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def in_turns(items: Iterable[T], namespace_of: Callable[[T], str], served: Mappi
     """Return items so that each namespace has its first before any has its second.
 
     Args:
-        items: in the order that counts within a namespace.
-        namespace_of: tells an item's namespace.
-        served: by namespace, a number that grows with the time it was last served; who was not for longest is first.
-            Without it the order of the items decides.
+        items: in their order within a namespace.
+        namespace_of: returns an item's namespace.
+        served: by namespace, a number that grows with the time when it was last served. The namespace served longest
+            ago is first. Without it, the order of the items decides.
     """
     served = {} if served is None else served
     number: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The moves of solutions that begin a turn later, because their first step has to wait."""
+"""The moves of solutions whose first step must wait, so that they start one turn later."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class _Known(NamedTuple):
 
 
 class WaitingMoves:
-    """Moves of solutions that wait; those that waited for the same in the plan before are the same objects."""
+    """Moves of solutions that wait. Moves that waited for the same in the last plan stay the same objects."""
 
     __slots__ = ("_before", "_now")
 
     def __init__(self) -> None:
-        """Know of none yet."""
+        """Start without moves."""
         self._before: dict[int, _Known] = {}
-        """By the identity of the solution, which is held."""
+        """By the identity of the solution, which is kept alive."""
         self._now: dict[int, _Known] = {}
 
     def begin(self) -> None:
-        """Forget what was not asked for since this was called last."""
+        """Forget what was not requested since the last call."""
         self._before, self._now = self._now, {}
 
     def of(self, solution: Solution, waits: Held) -> tuple[Move, ...]:
-        """Return a solution's moves, which begin in the second turn, the first ones with what they wait for."""
+        """Return a solution's moves, which start in the second turn. The first ones say what they wait for."""
         known = self._before.get(id(solution))
         if known is None or known.waits != waits:
             known = _Known(solution, waits, tuple(_later(solution, waits)))

@@ -1,9 +1,9 @@
-"""Which moves may be made at the same time, and beside what is under way.
+"""Which moves may be made at the same time, and beside moves in flight.
 
-A plan places each replacement on one node; the scheduler may pick another. So moves go together only if each has a node
-that it fits whatever nodes the others' replacements take, with every evicted pod still holding what it holds. The
-others are all who look for a node: the replacements of moves under way, and pods that somebody else made. And whoever
-of these has a node to go to now keeps one, whatever nodes the wave's replacements take: no move leaves a pod Pending.
+A plan places each replacement on one node, but the scheduler may pick another. So moves go together only if each
+replacement fits a node whatever nodes the other replacements take, with every evicted pod still holding its resources.
+The other pods that need a node are the replacements of moves in flight, and pods that others created. If one of these
+has a feasible node now, it keeps one, whatever nodes the wave's replacements take. So no move leaves a pod Pending.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Member(NamedTuple):
     pod: Pod
     replacement: PreparedPod
     nodes: NodeSet
-    """All nodes that its replacement may land on."""
+    """All nodes on which its replacement may land."""
     closed: NodeSet
-    """The nodes that would take it if there were room, and that its step has not reckoned with."""
+    """The nodes that would accept it if there were room, and for which its step was not assessed."""
 
 
 class FirstStep(NamedTuple):
-    """A step that could be made now, if it went alone."""
+    """A step that could be made now on its own."""
 
     policy: str
     members: tuple[Member, ...]
@@ -73,12 +73,12 @@ class Wave:
         """Start an empty wave.
 
         Args:
-            placement: the cluster as it is.
-            budgets: what they still allow; what the wave takes of it is taken here.
-            most: by policy, how many moves it has room for: more than its limits allow at once would be in vain.
-            contention: who looks for a node already; the wave's members join them.
-            leaving: what pods leave that are being deleted; `contention` adds those of the wave.
-            preemptors: for whom the scheduler may delete pods, whose replacements then look for nodes too.
+            placement: the current cluster.
+            budgets: what they still allow. The wave takes its evictions from it.
+            most: by policy, how many moves it has room for. More than its limits allow at once would be useless.
+            contention: the pods that need a node already. The wave's replacements join them.
+            leaving: the room that terminating pods leave. `contention` adds that of the wave.
+            preemptors: the pods for which the scheduler may preempt others, whose replacements then need nodes too.
         """
         self._placement = placement
         self._budgets = budgets
@@ -92,7 +92,7 @@ class Wave:
         self._least: Mapping[str, int] | None = None
 
     def join(self, step: FirstStep) -> Held | None:
-        """Add a step if it is safe beside all that is under way; return None, or else what it waits for."""
+        """Join a step if it is safe beside everything in flight, and return None, or else return what it waits for."""
         joining = step.members
         if self._of_policy[step.policy] + len(joining) > self._most.get(step.policy, 0):
             return _NO_MORE
@@ -151,7 +151,7 @@ class Wave:
         )
 
     def _opens_another(self, joining: Iterable[Member], left: Mapping[int, Iterable[Pod]]) -> bool:
-        """Tell whether a node that is left would open to a replacement whose step has not reckoned with that."""
+        """Return whether a left node would open to a replacement whose step was not assessed for it."""
         for slot, pods in left.items():
             if self._closed >> slot & 1 and self._has_room_for(slot, pods, self._least or {}):
                 return True
@@ -163,7 +163,7 @@ class Wave:
         return False
 
     def _has_room_for(self, slot: int, more: Iterable[Pod], wanted: Mapping[str, int]) -> bool:
-        """Tell whether a node has room once pods are gone, as far as amounts of resources go."""
+        """Return whether a node has room after pods are gone, by resource amounts only."""
         free, leaving = self._placement.view.free, self._leaving.of(slot)
         gone: Counter[str] = Counter(leaving)
         for pod in more:

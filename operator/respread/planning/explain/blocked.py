@@ -1,4 +1,4 @@
-"""Why a group stays violated, for the person who can do something about it."""
+"""Why a group stays violated, in words for the user."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
     """Return why a group is still violated after a plan's moves.
 
     Args:
-        tally: the group, as it is after them.
-        board: the position after them.
-        protected: the pods of the component that may not be evicted, and why.
+        tally: the group after the moves.
+        board: the position after the moves.
+        protected: the pods of the component that may not be evicted, with the reason.
         way: the moves.
     """
     overfull = sorted(domain for domain in tally.group.domains.nodes if tally.overfull(domain))
@@ -65,7 +65,7 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
 
 
 def _candidates(board: Board, tally: Tally) -> list[Spot]:
-    """Return where there are pods in a domain that is too full which may still be evicted, one spot of each piece."""
+    """Return the spots with movable pods in a domain that is too full, one for each piece."""
     index = board.tallies.index(tally)
     found: dict[int, Spot] = {}
     for spot in sorted(board.movable_spots()):
@@ -75,7 +75,7 @@ def _candidates(board: Board, tally: Tally) -> list[Spot]:
 
 
 def _all_protected(tally: Tally, overfull: Sequence[str], protected: Sequence[tuple[Pod, Held]]) -> Held:
-    """Say why no pod in the domains that are too full may be evicted: by reason, that of most pods first."""
+    """Return why no pod in the domains that are too full may be evicted: by reason, that of most pods first."""
     matched, too_full = frozenset(tally.group.matched), frozenset(overfull)
     by_reason: dict[Reason, list[tuple[Pod, Held]]] = {}
     for pod, held in protected:
@@ -130,7 +130,7 @@ def _unknown_replacement(
 
 
 def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held | None:
-    """Say of the domains that hold the minimum, and take no replacement as other rules than spread go, why that is."""
+    """Return why the domains with the minimum accept no replacement by other rules than spread."""
     reachable: NodeSet = 0
     for spot in candidates:
         reachable |= _piece(board, spot).replacement.admitted(spread=False)
@@ -153,11 +153,11 @@ def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held | N
 
 
 def why_none_there(replacement: PreparedPod, nodes: Iterable[str]) -> str:
-    """Return what keeps a pod off some nodes, topology spread constraints aside, and what would let it on.
+    """Return what keeps a pod off some nodes, except topology spread constraints, and what would change that.
 
     Args:
-        replacement: the pod, placed nowhere yet.
-        nodes: the names of nodes none of which takes it.
+        replacement: the prepared pod, which is not placed.
+        nodes: the names of nodes that reject it.
     """
     by_plugin: dict[Plugin, list[tuple[str, Rejection]]] = {}
     for name in nodes:
@@ -177,7 +177,7 @@ def why_none_there(replacement: PreparedPod, nodes: Iterable[str]) -> str:
 
 
 def _conflict(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held:
-    """Say which other constraint keeps a pod of a domain that is too full from going where the fewest are."""
+    """Return which other constraint keeps a pod of a too full domain out of the domains with the fewest pods."""
     spot, fewest, node = _best_chance(board, tally, candidates)
     pod, domain = board.victim(spot), tally.domain_of[spot.slot]
     mark = board.mark()
@@ -198,7 +198,7 @@ def _conflict(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held:
 
 
 def _best_chance(board: Board, tally: Tally, candidates: Sequence[Spot]) -> tuple[Spot, str, str]:
-    """Return a pod that may go, a domain with the fewest pods, and a node there that takes it but for the spread."""
+    """Return a movable pod, a domain with the fewest pods, and a node there that only the spread closes."""
     minimum = min(map(tally.count, tally.group.domains.nodes))
     fewest = [domain for domain in sorted(tally.group.domains.nodes) if tally.count(domain) == minimum]
     names = board.placement.table.names

@@ -1,4 +1,4 @@
-"""What the plan says of each move: what it helps, why this pod goes, and where its replacement may land."""
+"""Describes the moves of a plan: what each improves, why this pod is evicted, and where its replacement may land."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 
 class Place(NamedTuple):
-    """Where a step stands in the plan."""
+    """The position of a step in the plan."""
 
     component: int
     step: int
@@ -27,9 +27,9 @@ def moves_of(board: Board, choice: Choice, place: Place, selection: Selection) -
     """Yield the moves of a step, one for each pod.
 
     Args:
-        board: as it is just before.
+        board: the position just before the step.
         choice: the step.
-        place: where it stands in the plan.
+        place: its position in the plan.
         selection: which policy governs which pods.
     """
     assessment = choice.assessment
@@ -54,7 +54,7 @@ def moves_of(board: Board, choice: Choice, place: Place, selection: Selection) -
 
 
 def _helped(board: Board, spot: Spot) -> list[Tally]:
-    """Return the groups that a pod's eviction helps: those in which its domain is too full, else all that count it."""
+    """Return the groups that an eviction helps: those too full in the pod's domain, else all that count the pod."""
     counting = [
         tally
         for tally in (board.tallies[index] for index in board.pieces[spot.piece].counted_by)
@@ -64,7 +64,7 @@ def _helped(board: Board, spot: Spot) -> list[Tally]:
 
 
 def _why(board: Board, step: Step, spot: Spot, pod: Pod) -> str:
-    """Say why this pod goes: what its domain has too many of, and what sets it apart from the others there."""
+    """Return why this pod is evicted: how its domain is too full, and what distinguishes it from the others there."""
     others = board.left(spot) - step.count(spot)
     if len(step) > 1:
         return f"one of {len(step)} pods whose replacements fit only if all of them go"

@@ -1,6 +1,6 @@
-"""Domains that a policy expects and that have no node: the scheduler doesn't know them, so nothing can be moved there.
+"""Domains that a policy expects and that have no node. The scheduler does not know them, so no pod can move there.
 
-A group is told of them only where they matter: if it would be violated with them there and empty.
+They are reported for a group only if it would be violated with them present and empty.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from respread.scheduling.view.node_table import NodeTable
 from respread.spread.group import GroupKey, SpreadGroup
 
 Stuck: TypeAlias = tuple[GroupKey, Held]
-"""A group about which something is not done, and why."""
+"""A group that is not, or not fully, restored, with the reason."""
 
 
 class MissingDomains:
-    """What policies expect, and the cluster's nodes don't have."""
+    """Domains that policies expect and that no node of the cluster has."""
 
     __slots__ = ("_missing",)
 
@@ -38,13 +38,14 @@ class MissingDomains:
     def complete(
         self, stuck: Iterable[Stuck], selected: Mapping[GroupKey, str], groups: Mapping[GroupKey, SpreadGroup]
     ) -> list[Stuck]:
-        """Return why something is not done about groups, with the domains that are missing for them.
+        """Return why groups are not restored, including the domains that are missing for them.
 
-        That there are fewer domains than minDomains is then for want of those; every other reason is the better one.
+        A missing domain replaces the reason that there are fewer domains than minDomains. Every other reason has
+        priority.
 
         Args:
-            stuck: the groups that stay violated, and why.
-            selected: the groups that policies restore, and the names of these.
+            stuck: the groups that stay violated, with the reason.
+            selected: the groups that policies restore, and the names of these policies.
             groups: all groups.
         """
         known = list(stuck)
@@ -75,7 +76,7 @@ class MissingDomains:
 
 
 def _may_count(key: GroupKey, domain: str) -> bool:
-    """Whether nodes of a domain can count for a group: its pods' affinity may ask for other domains only."""
+    """Whether nodes of a domain can count for a group. The affinity of its pods may exclude them."""
     eligibility, topology_key = key.eligibility, key.topology_key
     if eligibility.node_selector.get(topology_key, domain) != domain:
         return False

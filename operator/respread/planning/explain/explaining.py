@@ -1,4 +1,4 @@
-"""What a plan makes of single constraints, domains and pods, and why: answered by what planning itself goes by."""
+"""What a plan means for single constraints, domains and pods, and why, by the same rules as planning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 
 Fate: TypeAlias = Literal["Moves", "MayMove", "Held", "Stays"]
-"""What becomes of a pod: the plan evicts it; it might be evicted and is not; it may not be; there is no need to."""
+"""What happens to a pod: the plan evicts it; it could, but does not; the pod may not be evicted; there is no need
+to."""
 
 
 class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +37,7 @@ class PodVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     fate: Fate
     reason: Reason | None = None
-    """Why it is held, or why the plan does not evict it though it might."""
+    """Why it is held, or why the plan does not evict it although it could."""
     message: str
     move: Move | None = None
 
@@ -48,13 +49,13 @@ class DomainVerdict(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
     nodes: tuple[str, ...]
     too_full: bool
-    """Whether it holds more than the minimum and maxSkew allow."""
+    """Whether it has more pods than the minimum plus maxSkew."""
     closed: str = ""
-    """Why none of its nodes takes a replacement now, the spread aside; empty if one does."""
+    """Why none of its nodes accepts a replacement now, not considering the spread itself; empty if one does."""
 
 
 class Explainer:
-    """Answers for one plan."""
+    """Explains one plan."""
 
     __slots__ = ("_blocked", "_moves", "_placement", "_plan", "_rules", "_selection")
 
@@ -67,15 +68,15 @@ class Explainer:
         predictor: Predictor,
         now: datetime,
     ) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
             snapshot: the cluster.
             spread: its spread groups.
             setting: the policies.
-            plan: the plan that was made for these.
-            predictor: of what schedulers do, whose view is at the snapshot.
-            now: when it was made, with a time zone.
+            plan: the plan for these.
+            predictor: of the schedulers. Its view is at the snapshot.
+            now: when the plan was made, with a time zone.
         """
         index = PolicyIndex(setting.policies)
         self._selection = Selection(index)
@@ -98,7 +99,7 @@ class Explainer:
         return self._selection.policy_of(pod.namespace, pod.labels)
 
     def why_not_restored(self, group: SpreadGroup) -> Held | None:
-        """Return why nothing is done about a group, or not enough, be it violated or not; None if all is well.
+        """Return why a group is not, or not fully, restored, whether or not it is violated; None if it is restored.
 
         A group that no policy restores is `NotSelected`.
         """
@@ -133,7 +134,7 @@ class Explainer:
 
         Args:
             group: the group.
-            carriers: pods whose replacements it matters to, one of each template; none: what domains take is not told.
+            carriers: pods with the constraint, one of each template. Without any, `closed` is not determined.
         """
         most = group.minimum + group.key.max_skew
         replacements = [self._placement.prepare(pod) for pod in carriers]

@@ -16,12 +16,12 @@ from respread.cluster.state import ClusterSnapshot
 
 
 class BudgetIndex:
-    """The budgets of one snapshot after the other; of a namespace nothing is looked at before it is asked for."""
+    """The budgets of one snapshot after the other. A namespace is only examined when it is requested."""
 
     __slots__ = ("_namespaces", "_snapshot")
 
     def __init__(self) -> None:
-        """Know of no budgets yet."""
+        """Start without budgets."""
         self._snapshot = ClusterSnapshot()
         self._namespaces: dict[str, _Namespace] = {}
 
@@ -37,7 +37,7 @@ class BudgetIndex:
         return () if known is None else known.of(labels)
 
     def unread(self, namespace: str) -> str | None:
-        """Return which budget of a namespace can't be read and what is wrong with it, if there is one."""
+        """Return which budget of a namespace can't be decoded and what is wrong with it, if there is one."""
         unread = self._snapshot.unread.get("poddisruptionbudgets", Map())
         return next((each.fault for key, each in unread.items() if key.namespace in {namespace, ""}), None)
 
@@ -64,12 +64,12 @@ class _Namespace:
         self._budgets: Map[str, PodDisruptionBudget] = Map()
         self._matching = Matching()
         self._named: dict[Selector, set[str]] = {}
-        """The names of the budgets that have a selector."""
+        """The names of the budgets with a selector."""
         self._pods: Map[Labels, PodsByName] = Map()
         self._label_sets: set[Labels] = set()
 
     def follow(self, budgets: Map[str, PodDisruptionBudget]) -> None:
-        """Take over the budgets as they are now: their statuses change often, their selectors hardly ever."""
+        """Take over the current budgets. Their statuses change often, their selectors rarely."""
         before, self._budgets = self._budgets, budgets
         if budgets is before:
             return
@@ -109,5 +109,5 @@ class _Namespace:
 def _selector(budget: PodDisruptionBudget) -> Selector | None:
     try:
         return compile_selector(budget.selector)
-    except SelectorError:  # the API server passes over a budget whose selector it cannot read
+    except SelectorError:  # The API server ignores a budget with an invalid selector.
         return None

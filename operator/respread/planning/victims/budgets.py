@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets as the API server's Eviction handler reads them, so that it is never asked in vain.
+"""PodDisruptionBudgets, evaluated as by the API server's Eviction handler, so that no eviction is sent in vain.
 
-`BudgetLedger.verdict` follows `EvictionREST.Create` (pkg/registry/core/pod/storage/eviction.go) step by step on the
-budgets' status. Two things are taken off what the status allows: what a plan has taken from the budget already, and
-evictions in flight that the status cannot show yet.
+`BudgetLedger.verdict` follows `EvictionREST.Create` (pkg/registry/core/pod/storage/eviction.go) step by step, based on
+the budgets' status. It subtracts two things from what the status allows: what a plan has already taken from the budget,
+and evictions in flight that the status can't show yet.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from respread.planning.held import Held
 from respread.planning.victims.budget_index import BudgetIndex
 
 MAX_DISRUPTED_PODS: Final = 2000
-"""With more unconfirmed evictions than this in a budget's status the API server refuses all others."""
+"""If a budget's status has more unconfirmed evictions than this, the API server refuses all others."""
 
 
 class Free(msgspec.Struct, frozen=True):
-    """No budget has a say in the pod's eviction."""
+    """No budget applies to the pod's eviction."""
 
     why: str
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """The pod's eviction uses up one of the disruptions that a budget allows."""
+    """The pod's eviction uses one of the disruptions that a budget allows."""
 
     budget: ObjectKey
     allowed: int
-    """How many it allows, this one included."""
+    """How many it allows, including this one."""
 
 
 Verdict: TypeAlias = Free | Needs | Held
 Standing: TypeAlias = tuple[object, ...]
-"""The budgets that select some pods, each with how many disruptions it allows beyond those in flight, and with how many
-of these its status may still count as healthy."""
+"""The budgets that select some pods, each with the number of disruptions that it allows beyond those in flight, and the
+number of these that its status may still count as healthy."""
 
 
 class BudgetHoldsError(ValueError):
-    """A plan would evict a pod whose budget holds it; the message says why it does."""
+    """A plan would evict a pod that its budget holds. The message says why."""
 
 
 class BudgetLedger:
     """What the budgets of a snapshot still allow.
 
-    It is the planner's: `take` and `give_back` change it, and a `fork` changes on its own.
+    The planner owns it: `take` and `give_back` change it, and a `fork` changes independently.
     """
 
     __slots__ = ("_budgets", "_taken", "_taken_of")
@@ -63,9 +63,9 @@ class BudgetLedger:
 
         Args:
             snapshot: the cluster.
-            in_flight: pods whose eviction the API server has accepted, each as the watch last showed it: one that is
-                not terminating there was evicted only just now, and may be missing from the budget's status.
-            index: what selects which pods, kept from ledgers of earlier snapshots; it is advanced to this one.
+            in_flight: pods whose eviction the API server has accepted, as the watch last showed them. A pod that is not
+                terminating there was evicted just now, and may be missing from the budget's status.
+            index: which budgets select which pods, kept from earlier ledgers. It is advanced to this snapshot.
         """
         index = BudgetIndex() if index is None else index
         index.advance(snapshot)
@@ -78,11 +78,11 @@ class BudgetLedger:
         return self._budgets.of(pod.namespace, pod.labels)
 
     def has_in_flight(self, namespace: str) -> bool:
-        """Tell whether evictions in flight are to be taken off what budgets of a namespace allow."""
+        """Return whether evictions in flight count against budgets of a namespace."""
         return namespace in self._budgets.namespaces_in_flight
 
     def standing(self, namespace: str, labels: Labels) -> Standing:
-        """Return what the verdicts about pods with these labels follow from, before anything is taken."""
+        """Return what the verdicts about pods with these labels depend on, before anything is taken."""
         return (
             self._budgets.unread(namespace),
             *(
@@ -92,9 +92,9 @@ class BudgetLedger:
         )
 
     def verdict(self, pod: Pod) -> Verdict:  # noqa: PLR0911 - one for each thing that may be in the way
-        """Return whether a pod may be evicted, as far as budgets go.
+        """Return whether budgets allow the eviction of a pod.
 
-        Nothing else is looked at: a DaemonSet's pod may well be `Free`.
+        Nothing else is checked: a DaemonSet's pod may be `Free`.
         """
         if pod.terminating:
             return Free("it is being deleted already")
@@ -117,10 +117,10 @@ class BudgetLedger:
         return self._decrement(budget, pod)
 
     def take(self, pod: Pod) -> Free | Needs:
-        """Note that a plan evicts a pod, and return the verdict it does so by.
+        """Record that a plan evicts a pod, and return the verdict for it.
 
         Raises:
-            BudgetHoldsError: its budget holds it, or it was taken already.
+            BudgetHoldsError: its budget holds it, or it was already taken.
         """
         if pod.key in self._taken_of:
             raise BudgetHoldsError(f"{pod.key} was taken already")
@@ -135,7 +135,7 @@ class BudgetLedger:
         return verdict
 
     def may_all_go(self, pods: Iterable[Pod]) -> bool:
-        """Whether all of some pods, none of them taken yet, may be evicted at once."""
+        """Whether several pods, none of them taken yet, may be evicted together."""
         taken: list[Pod] = []
         try:
             for pod in pods:
@@ -159,7 +159,7 @@ class BudgetLedger:
             self._taken[budget] -= 1
 
     def _frees_unready(self, budget: PodDisruptionBudget) -> Free | None:
-        """Evicting a pod that is not Ready costs the budget nothing (`unhealthyPodEvictionPolicy`)."""
+        """Whether evicting a pod that is not Ready needs no disruption of the budget (`unhealthyPodEvictionPolicy`)."""
         if budget.unhealthy_pod_eviction_policy == "AlwaysAllow":
             return Free(f"it is not Ready, and PodDisruptionBudget {budget.name} always lets such pods go")
         healthy = budget.current_healthy - self._taken.get(budget.key, 0) - self._budgets.unseen(budget)
@@ -206,7 +206,7 @@ class BudgetLedger:
 
 
 class _Budgets:
-    """The budgets of a snapshot: what selects a pod, and what evictions in flight take off a budget."""
+    """The budgets of a snapshot: which pods they select, and how evictions in flight count against them."""
 
     __slots__ = ("_allowed", "_by_labels", "_in_flight", "_index", "namespaces_in_flight")
 
@@ -228,7 +228,7 @@ class _Budgets:
         return found
 
     def unread(self, namespace: str) -> str | None:
-        """Return which budget of a namespace can't be read, if there is one."""
+        """Return which budget of a namespace can't be decoded, if there is one."""
         return self._index.unread(namespace)
 
     def unseen(self, budget: PodDisruptionBudget) -> int:
@@ -241,8 +241,8 @@ class _Budgets:
     def allowed(self, budget: PodDisruptionBudget) -> int:
         """Return how many disruptions a budget allows beyond those in flight.
 
-        With evictions in flight the status may be older than them, or the watch of pods newer than the status. So
-        the healthy pods are counted here too, those in flight left out, and the smaller number holds.
+        The status may be older than the evictions in flight, or the watch of pods newer than the status. So the healthy
+        pods are counted here too, without those in flight, and the smaller number is used.
         """
         if budget.key not in self._in_flight:
             return budget.disruptions_allowed
@@ -253,7 +253,7 @@ class _Budgets:
         return known
 
     def _healthy(self, budget: PodDisruptionBudget) -> int:
-        """Mirrors `countHealthyPods` of the disruption controller, the pods in flight left out."""
+        """Mirrors `countHealthyPods` of the disruption controller, without the pods in flight."""
         leaving = {pod.uid for pod in self._in_flight[budget.key]}
         return sum(
             pod.ready and not pod.terminating and name not in budget.disrupted_pods and pod.uid not in leaving

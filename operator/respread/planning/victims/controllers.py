@@ -1,4 +1,4 @@
-"""The pods that share a controller, and how many those are."""
+"""Pods that share a controller, and their number."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from respread.cluster.state import ClusterSnapshot
 
 
 def siblings_of(snapshot: ClusterSnapshot, pod: Pod) -> Iterator[Pod]:
-    """Yield the pods of a snapshot that have the same controller as a pod, itself among them."""
+    """Yield the pods of a snapshot with the same controller as a pod, including itself."""
     in_namespace = snapshot.pods_by_controller.get(pod.namespace)
     if in_namespace is not None and pod.controller is not None:
         yield from in_namespace.get(pod.controller.uid, {}).values()
 
 
 def is_active(pod: Pod) -> bool:
-    """Tell whether controllers count a pod among those they have (`IsPodActive`)."""
+    """Return whether controllers count a pod among their pods (`IsPodActive`)."""
     return not pod.terminating and not pod.finished
 
 
 def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
-    """Return a pod's controller as a snapshot has it; None where it was not read, or another has its name now."""
+    """Return a pod's controller from a snapshot; None if it was not read, or if another object has its name now."""
     controller = pod.controller
     if controller is None:
         return None
@@ -37,17 +37,17 @@ def controller_of(snapshot: ClusterSnapshot, pod: Pod) -> Workload | None:
 
 
 class ActivePods:
-    """How many active pods the controllers of a snapshot have, each counted once and no further than is asked for."""
+    """The number of active pods of the controllers of a snapshot, each counted once and only as far as needed."""
 
     __slots__ = ("_counts", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        """Count nothing yet."""
+        """Start without counts."""
         self._snapshot = snapshot
         self._counts: dict[tuple[str, int], int] = {}
 
     def up_to(self, pod: Pod, most: int) -> int:
-        """Return how many active pods a pod's controller has, itself among them, or `most` if it has more."""
+        """Return the number of active pods of a pod's controller, including itself, or `most` if there are more."""
         if pod.controller is None:
             return 0
         asked = (pod.controller.uid, most)

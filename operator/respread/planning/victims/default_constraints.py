@@ -1,4 +1,4 @@
-"""Which of the scheduler's default topology spread constraints matter to policies."""
+"""Which default topology spread constraints of the scheduler matter to policies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
 
 
 def kinds_restored(policies: Iterable[Policy]) -> frozenset[WhenUnsatisfiable]:
-    """Return the default constraints of which kinds matter to some policies."""
+    """Return the kinds of default constraints that matter to some policies."""
     soft = any("ScheduleAnyway" in policy.spec.constraints.when_unsatisfiable for policy in policies)
     return ALL_DEFAULTS if soft else HARD_DEFAULTS

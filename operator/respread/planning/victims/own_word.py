@@ -1,7 +1,7 @@
-"""What a pod says itself, by annotations, about being evicted: each is read as whoever defines it reads it.
+"""Annotations by which a pod protects itself. Each is interpreted as by the project that defines it.
 
-Where that leaves a value open, the pod is protected: a word that nobody understands is more likely a no than a yes.
-docs/policy.md has the table.
+A value without a defined meaning protects the pod, because it more likely means no than yes. docs/policy.md lists the
+annotations.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from respread.cluster.pod import Pod
 from respread.planning.held import Held
 
 NEVER: Final = "never"
-"""The value of the annotation `respread.dev/evict` that keeps a pod where it is."""
+"""The value of the annotation `respread.dev/evict` that protects a pod."""
 _YES: Final = "true"
 _NO: Final = "false"
 
 
 def why_it_refuses(pod: Pod, now: datetime) -> Held | None:
-    """Return the annotation by which a pod keeps itself from being evicted, or None if there is none.
+    """Return the annotation that protects a pod from eviction, or None.
 
     Args:
         pod: the pod.
@@ -47,7 +47,7 @@ def why_it_refuses(pod: Pod, now: datetime) -> Held | None:
 
 
 def minds_local_storage(pod: Pod) -> bool:
-    """Tell whether a pod has storage on its node that it does not say may be lost.
+    """Return whether a pod has storage on its node that its annotations don't allow to lose.
 
     Mirrors Cluster Autoscaler's `HasBlockingLocalStorage`: names are separated by commas and nothing else.
     """
@@ -60,7 +60,7 @@ def minds_local_storage(pod: Pod) -> bool:
 
 
 def _while_not_to_be_disrupted(pod: Pod, now: datetime) -> Held | None:
-    """Mirrors Karpenter's `IsDoNotDisruptActive`, but for values that it ignores: those protect here."""
+    """Mirrors Karpenter's `IsDoNotDisruptActive`, except for values that it ignores: those protect here."""
     word = pod.annotations.get(DO_NOT_DISRUPT, _NO)
     if word == _NO:
         return None

@@ -1,9 +1,9 @@
 """Which policy governs a pod.
 
-A RebalancePolicy of the pod's namespace comes before every ClusterRebalancePolicy; among those of one scope that select
-the pod the highest priority wins, then the oldest. An invalid policy still governs what it selects, and
-nothing is evicted there: were it passed over, a typo in the policy that protects a namespace would hand its pods to the
-next one.
+A RebalancePolicy of the pod's namespace has precedence over every ClusterRebalancePolicy. Among those of one kind that
+select the pod, the one with the highest priority governs it, then the oldest. An invalid policy still governs what it
+selects, and nothing is evicted there. If it were ignored, a typo in the policy that protects a namespace would hand its
+pods to the next one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from respread.cluster.state import ClusterSnapshot
 
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _MOST_LABEL_SETS: Final = 4096
-"""Answers kept per namespace. Every rollout brings new labels, and the old ones are not asked for again."""
+"""The number of answers kept per namespace. Every rollout brings new labels, and the old ones are not needed again."""
 
 
 class Governance(NamedTuple):
-    """Which policy governs a pod, and which ones select it in vain."""
+    """Which policy governs a pod, and which others select it."""
 
     policy: Policy | None
-    """None: no policy selects the pod, and nothing is done to it."""
+    """None: no policy selects the pod, and nothing is done with it."""
     overridden: tuple[Policy, ...] = ()
-    """Policies of the same scope that select the pod too. That a cluster policy gives way to a namespace's own is not
-    worth a word, and so not here."""
+    """Policies of the same kind that also select the pod. A cluster policy that gives way to a policy of the namespace
+    is not included, because this is normal."""
 
 
 class _Candidate(NamedTuple):
@@ -55,7 +55,7 @@ class NamespacePolicies:
         return not self._own and not self._cluster
 
     def governance(self, labels: Labels) -> Governance:
-        """Return what governs a pod with these labels. Asking again for equal labels costs a look-up."""
+        """Return the governance of a pod with these labels. Asking again for equal labels costs a look-up."""
         found = self._answers.get(labels)
         if found is None:
             if len(self._answers) >= _MOST_LABEL_SETS:
@@ -72,12 +72,12 @@ class NamespacePolicies:
 
 
 class PolicyIndex:
-    """All policies, prepared to be asked about many pods. Made again when a policy changes."""
+    """All policies, prepared for questions about many pods. It is created again when a policy changes."""
 
     __slots__ = ("_cluster", "_namespaces", "_own")
 
     def __init__(self, policies: Iterable[Policy]) -> None:
-        """Prepare for the policies that count, of both kinds, in any order."""
+        """Prepare for the policies in use, of both kinds, in any order."""
         self._cluster: list[tuple[Selector, _Candidate]] = []
         self._own: dict[str, list[_Candidate]] = {}
         self._namespaces: dict[str, tuple[Labels | None, NamespacePolicies]] = {}
@@ -92,9 +92,8 @@ class PolicyIndex:
         """Return the policies that can govern pods of a namespace.
 
         Args:
-            name: The namespace's name, which counts as its label `kubernetes.io/metadata.name` even where that is
-                missing.
-            labels: The namespace's labels; None if the namespace is not known, and then no cluster policy governs it.
+            name: The namespace's name, which counts as its label `kubernetes.io/metadata.name` even if that is missing.
+            labels: The namespace's labels. None if the namespace is unknown, and then no cluster policy governs it.
         """
         known = self._namespaces.get(name)
         if known is not None and known[0] == labels:
@@ -109,12 +108,12 @@ class PolicyIndex:
 
 
 class PolicyReach(NamedTuple):
-    """How far the policies reach in a cluster, by the policies' names."""
+    """How many pods the policies govern, by the policies' names."""
 
     pods: Map[str, int]
-    """How many pods each policy governs; a policy that governs none is absent."""
+    """The number of pods that each policy governs. A policy that governs none is absent."""
     overridden_by: Map[str, tuple[str, ...]]
-    """For each policy that selects a pod in vain, the policies that govern such pods, sorted."""
+    """For each policy that selects pods of others, the policies that govern these pods, sorted."""
 
 
 def reach(index: PolicyIndex, snapshot: ClusterSnapshot) -> PolicyReach:
@@ -137,6 +136,6 @@ def reach(index: PolicyIndex, snapshot: ClusterSnapshot) -> PolicyReach:
 
 
 def _precedence(policy: Policy) -> tuple[int, datetime, str]:
-    """Return what orders the policies of one scope; one that was never created is the youngest."""
+    """Return the sort key of the policies of one kind. A policy that was never created is the youngest."""
     created = policy.creation_timestamp
     return -policy.spec.priority, _LAST if created is None else created, policy.object_name

@@ -1,6 +1,6 @@
-"""Which pods may be evicted at all, under a policy's rules for victims and by the pods' own word, and which go first.
+"""Which pods may be evicted, by a policy's rules for victims and by the pods' annotations, and which are preferred.
 
-A protected pod still counts wherever the kube-scheduler counts it: protection is about victims only.
+A protected pod still counts wherever kube-scheduler counts it. Protection is only about victims.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ SYSTEM_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-"""The PriorityClasses that every cluster has, with values nobody can change (`scheduling.SystemPriorityClasses`)."""
+"""The PriorityClasses of every cluster, with values that can't be changed (`scheduling.SystemPriorityClasses`)."""
 
 OWN_LABELS: Final[Mapping[str, str]] = {
     "app.kubernetes.io/name": "respread",
     "app.kubernetes.io/component": "operator",
 }
-"""What the operator's own pods have, as manifests/base/deployment.yaml gives it to them."""
+"""The labels of the operator's own pods, as in manifests/base/deployment.yaml."""
 
 _REPLACING: Final = {"ReplicaSet": "apps", "StatefulSet": "apps", "ReplicationController": ""}
-"""The controllers, with their API group, that replace a pod that was evicted by one of the same template."""
+"""The controllers, with their API group, that replace an evicted pod by one of the same template."""
 _DELETION_COST: Final = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
 _DELETION_COST_BITS: Final = 31
 
 
 class VictimOrder(NamedTuple):
-    """What decides between pods that may equally well be evicted: the least goes first."""
+    """The sort key for pods that may equally well be evicted: the lowest is evicted first."""
 
     ready: bool
-    """Pods that are not Ready first: nobody misses them."""
+    """Pods that are not Ready come first, because they serve nobody."""
     deletion_cost: int
     priority: int
     age: float
-    """Seconds from some moment to the pod's creation, negated: younger pods have less to lose."""
+    """Seconds from some moment to the pod's creation, negated, so that younger pods come first."""
     name: str
-    """Only so that the same pods are chosen every time."""
+    """Makes the order unique, so that the same pods are chosen every time."""
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy's rules for victims, ready to be asked about pods."""
+    """A policy's rules for victims, prepared for questions about pods."""
 
     rules: VictimRules
     priority_threshold: int
-    """Pods of this priority or a higher one are protected."""
+    """Pods of this priority and above are protected."""
 
     @classmethod
     def of(
@@ -64,14 +64,14 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         rules: VictimRules,
         priority_classes: Mapping[str, int] = SYSTEM_PRIORITY_CLASSES,
     ) -> Protection:
-        """Make a policy's rules ready.
+        """Prepare a policy's rules.
 
         Args:
             rules: the policy's `spec.victims`.
-            priority_classes: values of the cluster's PriorityClasses by name. Those of the system are known anyway.
+            priority_classes: values of the cluster's PriorityClasses by name. Those of the system are always known.
 
         Raises:
-            ValueError: `priorityThreshold` names a PriorityClass that there is not; the message says so.
+            ValueError: `priorityThreshold` names a PriorityClass that does not exist. The message says so.
         """
         threshold = threshold_value(rules.priority_threshold, priority_classes)
         return cls(rules=rules, priority_threshold=threshold)
@@ -79,7 +79,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
     def of_pod(self, pod: Pod, now: datetime) -> Held | None:
         """Return why a pod may not be evicted, or None if it may.
 
-        What never changes for a pod comes first, so that the reason given is the one that lasts.
+        Rules that never change for a pod come first, so that the reason is the lasting one.
 
         Args:
             pod: the pod.
@@ -128,7 +128,7 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
         if now - pod.creation_timestamp >= self.rules.min_age:
             return None
         old_enough = pod.creation_timestamp + self.rules.min_age
-        return Held(  # without its age, so that the same is said as long as nothing changes
+        return Held(  # Without its age, so that the message stays the same while nothing changes.
             Reason.TOO_YOUNG,
             f"it is not as old yet as the policy's victims.minAge, {_seconds(self.rules.min_age)}; it will be at "
             f"{old_enough.isoformat(timespec='seconds')}",
@@ -137,10 +137,10 @@ class Protection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def threshold_value(threshold: PriorityThreshold, priority_classes: Mapping[str, int]) -> int:
-    """Return the priority that a policy's threshold stands for.
+    """Return the priority of a policy's threshold.
 
     Raises:
-        ValueError: it names a PriorityClass that there is not.
+        ValueError: it names a PriorityClass that does not exist.
     """
     if threshold.value is not None:
         return threshold.value
@@ -154,7 +154,7 @@ def threshold_value(threshold: PriorityThreshold, priority_classes: Mapping[str,
 
 
 def victim_order(pod: Pod) -> VictimOrder:
-    """Return the sort key that puts pods of the lowest disruption cost first."""
+    """Return the sort key that puts pods with the lowest disruption cost first."""
     created = pod.creation_timestamp
     return VictimOrder(
         pod.ready,
@@ -166,13 +166,13 @@ def victim_order(pod: Pod) -> VictimOrder:
 
 
 def deletion_cost(pod: Pod) -> int:
-    """Return a pod's deletion cost, 0 where it has none or one that Kubernetes would not read."""
+    """Return a pod's deletion cost, 0 if it has none or one that Kubernetes can't parse."""
     text = pod.annotations.get(POD_DELETION_COST)
     return 0 if text is None else read_deletion_cost(text)
 
 
 def read_deletion_cost(text: str) -> int:
-    """Return a deletion cost as it stands in an annotation, 0 where Kubernetes would not read it.
+    """Return a deletion cost from an annotation, 0 if Kubernetes can't parse it.
 
     Mirrors `GetDeletionCostFromPodAnnotations`: a 32-bit integer without plus sign or leading zeros.
     """
@@ -183,7 +183,7 @@ def read_deletion_cost(text: str) -> int:
 
 
 def why_not_replaced(pod: Pod) -> Held | None:
-    """Return why no pod like it is known to come in a pod's place, or None if its controller makes one."""
+    """Return why no equivalent pod is known to replace a pod, or None if its controller creates one."""
     controller = pod.controller
     if pod.is_mirror or (controller is not None and controller.kind == "Node"):
         return Held(Reason.MIRROR_POD, "it mirrors a static pod, which the kubelet runs whatever the API says")
@@ -203,18 +203,18 @@ def why_not_replaced(pod: Pod) -> Held | None:
 
 
 def is_deployment(owner: OwnerReference) -> bool:
-    """Tell whether an owner is a Deployment of Kubernetes itself."""
+    """Return whether an owner is a Deployment of Kubernetes itself."""
     return owner.kind == "Deployment" and _group(owner) == "apps"
 
 
 def why_owner_unknown(
     controller: OwnerReference, owner: OwnerReference | None, trusted: Collection[TrustedController]
 ) -> Held | None:
-    """Return why a pod is left alone for what owns its controller, or None if nothing speaks against it.
+    """Return why the owner of a pod's controller protects the pod, or None if it does not.
 
     Args:
         controller: of the pod: a ReplicaSet, StatefulSet or ReplicationController.
-        owner: what controls that in turn; None where nothing does.
+        owner: the controller of that in turn; None if there is none.
         trusted: the policy's `victims.trustedControllers`.
     """
     if owner is None or is_deployment(owner):

@@ -1,4 +1,4 @@
-"""What the API server has refused lately, for planning to do without."""
+"""What the API server has refused lately, so that planning avoids it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from respread.planning.held import Held
 
 
 class Refused(NamedTuple):
-    """Refusals that still hold."""
+    """Refusals that are still valid."""
 
     why_not: Callable[[Pod, tuple[PodDisruptionBudget, ...]], Held | None]
-    """Given a pod and the budgets that select it, why there is no point in asking for its eviction; None if there
-    is."""
+    """Takes a pod and the budgets that select it, and returns why its eviction would be refused again; None if it would
+    not."""
     namespaces: frozenset[str] = frozenset()
-    """Those in which something was refused."""
+    """The namespaces with such refusals."""
 
 
 NOTHING_REFUSED: Final = Refused(lambda _pod, _budgets: None)

@@ -1,4 +1,4 @@
-"""How many replicas a workload has to have for its pods to be evicted (`victims.minReplicas`)."""
+"""How many replicas a workload must have for its pods to be evicted (`victims.minReplicas`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from respread.planning.held import Held
 
 
 def why_too_few(controller: str, replicas: int, min_replicas: int) -> Held | None:
-    """Return why the pods of a workload are left alone for its being so small, or None if it is not.
+    """Return why the pods of a workload are left alone because it is too small, or None if it is not.
 
     Args:
-        controller: what to call it.
-        replicas: how many pods it wants; or how many it has, where that is all that is known.
-        min_replicas: what its policy says.
+        controller: the name of the workload for the message.
+        replicas: how many pods it wants, or how many it has, if only that is known.
+        min_replicas: the value of the policy.
     """
     if replicas >= min_replicas:
         return None

@@ -16,15 +16,15 @@ from respread.spread.index import Spread
 
 
 class Violated(NamedTuple):
-    """A component of spread groups some of which are violated and are to be restored."""
+    """A component of spread groups, some of which are violated and selected."""
 
     groups: tuple[SpreadGroup, ...]
     cure: Mapping[GroupKey, str]
-    """Those, with the name of the policy that wants each restored."""
+    """These groups, with the name of the policy that selects each."""
 
 
 class Selection:
-    """The policies as they apply to one snapshot after the other."""
+    """The policies as applied to one snapshot after the other."""
 
     __slots__ = ("_namespaces", "_policies", "_selected", "_snapshot")
 
@@ -42,11 +42,11 @@ class Selection:
 
     @property
     def violated(self) -> Mapping[str, Sequence[Violated]]:
-        """What is to be restored, by namespace; a component that has not changed is the same object as before."""
+        """What is to be restored, by namespace. An unchanged component stays the same object."""
         return {name: each.violated for name, each in self._namespaces.items() if each.violated}
 
     def advance(self, snapshot: ClusterSnapshot, spread: Spread) -> None:
-        """Look at another snapshot, at the cost of what has changed."""
+        """Advance to another snapshot, at the cost of what has changed."""
         self._snapshot = snapshot
         before, self._namespaces = self._namespaces, {}
         namespaces: dict[str, _Namespace] = {}
@@ -71,7 +71,7 @@ class Selection:
 
 
 class _Namespace:
-    """What the policies want of one namespace. Not to be used any more once `advance` has failed."""
+    """What the policies select in one namespace. It must not be used any more after `advance` has failed."""
 
     __slots__ = ("_components", "_known", "_policies", "_violated", "groups", "namespace", "selected", "violated")
 
@@ -83,11 +83,11 @@ class _Namespace:
         self._violated: dict[GroupKey, None] = {}
         self.groups: Mapping[GroupKey, SpreadGroup] = {}
         self.selected: dict[GroupKey, str] = {}
-        """The groups that are restored, with the policy that wants it."""
+        """The groups that are restored, with the policy that selects each."""
         self.violated: tuple[Violated, ...] = ()
 
     def advance(self, groups: Mapping[GroupKey, SpreadGroup]) -> bool:
-        """Take over the groups as they are now, and return whether others are selected."""
+        """Take over the current groups, and return whether the selected ones have changed."""
         before, self.groups = self.groups, groups
         changed: dict[GroupKey, SpreadGroup | None] = {
             key: group for key, group in groups.items() if before.get(key) is not group
@@ -105,7 +105,7 @@ class _Namespace:
         return selected
 
     def _select(self, key: GroupKey, group: SpreadGroup | None, before: SpreadGroup | None) -> bool:
-        """Find the policy that restores a group, and return whether it is another one."""
+        """Find the policy that restores a group, and return whether it has changed."""
         if group is not None and before is not None and group.carriers is before.carriers:
             return False
         policy = None if group is None else self._selecting(key, group)
@@ -118,7 +118,7 @@ class _Namespace:
         return True
 
     def _selecting(self, key: GroupKey, group: SpreadGroup) -> str | None:
-        """Return the policy that restores a group: one that governs pods with the constraint, and wants such ones."""
+        """Return the policy that governs pods with the group's constraint and selects such constraints."""
         for policy in self._governing({template.labels for template in group.carriers}):
             rules = policy.spec.constraints
             if key.when_unsatisfiable in rules.when_unsatisfiable and (
@@ -128,7 +128,7 @@ class _Namespace:
         return None
 
     def _governing(self, label_sets: Iterable[Labels]) -> list[Policy]:
-        """Return the policies that govern pods with any of some label sets, in an order that is always the same."""
+        """Return the policies that govern pods with any of some label sets, in a stable order."""
         found = {
             policy.name: policy
             for labels in label_sets
@@ -137,7 +137,7 @@ class _Namespace:
         return [found[name] for name in sorted(found)]
 
     def _know(self, changed: Collection[GroupKey]) -> None:
-        """Put together what is violated; components with no changed group are as they were."""
+        """Collect what is violated. Components without a changed group stay the same."""
         dirty = {self._components.of(key) for key in changed if key in self.groups} if self._known else set()
         known: dict[Component, Violated] = {}
         for key in self._violated:

@@ -1,4 +1,4 @@
-"""Objects that can't be read and that spread groups may count: whose labels are not known."""
+"""Objects that can't be decoded and that spread groups may count, because their labels are unknown."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 
 EVERYWHERE = ""
-"""In place of a namespace: all of them."""
+"""Stands for all namespaces."""
 
 
 def uncounted(snapshot: ClusterSnapshot) -> Mapping[str, Held]:
-    """Return why groups are left alone since they may count what can't be read, by namespace.
+    """Return why groups are left alone because they may count an object that can't be decoded, by namespace.
 
-    A pod may be counted by the groups of its namespace, and a node may be a domain of any.
+    The groups of a pod's namespace may count the pod, and a node may be a domain of any group.
     """
     if not snapshot.unread:
         return {}
@@ -33,5 +33,5 @@ def uncounted(snapshot: ClusterSnapshot) -> Mapping[str, Held]:
 
 
 def why_uncounted(found: Mapping[str, Held], namespace: str) -> Held | None:
-    """Return why the groups of a namespace are left alone, or None if they need not be."""
+    """Return why the groups of a namespace are left alone, or None."""
     return found.get(EVERYWHERE) or found.get(namespace)
