@@ -1,4 +1,4 @@
-"""Pods among which the best to be deleted, or to be brought back, is found without looking at every one of them."""
+"""Finds the best pod to delete, or to bring back, without examining every pod."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final, NamedTuple, TypeAlias
 from respread.prevention.layout import OUTSIDE, DomainTally, Layout, Place
 
 _LEVEL: Final = 1 << 20
-"""More than any domain's pods, so that counts of hard and of soft constraints fit into one number side by side."""
+"""More than the pods of any domain, so that the counts of hard and of soft constraints fit into one number."""
 
 Score: TypeAlias = tuple[int, int]
-"""What a step adds to the violation, then how it levels: the least is best."""
+"""How much a step adds to the violation, then how it levels the counts. The lowest is best."""
 Effect: TypeAlias = Callable[[DomainTally, int], int]
-"""What a step adds to the excess of a constraint, in a domain that has so many pods."""
+"""How much a step adds to the excess of a constraint, in a domain with this many pods."""
 
 
 class Found(NamedTuple):
-    """The best pod there is."""
+    """The best pod."""
 
     score: Score
     preference: int
@@ -27,17 +27,17 @@ class Found(NamedTuple):
 
 
 class _Weighted(NamedTuple):
-    """A constraint as it stands, and what it weighs."""
+    """A constraint with its weight."""
 
     tally: DomainTally
     weight: int
-    """Of a pod too many."""
+    """The weight of a pod too many."""
     level: int
-    """Of a pod that is in a domain already, against deleting or adding another there."""
+    """The weight of a pod that is in a domain, compared with deleting or adding another one there."""
 
 
 class _Class:
-    """Pods in the same domain of every constraint: which of them it is makes no difference."""
+    """Pods in the same domain of every constraint. They are equivalent."""
 
     __slots__ = ("finest", "pods", "region")
 
@@ -49,33 +49,33 @@ class _Class:
 
 
 class _Region:
-    """Classes that differ in the finest constraint only, by how many pods their domain there has.
+    """Classes that differ only in the finest constraint, by the number of pods in their domain there.
 
-    A step then compares one class per number of pods, not every host.
+    A step then compares one class per number of pods, and not every host.
     """
 
     __slots__ = ("by_count", "coarse")
 
     def __init__(self, coarse: Place) -> None:
         self.coarse = coarse
-        """The place of any of them: all but the finest domain is the same."""
+        """The place of any of them: all except the finest domain is the same."""
         self.by_count: dict[int, list[tuple[int, int, _Class]]] = {}
-        """For each count a heap of preference, a number that keeps classes apart, and class. What has moved on since
-        stays until it comes up."""
+        """For each count, a heap of preference, a number that makes entries distinct, and class. Outdated entries stay
+        until they reach the top."""
 
 
 class Candidates:
-    """Pods of a layout, of which one after another is taken."""
+    """Pods of a layout, which are taken one after another."""
 
     __slots__ = ("_classes", "_classes_in", "_coarse", "_finest_at", "_regions", "_serial", "_weighted")
 
     def __init__(self, layout: Layout, tallies: Sequence[DomainTally], preferred: Iterable[int]) -> None:
-        """Begin with some pods.
+        """Start with some pods.
 
         Args:
-            layout: where they are; it has a constraint at least.
-            tallies: of its constraints, as they stand. They are only read.
-            preferred: the pods; of those that are as good as each other the first of these is taken.
+            layout: where they are. It has at least one constraint.
+            tallies: the current tallies of its constraints. They are only read.
+            preferred: the pods. Among equally good pods, the first of these is taken.
         """
         sizes = [len(constraint.counts) for constraint in layout.constraints]
         self._finest_at = at = sizes.index(max(sizes))
@@ -104,10 +104,10 @@ class Candidates:
             self._enter(each)
 
     def best(self, effect: Effect, fullness: int) -> Found | None:
-        """Return the best pod that is left; None if none is.
+        """Return the best remaining pod, or None.
 
         Args:
-            effect: what a step with it does to a constraint.
+            effect: the effect of a step with it on a constraint.
             fullness: 1 to prefer empty domains, -1 to prefer full ones.
         """
         best: Found | None = None
@@ -136,7 +136,7 @@ class Candidates:
         return best
 
     def score(self, place: Place, effect: Effect, fullness: int) -> Score:
-        """Return the score of a pod that is in a place, whether or not it is among these."""
+        """Return the score of a pod in a place, whether or not it is among these."""
         added = filled = 0
         for (tally, weight, on_level), domain in zip(self._weighted, place, strict=True):
             if domain != OUTSIDE:
@@ -146,11 +146,11 @@ class Candidates:
         return added, fullness * filled
 
     def take(self, place: Place) -> None:
-        """Take out the most preferred pod of a place; call `moved` once the tallies have changed."""
+        """Take the most preferred pod of a place. Call `moved` after the tallies have changed."""
         self._classes[place].pods.pop()
 
     def moved(self, place: Place) -> None:
-        """Take note that the domains of a place have changed in the tallies."""
+        """Process that the domains of a place have changed in the tallies."""
         finest = place[self._finest_at]
         if finest == OUTSIDE:
             if (found := self._classes.get(place)) is not None:
@@ -160,7 +160,7 @@ class Candidates:
             self._enter(each)
 
     def _enter(self, each: _Class) -> None:
-        """Put a class where its finest domain's count says."""
+        """Put a class where the count of its finest domain belongs."""
         if not each.pods:
             return
         count = OUTSIDE if each.finest == OUTSIDE else self._weighted[self._finest_at].tally.counts[each.finest]

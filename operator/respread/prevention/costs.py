@@ -1,7 +1,7 @@
-"""From an order of deletion to the integers that say it: pod deletion costs, as few of them changed as can be.
+"""Converts an order of deletion to pod deletion costs, and changes as few costs as possible.
 
-A ReplicaSet deletes the pods of lower cost first. Costs are spaced, so that a pod can be ranked between two others
-without touching them. All of them are negative: a pod without a cost counts as 0 and so is deleted after those that
+A ReplicaSet deletes the pods of lower cost first. Costs have gaps, so that a pod can be ranked between two others
+without changing them. All of them are negative: a pod without a cost counts as 0, so it is deleted after those that
 have one, until it has its own.
 """
 
@@ -14,26 +14,26 @@ from typing import Final
 LEAST_COST: Final = -(1 << 31)
 """Kubernetes takes 32-bit integers."""
 STEP: Final = 1000
-"""From one rank to the next where nothing is in the way: room for some ten pods, one after another, between any two."""
+"""The gap between ranks if there is room. About ten pods, one after another, fit between any two."""
 
 
 class NoRoomError(Exception):
-    """There are not as many integers between the given bounds as pods to be ranked."""
+    """There are fewer integers between the given bounds than pods to rank."""
 
 
 def assign_costs(
     deletion_order: Sequence[int], held: Mapping[int, int], *, above: int = LEAST_COST - 1, below: int = 0
 ) -> dict[int, int]:
-    """Return the costs that have to be set so that all costs rise along an order of deletion.
+    """Return the costs to set, so that all costs increase along an order of deletion.
 
     Args:
-        deletion_order: pods, the first to be deleted first.
-        held: the costs that pods have; as many as possible stay.
+        deletion_order: pods, the first one is deleted first.
+        held: the current costs of pods. As many as possible stay.
         above: every cost is higher than this.
         below: every cost is lower than this.
 
     Raises:
-        NoRoomError: if there are too few integers between.
+        NoRoomError: if there are too few integers between the bounds.
     """
     if below - above - 1 < len(deletion_order):
         raise NoRoomError(f"{len(deletion_order)} pods can't have different costs between {above} and {below}")
@@ -48,9 +48,10 @@ def assign_costs(
 
 
 def _kept(order: Sequence[int], held: Mapping[int, int], above: int, below: int) -> list[int]:
-    """Return the positions in the order whose costs stay: as many as can, with an integer for every pod between.
+    """Return the positions whose costs stay: as many as possible, with an integer for every pod in between.
 
-    Two can stay if their costs are as far apart as their positions at least: if cost minus position does not fall.
+    Two costs can stay if they are at least as far apart as their positions, that is if cost minus position does not
+    fall.
     """
     least_ends: list[int] = []
     ends: list[int] = []
@@ -76,7 +77,7 @@ def _kept(order: Sequence[int], held: Mapping[int, int], above: int, below: int)
 
 
 def _spaced(low: int, high: int, number: int, *, first: bool) -> list[int]:
-    """Return so many integers between two others; those of the first run begin a whole step below what follows."""
+    """Return this many integers between two others. Those of the first run start a whole gap below what follows."""
     if first and high - low > STEP * number:
         return [high - STEP * (number - at) for at in range(number)]
     return [low + (high - low) * (at + 1) // (number + 1) for at in range(number)]

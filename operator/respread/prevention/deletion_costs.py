@@ -1,7 +1,7 @@
-"""Asking the API server to set or remove one pod's deletion cost, by server-side apply.
+"""Sets or removes the deletion cost of one pod by server-side apply.
 
-The field manager `respread` owns what it applies and nothing else: a cost that somebody else wrote is answered with a
-conflict, never overwritten, and applying nothing removes only what we own.
+The field manager `respread` only owns what it applies. If somebody else wrote a cost, the API server answers with a
+conflict, and the cost is never overwritten. Applying nothing removes only what Respread owns.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ _APPLY: Final = "application/apply-patch+yaml"
 
 
 class PatchResult(StrEnum):
-    """What the API server made of a patch; the value is the metrics' label."""
+    """The API server's answer to a patch. The value is the label in the metrics."""
 
     APPLIED = "Applied"
     ALREADY = "Already"
-    """Another cost than was known stands there, and nothing was sent."""
+    """The pod has another cost than Respread knew, and nothing was sent."""
     FOREIGN = "Foreign"
     """Somebody else wrote a cost."""
     GONE = "Gone"
-    """There is no such pod any more, or it is being deleted."""
+    """The pod does not exist any more, or is being deleted."""
     FORBIDDEN = "Forbidden"
     THROTTLED = "Throttled"
     UNREACHABLE = "Unreachable"
-    """It was not sent."""
+    """The patch was not sent."""
     UNKNOWN = "Unknown"
-    """It was sent, and may or may not have been carried out."""
+    """The patch was sent, and may or may not have been applied."""
     SERVER_ERROR = "ServerError"
-    """It may have been carried out all the same, but is not any more."""
+    """The patch may have been applied, but won't be any more."""
     INVALID = "Invalid"
 
 
 class PatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A result, and what was said."""
+    """A result, and the message."""
 
     result: PatchResult
     message: str = ""
     cost: HeldCost | None = None
-    """What the pod has, where that was read."""
+    """The pod's cost, if it was read."""
     retry_after_seconds: float | None = None
 
 
@@ -70,7 +70,7 @@ class _Pod(msgspec.Struct):
 
 
 class DeletionCosts:
-    """The pod deletion costs of one cluster."""
+    """The pod deletion costs of a cluster."""
 
     __slots__ = ("_requests",)
 
@@ -87,18 +87,18 @@ class DeletionCosts:
         may_send: Callable[[], bool] = lambda: True,
         time_left: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     ) -> PatchAnswer | None:
-        """Ask once for a pod's cost to be set, or removed if it is None.
+        """Request once that a pod's cost is set, or removed if it is None.
 
         Args:
-            pod: the very pod; a namesake that came after it is left alone.
-            cost: what it is to have.
-            known: what it is believed to have.
-            careful: read the pod first, and send nothing if it has something else than was believed.
-            may_send: asked right before the patch is written, when even the credentials are in it.
-            time_left: asked before the patch is made ready: within so many seconds it has to have been answered.
+            pod: exactly this pod. A later pod of the same name is left alone.
+            cost: the new cost.
+            known: the cost that Respread believes it has.
+            careful: read the pod first, and send nothing if it has another cost.
+            may_send: called right before the patch is written, after its credentials have been added.
+            time_left: called before the patch is prepared: the answer must arrive within this many seconds.
 
         Returns:
-            The answer; None if it may not be sent any more.
+            The answer; None if the patch may not be sent any more.
         """
         if careful and (found := await self._read(pod, known)) is not None:
             return found
@@ -123,7 +123,7 @@ class DeletionCosts:
             return PatchAnswer(result=result, message=error.message)
 
     async def _read(self, pod: Pod, known: HeldCost | None) -> PatchAnswer | None:
-        """Return why there is no point in a patch, or None if the pod is as it is believed to be."""
+        """Return why a patch would be useless, or None if the pod is as expected."""
         try:
             response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
             if not response.succeeded:
@@ -169,7 +169,7 @@ def _result(status_code: int, status: Status) -> PatchResult:  # noqa: PLR0911 -
         case HTTPStatus.NOT_FOUND:
             return PatchResult.GONE
         case HTTPStatus.CONFLICT:
-            # The other kind says that the UID is not that of the pod there is, or that there is none.
+            # The other kind says that the pod has another UID or does not exist.
             return PatchResult.FOREIGN if status.has_cause("FieldManagerConflict") else PatchResult.GONE
         case HTTPStatus.FORBIDDEN:
             return PatchResult.FORBIDDEN

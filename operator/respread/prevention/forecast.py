@@ -1,4 +1,4 @@
-"""What a scale-down to a number of pods would leave, with pod deletion costs and without."""
+"""What a scale-down to a number of pods would leave, with and without pod deletion costs."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ from respread.prevention.workload_pods import WorkloadPods
 from respread.spread.group import SpreadGroup
 
 Ranking = Literal["as it is", "with costs", "without costs"]
-"""Which pod deletion costs a scale-down goes by: those that the pods have, those that they have once they all have one,
-or none but those that somebody else wrote."""
+"""The pod deletion costs that a scale-down uses: the current ones, those after every pod has one, or only those that
+somebody else wrote."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A scale-down that has not happened."""
+    """A hypothetical scale-down."""
 
     deleted: tuple[Pod, ...]
-    """In their order."""
+    """The deleted pods in their order."""
     groups: tuple[SpreadGroup, ...]
-    """The workload's own, as they are then."""
+    """The workload's groups after it."""
     evictions: int
-    """How many evictions at least would restore them (see `evictions_needed`)."""
+    """The minimum number of evictions that would restore them (see `evictions_needed`)."""
     certain: bool
-    """Whether the pods deleted are known: not where the age of pods decides, which stands for what is not known."""
+    """Whether it is certain which pods are deleted. It is not if the age of pods decides, which stands for unknown
+    values."""
 
 
 class NotForetoldError(Exception):
-    """Which pods a scale-down would delete can't be known; the message is a sentence that says why."""
+    """It can't be known which pods a scale-down would delete. The message says why."""
 
 
 def foretell(workload: WorkloadPods, replicas: int, now: datetime, ranking: Ranking = "as it is") -> Forecast:
-    """Return what a scale-down would leave if it came now.
+    """Return what a scale-down would leave if it happened now.
 
     Args:
         workload: the workload.
-        replicas: how many pods are to be left; as many as there are, or more, delete none.
+        replicas: the number of pods to leave. If there are not more pods, none is deleted.
         now: the time, with a time zone.
-        ranking: which costs the pods have; makes no difference to a StatefulSet.
+        ranking: which costs the pods have. It makes no difference for a StatefulSet.
 
     Raises:
-        NotForetoldError: the controller's rules are not known, or a rollout is going on.
+        NotForetoldError: the controller's rules are unknown, or a rollout is in progress.
     """
     surplus = max(0, len(workload.pods) - replicas)
     in_order, certain = _in_order(workload, now, ranking, surplus)
@@ -64,7 +65,7 @@ def foretell(workload: WorkloadPods, replicas: int, now: datetime, ranking: Rank
 
 
 def _in_order(workload: WorkloadPods, now: datetime, ranking: Ranking, surplus: int) -> tuple[Sequence[Pod], bool]:
-    """Return all pods in the order in which they are deleted, and whether it is certain which go."""
+    """Return all pods in the order in which they are deleted, and whether it is certain which ones are."""
     if workload.is_stateful_set:
         return sorted(workload.pods, key=_ordinal, reverse=True), True
     if not workload.replica_sets:
@@ -90,7 +91,7 @@ def _rule(replica_set: ReplicaSetPods, ranking: Ranking) -> CostOf:
 
 
 def costs_once_ranked(replica_set: ReplicaSetPods) -> CostOf:
-    """Return the costs that prevention would come to; where others' costs leave no room, those that there are."""
+    """Return the costs that prevention would set. If others' costs leave no room, return the current ones."""
     costs: Costs = {}
 
     def ranked(pod: Pod) -> HeldCost | None:

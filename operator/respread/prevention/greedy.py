@@ -1,7 +1,7 @@
-"""An order of deletion found step by step: each time the pod whose deletion violates least and levels most.
+"""A greedy order of deletion: at each step, the pod whose deletion violates least and levels most.
 
-For one constraint, and for constraints whose domains lie within each other (zone, rack, hostname), this order is as
-good as any at every number of pods left. Where domains cross it nearly always is; `search` looks at the rest.
+For one constraint, and for constraints whose domains are nested (zone, rack, hostname), this order is optimal at every
+number of remaining pods. If domains cross, it nearly always is; `search` examines the rest.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from respread.prevention.layout import OUTSIDE, DomainTally, Layout, tallies_of
 
 
 class Order(NamedTuple):
-    """An order of deletion and what it comes to."""
+    """An order of deletion and its violation."""
 
     pods: list[int]
     """The first to be deleted first."""
     violation: int
-    """As `layout.violation` has it."""
+    """As returned by `layout.violation`."""
 
 
 def greedy_order(layout: Layout, preferred: Sequence[int] | None = None) -> Order:
-    """Return an order of deletion, and what it violates.
+    """Return an order of deletion and its violation.
 
     Args:
         layout: the pods and constraints.
-        preferred: all pods of the layout; of those that may equally well be deleted the first of these is.
+        preferred: all pods of the layout. Among equally good pods, the first of these is deleted.
     """
     tallies = tallies_of(layout)
     weighted = [(tally, constraint.weight) for tally, constraint in zip(tallies, layout.constraints, strict=True)]

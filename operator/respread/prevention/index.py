@@ -1,4 +1,4 @@
-"""Every ReplicaSet, kept up to date from one snapshot to the next: what has not changed stays the same object."""
+"""All ReplicaSets, updated from one snapshot to the next. What has not changed stays the same object."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ TemplateIdentity: TypeAlias = tuple[Labels, int, OwnerReference | None]
 
 
 class RankingChanges(NamedTuple):
-    """What the last update brought."""
+    """What the last update changed."""
 
     changed: Sequence[ReplicaSetPods]
-    """ReplicaSets that are new or not as they were."""
+    """ReplicaSets that are new or have changed."""
     gone: Sequence[str]
-    """UIDs of those that have no pods any more."""
+    """UIDs of those without pods now."""
 
 
 class ReplicaSetIndex:
-    """The ReplicaSets that have pods, by UID."""
+    """The ReplicaSets with pods, by UID."""
 
     __slots__ = ("_by_uid", "_namespaces", "_strays")
 
@@ -42,16 +42,16 @@ class ReplicaSetIndex:
 
     @property
     def by_uid(self) -> Mapping[str, ReplicaSetPods]:
-        """The ReplicaSets as of the last update."""
+        """The ReplicaSets after the last update."""
         return self._by_uid
 
     @property
     def strays(self) -> tuple[Pod, ...]:
-        """Pods that have a cost of ours, though no controller of theirs looks at it."""
+        """Pods with a cost of ours whose controller does not use costs."""
         return tuple(pod for pods in self._strays.values() for pod in pods)
 
     def update(self, snapshot: ClusterSnapshot, spread: Spread) -> RankingChanges:
-        """Take over a snapshot and its spread groups, cheaply if they come from the ones before."""
+        """Take over a snapshot and its spread groups. This is cheap if they derive from the last ones."""
         changed: list[ReplicaSetPods] = []
         gone: list[str] = []
         for name in [name for name in self._namespaces if name not in snapshot.pods_by_labels]:
@@ -81,20 +81,21 @@ class ReplicaSetIndex:
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The pods of one ReplicaSet that share one label set; nearly always all it has."""
+    """The pods of one ReplicaSet that have the same labels; nearly always all of its pods."""
 
     controller: OwnerReference
     workload: WorkloadName
     pods: tuple[Pod, ...]
     terminating: bool
     keys: tuple[GroupKey, ...]
-    """Of the groups that they carry by constraints of their own and are counted in."""
+    """The groups of their own constraints that count them."""
     defaulted: tuple[TemplateIdentity, ...]
-    """Their templates without constraints of their own: which groups they carry by default their namespace knows."""
+    """Their templates without constraints of their own. Their namespace knows the groups of their default
+    constraints."""
 
 
 class _Bucket(msgspec.Struct, frozen=True, eq=False):
-    """What is worked out from the pods that share one label set."""
+    """What is derived from the pods with the same labels."""
 
     pods: PodsByName
     parts: tuple[_Part, ...]
@@ -111,7 +112,7 @@ class _Namespace(msgspec.Struct, frozen=True, eq=False):
 
 
 def _by_default(groups: Mapping[GroupKey, SpreadGroup]) -> dict[TemplateIdentity, list[SpreadGroup]]:
-    """Return the groups that templates carry by default constraints."""
+    """Return the groups of the default constraints of templates."""
     found: dict[TemplateIdentity, list[SpreadGroup]] = {}
     for group in groups.values():
         for template in group.carriers:

@@ -1,8 +1,8 @@
-"""New pods find their rank among pods that keep theirs.
+"""Ranks new pods among pods that keep their ranks.
 
-An order is built from its end: the pod deleted last first, then the one before it. As long as the next of the ranked
-pods is as good as any it is taken, so that new pods come in as late as possible, and thus are deleted as early as they
-can be: who came last goes first, as without costs.
+The order is built from its end: the pod deleted last first, then the one before it. While the next ranked pod is as
+good as any, it is taken. So new pods come in as late as possible, and are deleted as early as possible: the newest pod
+is deleted first, as without costs.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from respread.prevention.search import LARGEST, broad_order, least_violation
 
 
 def insert(layout: Layout, ranked: Sequence[int], new: Sequence[int]) -> Order:
-    """Return an order of deletion in which the ranked pods keep theirs, and what it violates.
+    """Return an order of deletion in which the ranked pods keep their order, and its violation.
 
     Args:
         layout: the pods and constraints.
-        ranked: the pods that have a rank, the first to be deleted first.
-        new: all others, the first to be deleted first where it makes no difference.
+        ranked: the ranked pods, the first one is deleted first.
+        new: all others, in their order of deletion if it makes no difference.
     """
     found = _merge(layout, ranked, new)
     if not found.violation or found.violation == least_violation(layout):
         return found
     if len(layout.places) * len({layout.places[pod] for pod in new}) > LARGEST:
         return found
-    # What is good at each step may leave the ranked pods in a bad place at the end.
+    # Good single steps may leave the ranked pods in a bad place at the end.
     stacks: dict[object, list[int]] = {}
     for pod in reversed(new):
         stacks.setdefault(layout.places[pod], []).append(pod)

@@ -1,6 +1,6 @@
-"""Where a ReplicaSet's pods are, as far as ranking them needs to know: plain numbers, nothing of Kubernetes.
+"""Where a ReplicaSet's pods are, as plain numbers for ranking, without Kubernetes types.
 
-Every constraint counts the ReplicaSet's own pods, which a scale-down deletes, on top of other pods, which it does not.
+Every constraint counts the ReplicaSet's own pods, which a scale-down deletes, and other pods, which it does not.
 """
 
 from __future__ import annotations
@@ -12,51 +12,51 @@ from typing import Final, TypeAlias
 import msgspec
 
 OUTSIDE: Final = -1
-"""In a place: the pod is in no eligible domain of that constraint, or not counted by it."""
+"""In a place: the pod is in no eligible domain of that constraint, or the constraint does not count it."""
 
 Place: TypeAlias = tuple[int, ...]
 """A pod's domain in each constraint, as an index into that constraint's `counts`."""
 
 HARD: Final = 1 << 40
-"""What a pod too many weighs in a hard constraint. In a soft one it weighs 1, so that no number of soft violations that
-a cluster could have outweighs a single hard one."""
+"""The weight of a pod too many in a hard constraint. In a soft one it is 1, so that no possible number of soft
+violations exceeds a single hard one."""
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """A spread group without the pods that are being ranked."""
+    """A spread group without the pods to rank."""
 
     hard: bool
     max_skew: int
     counts: tuple[int, ...]
-    """For each domain that pods to be ranked are in, how many other pods it has."""
+    """For each domain with pods to rank, the number of other pods."""
     elsewhere: tuple[tuple[int, int], ...] = ()
-    """All other eligible domains, empty ones too, as pairs of a number of pods and how many domains have it."""
+    """All other eligible domains, including empty ones, as pairs of a number of pods and the number of domains."""
     minimum_is_zero: bool = False
-    """Whether there are fewer domains than minDomains, so that the scheduler takes the global minimum for 0."""
+    """Whether there are fewer domains than minDomains, so that the scheduler uses a global minimum of 0."""
 
     @property
     def weight(self) -> int:
-        """What a pod too many weighs."""
+        """The weight of a pod too many."""
         return HARD if self.hard else 1
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The pods to be ranked, by index, and the constraints that they are ranked for."""
+    """The pods to rank, by index, and their constraints."""
 
     constraints: tuple[Constraint, ...]
     places: tuple[Place, ...]
 
 
 class DomainTally:
-    """The pods per domain of one constraint while pods are deleted or brought back, and what they violate.
+    """The pods per domain of one constraint while pods are deleted or brought back, and the violation.
 
-    Keeps how many domains hold each number of pods, so that a change costs the same however many domains there are.
+    It stores how many domains have each number of pods, so that a change costs the same with any number of domains.
     """
 
     __slots__ = ("_at_minimum", "_domains_with", "_fixed_minimum", "_max_skew", "counts", "excess", "minimum")
 
     def __init__(self, constraint: Constraint, pods: Iterable[int] = ()) -> None:
-        """Count the other pods, and pods in the given domains on top; `OUTSIDE` is none."""
+        """Count the other pods, and pods in the given domains; `OUTSIDE` is none."""
         counts = list(constraint.counts)
         for domain in pods:
             if domain != OUTSIDE:
@@ -73,12 +73,12 @@ class DomainTally:
         """The global minimum."""
         most = self.minimum + self._max_skew
         self.excess = sum((count - most) * domains for count, domains in domains_with.items() if count > most)
-        """Pods above what the minimum and maxSkew allow, summed over the domains (`SpreadGroup.excess`)."""
+        """Pods above the minimum plus maxSkew, summed over the domains (`SpreadGroup.excess`)."""
         self._at_minimum: int | None = None
-        """The effect of a deletion that lowers the minimum, once it was asked for."""
+        """The effect of a deletion that lowers the minimum, once it was requested."""
 
     def __copy__(self) -> DomainTally:
-        """Return a tally that can be changed on its own."""
+        """Return an independent copy."""
         other = object.__new__(DomainTally)
         other.counts = self.counts.copy()
         other.minimum = self.minimum
@@ -90,7 +90,7 @@ class DomainTally:
         return other
 
     def deletion_effect(self, count: int) -> int:
-        """Return what deleting a pod from a domain that has so many adds to the excess."""
+        """Return how much deleting a pod from a domain with this many pods adds to the excess."""
         if count > self.minimum + self._max_skew:
             return -1
         if count != self.minimum or self._fixed_minimum:
@@ -100,7 +100,7 @@ class DomainTally:
         return self._at_minimum
 
     def addition_effect(self, count: int) -> int:
-        """Return what a pod more in a domain that has so many adds to the excess."""
+        """Return how much adding a pod to a domain with this many pods adds to the excess."""
         if count >= self.minimum + self._max_skew:
             return 1
         if count != self.minimum or self._fixed_minimum or self._domains_with[count] > 1:
@@ -108,7 +108,7 @@ class DomainTally:
         return -self._domains_at_least(self.minimum + self._max_skew + 1)
 
     def delete(self, domain: int) -> None:
-        """Take a pod out of a domain."""
+        """Remove a pod from a domain."""
         count = self.counts[domain]
         self.excess += self.deletion_effect(count)
         if count == self.minimum and not self._fixed_minimum:
@@ -116,7 +116,7 @@ class DomainTally:
         self._move(domain, count, count - 1)
 
     def add(self, domain: int) -> None:
-        """Put a pod into a domain."""
+        """Add a pod to a domain."""
         count = self.counts[domain]
         self.excess += self.addition_effect(count)
         if count == self.minimum and not self._fixed_minimum and self._domains_with[count] == 1:
@@ -137,13 +137,13 @@ class DomainTally:
 
 
 def violation(layout: Layout, deletion_order: Iterable[int]) -> int:
-    """Return what an order violates in total, summed over every number of pods that a scale-down can leave.
+    """Return the total violation of an order, summed over every number of pods that a scale-down can leave.
 
-    0 means that every scale-down, to however few pods, keeps all constraints; `HARD` counts single hard violations.
+    0 means that every scale-down keeps all constraints. Multiples of `HARD` are hard violations.
 
     Args:
         layout: the pods and constraints.
-        deletion_order: all pods of the layout, the first to be deleted first.
+        deletion_order: all pods of the layout, the first one is deleted first.
     """
     tallies = tallies_of(layout)
     total = 0
@@ -157,7 +157,7 @@ def violation(layout: Layout, deletion_order: Iterable[int]) -> int:
 
 
 def tallies_of(layout: Layout) -> list[DomainTally]:
-    """Return a tally of each constraint, with all pods of the layout in it."""
+    """Return a tally of each constraint, with all pods of the layout."""
     return [
         DomainTally(constraint, (place[at] for place in layout.places))
         for at, constraint in enumerate(layout.constraints)

@@ -1,4 +1,4 @@
-"""How fast costs are written: no more at once than an API server takes in its stride, and reranking slower still."""
+"""How fast costs are written: slowly enough for an API server, and reranking even more slowly."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Final
 
 PATCHES_PER_SECOND: Final = 50.0
 PATCHES_AT_ONCE: Final = 500
-"""What may be saved up: a Deployment that starts is ranked without waiting."""
+"""The largest burst, so that a starting Deployment is ranked at once."""
 RERANKED_PER_MINUTE: Final = 300.0
-"""Pods that get another cost than they had, in the whole cluster."""
+"""Pods whose existing cost changes, in the whole cluster."""
 RERANK_INTERVAL_SECONDS: Final = 60.0
-"""From one reranking of a ReplicaSet to the next."""
+"""The minimum time between two rerankings of a ReplicaSet."""
 REST_SECONDS: Final = 5.0
-"""A ReplicaSet that is reranked has been left unchanged for so long, and all of its pods are Ready."""
+"""A ReplicaSet is reranked after it has been unchanged this long with all of its pods Ready."""
 UNREADY_REST_SECONDS: Final = 300.0
-"""The same where some are not Ready: a node that does not answer is given up on after as long (`tolerationSeconds` of
-the taints that DefaultTolerationSeconds tolerates)."""
+"""The same if some pods are not Ready. Kubernetes evicts pods from an unreachable node after this time
+(`tolerationSeconds` of the taints that DefaultTolerationSeconds tolerates)."""
 GATHER_SECONDS: Final = 1.0
-"""New pods wait this long for others of theirs that have no node yet: they are ranked better, and once, together."""
+"""New pods wait this long for other pods of their ReplicaSet without a node, so that they are ranked better, and only
+once."""

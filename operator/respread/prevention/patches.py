@@ -1,4 +1,4 @@
-"""The patches that are to be made, in their order, and what is taken for granted while they are under way."""
+"""The patches to make, in their order, and what is assumed while they are in progress."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Purpose(Enum):
     """Why a pod's cost is patched."""
 
     RANK = "Rank"
-    """It has none."""
+    """The pod has no cost."""
     RERANK = "Rerank"
-    """Another serves the spread better."""
+    """Another cost serves the spread better."""
     REMOVE = "Remove"
-    """Nobody wants it any more."""
+    """No policy asks for the cost any more."""
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,35 +30,35 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: Pod
     cost: int | None
-    """None: without."""
+    """None: remove it."""
     before: HeldCost | None
-    """What it is taken to have."""
+    """The cost that the pod is assumed to have."""
     purpose: Purpose
     policy: str
-    """The name of the policy that wants it; empty if the pod has lost its policy."""
+    """The name of the policy that asks for it; empty if the pod has lost its policy."""
     replica_set: str
-    """The UID of the pod's controller; empty if it has none that looks at costs."""
+    """The UID of the pod's controller; empty if its controller does not use costs."""
     unseen: bool = False
-    """Whether an earlier patch of the pod was made that the watch has never shown: `before` may be out of date."""
+    """Whether an earlier patch of the pod was made that the watch never showed, so that `before` may be outdated."""
 
 
 class PatchQueue:
-    """What is to be patched and has not been sent, one patch a pod, the oldest first; reranking after all else."""
+    """Patches that are not sent yet, one per pod, the oldest first, reranking last."""
 
     __slots__ = ("_of_replica_set", "_reranks", "_urgent")
 
     def __init__(self) -> None:
-        # Not plain dicts: to find the first entry they look at all that were ever deleted before it.
+        # Not plain dicts: to find their first entry, they examine all that were ever deleted before it.
         self._urgent: OrderedDict[str, Patch] = OrderedDict()
         self._reranks: OrderedDict[str, Patch] = OrderedDict()
         self._of_replica_set: dict[str, tuple[Patch, ...]] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of patches."""
         return len(self._urgent) + len(self._reranks)
 
     def of(self, replica_set: str) -> tuple[Patch, ...]:
-        """Return those of a ReplicaSet."""
+        """Return the patches of a ReplicaSet."""
         return tuple(
             patch
             for patch in self._of_replica_set.get(replica_set, ())
@@ -66,7 +66,7 @@ class PatchQueue:
         )
 
     def replace(self, replica_set: str, patches: Iterable[Patch]) -> None:
-        """Put patches in the place of a ReplicaSet's; those for the same pods keep their turn."""
+        """Replace the patches of a ReplicaSet. Those for the same pods keep their position."""
         wanted = tuple(patches)
         pods = {patch.pod.uid: patch for patch in wanted}
         for before in self._of_replica_set.pop(replica_set, ()):
@@ -80,15 +80,15 @@ class PatchQueue:
             self._of_replica_set[replica_set] = wanted
 
     def urgent(self) -> Patch | None:
-        """Return the oldest patch that is no reranking; it stays in the queue."""
+        """Return the oldest patch that is not a reranking. It stays in the queue."""
         return next(iter(self._urgent.values()), None)
 
     def rerank(self) -> Patch | None:
-        """Return the oldest reranking; it stays in the queue."""
+        """Return the oldest reranking. It stays in the queue."""
         return next(iter(self._reranks.values()), None)
 
     def drop(self, patch: Patch) -> None:
-        """Take a patch out."""
+        """Remove a patch."""
         self._lane(patch).pop(patch.pod.uid, None)
 
     def _lane(self, patch: Patch) -> OrderedDict[str, Patch]:
@@ -96,18 +96,18 @@ class PatchQueue:
 
 
 LAPSED_SECONDS: Final = 3600.0
-"""How long it is remembered that a patch has not come true."""
+"""How long Respread remembers that a patch never became visible."""
 
 
 class _Assumed(msgspec.Struct, frozen=True):
     cost: HeldCost | None
     until: float
     lapsed: bool = False
-    """Whether that time is over: then the watch is believed again, but not blindly."""
+    """Whether that time is over. Then the watch is trusted again, but verified."""
 
 
 class Assumptions:
-    """Costs that pods are taken to have, though the watch does not show them (yet)."""
+    """Costs that pods are assumed to have, although the watch does not show them (yet)."""
 
     __slots__ = ("_costs",)
 
@@ -115,25 +115,25 @@ class Assumptions:
         self._costs: dict[str, _Assumed] = {}
 
     def cost_of(self, pod: Pod) -> HeldCost | None:
-        """Return the cost that a pod is taken to have."""
+        """Return the cost that a pod is assumed to have."""
         assumed = self._costs.get(pod.uid)
         return cost_of(pod) if assumed is None or assumed.lapsed else assumed.cost
 
     def unseen(self, pod: Pod) -> bool:
-        """Tell whether the watch has not shown for too long what a pod was taken to have."""
+        """Return whether the watch has not shown the assumed cost of a pod for too long."""
         assumed = self._costs.get(pod.uid)
         return assumed is not None and assumed.lapsed
 
     def assume(self, pod: Pod, cost: HeldCost | None, until: float = inf) -> None:
-        """Take a pod to have a cost, until some time on the clock."""
+        """Assume a cost for a pod until some time on the clock."""
         self._costs[pod.uid] = _Assumed(cost, until)
 
     def forget(self, pod: Pod) -> None:
-        """Believe what the watch shows."""
+        """Trust the watch."""
         self._costs.pop(pod.uid, None)
 
     def settle(self, pods: Iterable[Pod], now: float) -> None:
-        """Forget what the watch shows by now, and believe it again where something has not come true for too long."""
+        """Drop assumptions that the watch confirms, or has not confirmed for too long."""
         if not self._costs:
             return
         for pod in pods:
@@ -153,11 +153,11 @@ class Assumptions:
         return min((assumed.until for assumed in found if not assumed.lapsed), default=inf)
 
     def under_way(self, pods: Iterable[Pod]) -> bool:
-        """Tell whether the patch of any of these pods is not answered."""
+        """Return whether the patch of any of these pods has no answer yet."""
         return bool(self._costs) and any(
             (assumed := self._costs.get(pod.uid)) is not None and assumed.until == inf for pod in pods
         )
 
     def expire(self, now: float) -> None:
-        """Forget what has not come true for very long, of pods that may be gone."""
+        """Drop assumptions that were not confirmed for very long, about pods that may be gone."""
         self._costs = {uid: assumed for uid, assumed in self._costs.items() if assumed.until + LAPSED_SECONDS > now}

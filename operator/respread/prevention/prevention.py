@@ -1,7 +1,7 @@
-"""What is to be done about pod deletion costs, from one look at the cluster to the next. No I/O, no clock.
+"""Decides what to do about pod deletion costs, from one snapshot to the next. No I/O, no clock.
 
-Costs live on the pods, so a restart loses nothing: whatever stands there with our name on it is where ranking goes on
-from. Only what was sent a moment ago and is not seen yet has to be remembered.
+The costs are on the pods, so a restart loses nothing: ranking continues from the costs that Respread owns. Only patches
+that were sent just now and are not visible yet must be remembered.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from respread.prevention.selection import CostSelection, Wish, select
 from respread.spread.index import Spread
 
 SEEN_WITHIN_SECONDS: Final = 60.0
-"""A patch that was made and that the watch does not show within this may not have been: the pod is read before another
-one."""
+"""If the watch does not show a patch within this time, it may not have been applied, and the pod is read before the
+next patch."""
 _EXPIRY_SECONDS: Final = 10.0
 
 
@@ -47,67 +47,67 @@ class View(NamedTuple):
     snapshot: ClusterSnapshot
     spread: Spread
     policies: PolicyIndex
-    """The same object for as long as no policy changes."""
+    """The same object while no policy changes."""
     leaving: Collection[str] = frozenset()
     """UIDs of pods that are being evicted."""
 
 
 class CostClock(NamedTuple):
-    """A time on two clocks."""
+    """The time on two clocks."""
 
     now: float
-    """Seconds on a clock that never goes back."""
+    """Seconds on a monotonic clock."""
     time: datetime
     """With a time zone."""
 
 
 class Avoided(NamedTuple):
-    """A scale-down that went by our costs."""
+    """A scale-down that followed our costs."""
 
     replica_set: ReplicaSetPods
-    """As it was before."""
+    """The ReplicaSet before it."""
     policy: str
     deleted: int
     evictions: int
-    """How many would have been needed after it without costs, beyond those that are, as far as can be told."""
+    """An estimate of the additional evictions that would have been needed without costs."""
 
 
 class Answered(NamedTuple):
-    """What came of a patch, as far as it matters here."""
+    """The relevant outcome of a patch."""
 
     cost: HeldCost | None
-    """What the pod is taken to have now."""
+    """The cost that the pod is assumed to have now."""
     seconds: float
-    """For how long, unless the watch shows the same before."""
+    """For how long, unless the watch confirms it earlier."""
 
 
 _Signature: TypeAlias = tuple[object, ...]
 
 
 class _Course(msgspec.Struct):
-    """What has to be remembered of a ReplicaSet."""
+    """What must be remembered about a ReplicaSet."""
 
     signature: _Signature
     since: float
-    """When it last changed in a way that matters."""
+    """When it last changed in a relevant way."""
     selection: CostSelection
     new_since: float | None = None
     """Since when it has pods without a cost."""
     may_rerank: float = -inf
     """When it may be reranked next."""
     at_rest: ReplicaSetPods | None = None
-    """As it stood when it was last at rest."""
+    """Its state when it was last at rest."""
 
 
 class CostPlanner:
     """Decides which costs are written."""
 
     def __init__(self, now: float) -> None:
-        """Begin, at a moment on a clock that never goes back."""
+        """Start at a time on a monotonic clock."""
         self._index = ReplicaSetIndex()
         self._courses: dict[str, _Course] = {}
         self._due: dict[str, float] = {}
-        """When to look at a ReplicaSet again, even if nothing changes."""
+        """When to examine a ReplicaSet again, even if nothing changes."""
         self._unexamined: dict[str, None] = {}
         self._queue = PatchQueue()
         self._assumptions = Assumptions()
@@ -120,11 +120,11 @@ class CostPlanner:
 
     @property
     def waiting(self) -> int:
-        """How many patches are to be made."""
+        """The number of patches to make."""
         return len(self._queue)
 
     def observe(self, view: View) -> None:
-        """Take over how the cluster stands. What follows from it is found by `examine`."""
+        """Take over the current state of the cluster. `examine` then decides what to do."""
         before, self._view = self._view, view
         changes = self._index.update(view.snapshot, view.spread)
         for uid in changes.gone:
@@ -138,14 +138,14 @@ class CostPlanner:
         self._unexamined.update((each.controller.uid, None) for each in changes.changed)
 
     def examine(self, moment: CostClock, has_time: Callable[[], bool] = lambda: True) -> list[Avoided]:
-        """Decide what is to be patched, for what has changed and what has become due.
+        """Decide what to patch, for everything that has changed or is due.
 
         Args:
             moment: the time.
-            has_time: asked after each ReplicaSet; what is left over is for the next time.
+            has_time: called after each ReplicaSet. What remains is examined the next time.
 
         Returns:
-            The scale-downs that turned out to be over.
+            The scale-downs that are complete.
         """
         if (view := self._view) is None:
             return []
@@ -167,11 +167,11 @@ class CostPlanner:
         return avoided
 
     def next_examination(self) -> float:
-        """Return when something becomes due by time alone, on the clock; infinity if nothing does."""
+        """Return when something becomes due without a change, on the clock; infinity if nothing does."""
         return -inf if self._unexamined else min(self._due.values(), default=inf)
 
     def take(self, now: float) -> Patch | None:
-        """Return the patch to be sent next, if one may be sent now: from here on it is taken to have been made."""
+        """Return the next patch to send, if one may be sent now. From then on it is assumed to be made."""
         if self._allowance.left(now) < 1:
             return None
         patch = self._queue.urgent()
@@ -195,7 +195,7 @@ class CostPlanner:
         return inf
 
     def answered(self, patch: Patch, answer: Answered | None, now: float) -> None:
-        """Note what came of a patch; None: it was not made, and is decided anew."""
+        """Process the outcome of a patch. None: it was not made, and is decided again."""
         if answer is None:
             self._assumptions.forget(patch.pod)
         else:
@@ -204,7 +204,7 @@ class CostPlanner:
             self._unexamined[patch.replica_set] = None
 
     def rest(self, namespace: str, until: float) -> None:
-        """Patch nothing in a namespace for a while."""
+        """Patch nothing in a namespace for some time."""
         self._resting[namespace] = until
 
     # One ReplicaSet
@@ -247,13 +247,13 @@ class CostPlanner:
         elif course.signature != signature or course.selection != selection:
             course.signature, course.since, course.selection = signature, now, selection
             if any(patch.purpose is Purpose.RERANK for patch in self._queue.of(replica_set.controller.uid)):
-                self._queue.replace(replica_set.controller.uid, ())  # it was for how the ReplicaSet stood
+                self._queue.replace(replica_set.controller.uid, ())  # It was for the earlier state of the ReplicaSet.
         return course
 
     def _protect(self, replica_set: ReplicaSetPods, course: _Course, moment: CostClock) -> Avoided | None:
         uid = replica_set.controller.uid
         if len(replica_set.pods) == 1:
-            # Whatever is deleted of it, nothing is left to be spread.
+            # Whatever is deleted, nothing remains to be spread.
             self._queue.replace(uid, ())
             return None
         roles = roles_of(replica_set, self._assumptions.cost_of)
@@ -268,7 +268,7 @@ class CostPlanner:
             return None
 
     def _rank(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, now: float) -> None:
-        """Give new pods a cost, after a moment if others of theirs are about to come."""
+        """Give new pods a cost, after a short wait if other pods of the ReplicaSet are about to be bound."""
         uid = replica_set.controller.uid
         if course.new_since is None:
             course.new_since = now
@@ -285,7 +285,7 @@ class CostPlanner:
         self._queue.replace(uid, self._patches(replica_set, costs, Purpose.RANK, course.selection.policy))
 
     def _at_rest(self, replica_set: ReplicaSetPods, roles: Roles, course: _Course, moment: CostClock) -> Avoided | None:
-        """Look whether the ranks are still as good as any, once all has been quiet for long enough."""
+        """Check whether the ranks are still the best, after everything has been at rest for long enough."""
         uid, now = replica_set.controller.uid, moment.now
         if self._queue.of(uid) or self._assumptions.under_way(replica_set.pods):
             return None
@@ -309,7 +309,7 @@ class CostPlanner:
         return avoided
 
     def _avoided(self, replica_set: ReplicaSetPods, course: _Course, time: datetime) -> Avoided | None:
-        """Return what a scale-down that lies between two rests was spared."""
+        """Return what costs saved in a scale-down between two rests."""
         before = course.at_rest
         if before is None:
             return None
@@ -319,7 +319,7 @@ class CostPlanner:
             return None
         in_order = deletion_order(before, time)
         if {pod.uid for pod in deleted} != {pod.uid for pod in in_order[: len(deleted)]}:
-            return None  # something else than a scale-down took them
+            return None  # Something other than a scale-down removed them.
         without_costs = deletion_order(before, time, without_ours)[: len(deleted)]
         needed = [
             evictions_needed(
@@ -337,7 +337,7 @@ class CostPlanner:
         ]
 
     def _strays(self, now: float) -> list[Patch]:
-        """Remove costs from pods that no controller deletes by them, as those that were orphaned."""
+        """Remove costs from pods whose controller does not use them, such as orphaned pods."""
         strays = self._index.strays
         self._assumptions.settle(strays, now)
         return [

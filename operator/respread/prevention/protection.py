@@ -1,4 +1,4 @@
-"""Whether pod deletion costs protect a workload's spread when it is scaled down, and if not why not."""
+"""Whether pod deletion costs protect a workload's spread in a scale-down, and if not, why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from respread.prevention.workload_pods import WorkloadPods
 
 
 class ScaleDownReason(StrEnum):
-    """What scale-downs of a workload go by, in a word; the value is what people and programs see."""
+    """How scale-downs of a workload choose pods, as one word. Users and programs see the value."""
 
     PROTECTED = "Protected"
     """Respread's costs decide."""
@@ -28,11 +28,11 @@ class ScaleDownReason(StrEnum):
     INVALID_POLICY = "InvalidPolicy"
     PREVENTION_DISABLED = "PreventionDisabled"
     CONSTRAINT_NOT_SELECTED = "ConstraintNotSelected"
-    # It is, but costs can't be relied upon
+    # It is, but costs are not reliable
     NOT_RANKED = "NotRanked"
     COSTS_OF_OTHERS = "CostsOfOthers"
     ROLLING_OUT = "RollingOut"
-    # Another controller deletes by other rules
+    # Another controller uses other rules
     HIGHEST_ORDINAL = "HighestOrdinal"
     NOT_SCALED_DOWN = "NotScaledDown"
     UNKNOWN_CONTROLLER = "UnknownController"
@@ -43,27 +43,27 @@ class ScaleDownProtection(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: ScaleDownReason
     message: str
-    """A sentence for the person who wants to know why, and what to do."""
+    """A sentence for the user: why, and what to do."""
     policy: str = ""
     """The policy that governs the pods; empty if none does, or if it does not matter."""
 
     @property
     def protected(self) -> bool:
-        """Whether the next scale-down goes by Respread's costs."""
+        """Whether the next scale-down follows Respread's costs."""
         return self.reason is ScaleDownReason.PROTECTED
 
 
 _NEVER_SCALED: Final = frozenset({"DaemonSet", "Job", "Node", "Pod"})
-"""A DaemonSet has a pod a node, a Job ends; static pods and pods of no controller are not scaled at all."""
+"""A DaemonSet has one pod per node, and a Job ends. Static pods and pods without a controller are never scaled."""
 
 
 def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> ScaleDownProtection:
-    """Return whether a workload is protected, and why not.
+    """Return whether a workload is protected, and if not, why.
 
     Args:
         workload: the workload.
         policies: all policies of the cluster.
-        snapshot: where the namespaces' labels are looked up.
+        snapshot: contains the namespaces' labels.
     """
     kind = workload.name.kind
     if workload.is_stateful_set:
@@ -124,7 +124,7 @@ def _of_policy(selection: CostSelection) -> ScaleDownProtection:
 
 
 def _of_costs(replica_set: ReplicaSetPods, policy: str) -> ScaleDownProtection:
-    """Return what the costs that the pods have make of a scale-down."""
+    """Return the effect of the current costs of the pods on a scale-down."""
     roles, pods = roles_of(replica_set), len(replica_set.pods)
     others = len(roles.first) + len(roles.last)
     reason = ScaleDownReason.PROTECTED

@@ -1,7 +1,7 @@
-"""Which pods of a ReplicaSet get which pod deletion cost: new ones find a rank, others keep theirs unless it helps.
+"""Which pods of a ReplicaSet get which cost: new ones get a rank, others keep theirs unless a change helps.
 
-A cost that somebody else wrote says when its pod is to go: below 0 before all others, otherwise after them. Ours keep
-to that, and order the pods in between.
+A cost that somebody else wrote determines when its pod is deleted: below 0 before all others, otherwise after them.
+Respread's costs respect that, and order the pods in between.
 """
 
 from __future__ import annotations
@@ -19,64 +19,64 @@ from respread.prevention.replica_set import ReplicaSetPods, layout_of
 from respread.prevention.search import best_order
 
 PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
-"""In the order that a ReplicaSet deletes them in (`podPhaseToOrdinal`)."""
+"""In the order in which a ReplicaSet deletes them (`podPhaseToOrdinal`)."""
 
 
 class HeldCost(NamedTuple):
-    """The pod deletion cost that a pod has."""
+    """The pod deletion cost of a pod."""
 
     value: int
     ours: bool
-    """Whether Respread wrote it, and nobody else."""
+    """Whether Respread owns it, and nobody else."""
 
 
 CostOf: TypeAlias = Callable[[Pod], HeldCost | None]
-"""Tells the cost of a pod; None if it has none."""
+"""Returns the cost of a pod; None if it has none."""
 
 Costs: TypeAlias = dict[str, int]
 """Pod deletion costs by the pods' UIDs."""
 
 
 class Roles(NamedTuple):
-    """A ReplicaSet's bound pods, by what is to be done about their costs."""
+    """A ReplicaSet's bound pods, by what to do about their costs."""
 
     ranked: tuple[Pod, ...]
-    """Those with a cost of ours, the first to be deleted first."""
+    """Pods with a cost of ours, the first one is deleted first."""
     new: tuple[Pod, ...]
-    """Those without a cost, the youngest first."""
+    """Pods without a cost, the youngest first."""
     first: tuple[Pod, ...]
-    """Those that somebody else wants deleted before the others."""
+    """Pods that somebody else wants to be deleted before the others."""
     last: tuple[Pod, ...]
-    """Those that somebody else wants deleted after the others, or gave a cost of 0."""
+    """Pods that somebody else wants to be deleted after the others, or gave a cost of 0."""
     above: int
-    """Ours are higher than this."""
+    """Our costs are higher than this."""
     held: Costs
-    """The costs of those that are ranked."""
+    """The costs of the ranked pods."""
 
 
 class Reranking(NamedTuple):
-    """Other costs for pods that have one."""
+    """Other costs for pods that already have one."""
 
     costs: Costs
     before: int
-    """What the costs as they are violate in total (see `layout.violation`)."""
+    """The total violation with the current costs (see `layout.violation`)."""
     after: int
 
     @property
     def hard(self) -> bool:
-        """Whether a hard constraint gains by it."""
+        """Whether it improves a hard constraint."""
         return self.after // HARD < self.before // HARD
 
 
 def cost_of(pod: Pod) -> HeldCost | None:
-    """Return a pod's cost as its annotation says."""
+    """Return a pod's cost from its annotation."""
     if POD_DELETION_COST not in pod.annotations:
         return None
     return HeldCost(deletion_cost(pod), pod.deletion_cost_is_ours)
 
 
 def roles_of(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Roles:
-    """Return what is to be done about each bound pod's cost."""
+    """Return what to do about each bound pod's cost."""
     ranked: list[tuple[int, str, Pod]] = []
     new, first, last = list[Pod](), list[Pod](), list[Pod]()
     above = LEAST_COST - 1
@@ -102,7 +102,7 @@ def roles_of(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Roles:
 def rank_new(replica_set: ReplicaSetPods, roles: Roles) -> Costs:
     """Return costs for the pods that have none.
 
-    Others get another cost only where there is no integer left between two of them.
+    Others get another cost only if there is no integer left between two of them.
 
     Raises:
         NoRoomError: costs that somebody else wrote leave no room for ours.
@@ -118,10 +118,10 @@ def rank_new(replica_set: ReplicaSetPods, roles: Roles) -> Costs:
 
 
 def rerank(replica_set: ReplicaSetPods, roles: Roles) -> Reranking | None:
-    """Return costs under which scale-downs violate less, or None if there are no such.
+    """Return costs with which scale-downs violate less, or None if there are none.
 
-    Pods that are not Ready are deleted before those that are, whatever their cost: each such band is put in order on
-    top of all that outlasts it.
+    Pods that are not Ready are deleted before Ready ones, whatever their cost. So each such band is ordered with all
+    pods that outlast it in place.
 
     Raises:
         NoRoomError: costs that somebody else wrote leave no room for ours.
@@ -149,7 +149,7 @@ def rerank(replica_set: ReplicaSetPods, roles: Roles) -> Reranking | None:
 
 
 def _band(pod: Pod) -> tuple[int, bool]:
-    """Return what a ReplicaSet looks at before it looks at costs: lower goes first (`ActivePodsWithRanks`)."""
+    """Return what a ReplicaSet compares before costs: lower is deleted first (`ActivePodsWithRanks`)."""
     return PHASES.get(pod.phase, 0), pod.ready
 
 

@@ -1,4 +1,4 @@
-"""What ranking a ReplicaSet's pods depends on: the pods, their spread groups, and how both make a `Layout`."""
+"""The pods and spread groups of a ReplicaSet, and the `Layout` that ranking derives from them."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from respread.prevention.layout import OUTSIDE, Constraint, Layout, Place
 from respread.spread.group import GroupKey, SpreadGroup
 
 _BY_COST: Final = {"ReplicaSet": "apps", "ReplicationController": ""}
-"""The controllers that look at pod deletion costs, with their API group: ReplicationControllers are run by the
-ReplicaSet controller's own code (`replication.NewReplicationManager`)."""
+"""The controllers that use pod deletion costs, with their API group. ReplicationControllers are run by the ReplicaSet
+controller's code (`replication.NewReplicationManager`)."""
 
 
 class ReplicaSetPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A ReplicaSet (or ReplicationController) as it stands. The same object for as long as nothing of it changes."""
+    """A ReplicaSet (or ReplicationController). It stays the same object while nothing in it changes."""
 
     namespace: str
     controller: OwnerReference
     workload: WorkloadName
     pods: tuple[Pod, ...]
-    """Those that are neither being deleted nor finished, bound or not (`FilterActivePods`)."""
+    """Pods that are neither being deleted nor finished, bound or not (`FilterActivePods`)."""
     siblings: tuple[Pod, ...] = ()
-    """Such pods of other ReplicaSets of the same Deployment: a rollout is going on, or paused."""
+    """Such pods of other ReplicaSets of the same Deployment: a rollout is in progress, or paused."""
     groups: tuple[SpreadGroup, ...] = ()
-    """The spread groups that its pods carry and are counted in."""
+    """The spread groups of its pods' constraints that count them."""
     terminating: bool = False
-    """Whether any of its pods is being deleted."""
+    """Whether one of its pods is being deleted."""
 
     @property
     def in_motion(self) -> bool:
-        """Whether pods are coming or going."""
+        """Whether pods come or go."""
         return self.terminating or bool(self.siblings) or not all(pod.node_name for pod in self.pods)
 
     @property
     def on_its_way_out(self) -> bool:
-        """Whether another ReplicaSet of the Deployment has the newest pod: a rollout takes this one's pods away."""
+        """Whether another ReplicaSet of the Deployment has the newest pod, so that a rollout replaces these pods."""
         return bool(self.siblings) and _newest(self.siblings) > _newest(self.pods)
 
 
 def deletes_by_cost(controller: OwnerReference | None) -> bool:
-    """Tell whether a controller deletes the pods of the lowest pod deletion cost first when it is scaled down."""
+    """Return whether a controller deletes the pods with the lowest pod deletion cost first when it is scaled down."""
     return controller is not None and _BY_COST.get(controller.kind) == controller.api_version.rpartition("/")[0]
 
 
 def layout_of(replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Iterable[Pod] = ()) -> Layout:
     """Return where pods of a ReplicaSet are.
 
-    Pods of sibling ReplicaSets are left out: a scale-down comes before or after a rollout, seldom within it.
+    Pods of sibling ReplicaSets are excluded: a scale-down happens before or after a rollout, rarely during one.
 
     Args:
         replica_set: the ReplicaSet.
-        ranked: those of its pods that are to be ranked, which are the layout's pods in their order.
-        staying: those of its pods that any scale-down deletes after all that are ranked. All others are deleted before.
+        ranked: its pods to rank, which are the layout's pods in their order.
+        staying: its pods that any scale-down deletes after all ranked ones. All others are deleted before.
     """
     remaining = tuple(staying)
     uids = {pod.uid for pod in ranked}
@@ -71,7 +71,7 @@ def layout_of(replica_set: ReplicaSetPods, ranked: Sequence[Pod], staying: Itera
 
 
 def counted_in(group: SpreadGroup, pods: Iterable[Pod]) -> Iterator[str | None]:
-    """Return each pod's domain in a group; None for one that is not counted there."""
+    """Return each pod's domain in a group; None if the group does not count the pod."""
     of_node = group.domains.of_node
     matching: dict[Labels, bool] = {}
     for pod in pods:
@@ -81,14 +81,17 @@ def counted_in(group: SpreadGroup, pods: Iterable[Pod]) -> Iterator[str | None]:
 
 
 def counts(key: GroupKey, labels: Labels) -> bool:
-    """Tell whether a group counts pods with such labels; an empty selector counts none (`countPodsMatchSelector`)."""
+    """Return whether a group counts pods with these labels.
+
+    An empty selector counts none (`countPodsMatchSelector`).
+    """
     return not key.selector.matches_everything and key.selector.matches(labels)
 
 
 def _view(
     group: SpreadGroup, ranked: Sequence[Pod], unranked: Sequence[Pod], staying: Sequence[Pod]
 ) -> tuple[Constraint, Place]:
-    """Return a group as ranking sees it, and each ranked pod's domain."""
+    """Return a group in the form for ranking, and each ranked pod's domain."""
     domains = list(counted_in(group, ranked))
     index: dict[str, int] = {}
     others: dict[str, int] = {}

@@ -17,22 +17,22 @@ from respread.spread.group import SpreadGroup
 
 
 def deletion_order(replica_set: ReplicaSetPods, now: datetime, cost_of: CostOf = cost_of) -> list[Pod]:
-    """Return a ReplicaSet's pods in the order that its controller deletes them in (`ActivePodsWithRanks`).
+    """Return a ReplicaSet's pods in the order in which its controller deletes them (`ActivePodsWithRanks`).
 
-    How long pods have been Ready and how often they were restarted is not known here; their age stands for both, so
-    that among pods of equal cost the order is what is most likely.
+    It is not known how long pods have been Ready and how often they restarted. Their age is used instead, so among pods
+    of equal cost the order is only the most likely one.
 
     Args:
         replica_set: the ReplicaSet.
         now: the time, with a time zone.
-        cost_of: which costs the pods have; give `without_ours` to see what would be without.
+        cost_of: the costs of the pods. Use `without_ours` for the order without our costs.
     """
     known = known_order(replica_set, cost_of)
     return sorted(replica_set.pods, key=lambda pod: (*known(pod), _age_class(pod, now), pod.uid))
 
 
 def known_order(replica_set: ReplicaSetPods, cost_of: CostOf = cost_of) -> Callable[[Pod], tuple[int, ...]]:
-    """Return what tells pods apart before their age: of two that differ in it the lower is certainly deleted first."""
+    """Return the sort key before age: of two pods that differ in it, the lower one is certainly deleted first."""
     on_node = Counter(pod.node_name for pod in (*replica_set.pods, *replica_set.siblings))
 
     def known(pod: Pod) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ def without_ours(pod: Pod) -> HeldCost | None:
 
 
 def groups_without(groups: Iterable[SpreadGroup], deleted: Sequence[Pod]) -> tuple[SpreadGroup, ...]:
-    """Return spread groups as they are once some of the pods that they count are gone."""
+    """Return spread groups after some of the pods that they count are gone."""
     after = []
     bound = [pod for pod in deleted if pod.node_name]
     for group in groups:
@@ -66,7 +66,7 @@ def groups_without(groups: Iterable[SpreadGroup], deleted: Sequence[Pod]) -> tup
 
 
 def evictions_needed(groups: Iterable[SpreadGroup]) -> int:
-    """Return how many evictions at least would restore groups that share their pods.
+    """Return the minimum number of evictions that would restore groups which share their pods.
 
     A group that no number of evictions restores counts as its excess.
     """

@@ -1,4 +1,4 @@
-"""The best order of deletion: the greedy one where that provably is, else the best of several followed at once."""
+"""The best order of deletion: the greedy one if it is proven optimal, else the best of several followed at once."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from respread.prevention.greedy import Order, greedy_order
 from respread.prevention.layout import OUTSIDE, Constraint, DomainTally, Layout, Place, tallies_of
 
 BREADTH: Final = 8
-"""How many partial orders are followed at once. Of 4,500 small layouts with domains that cross, 4 reached the optimum
-in every one."""
+"""How many partial orders are followed at once. A breadth of 4 reached the optimum in each of 4,500 small layouts with
+crossing domains."""
 LARGEST: Final = 2_500
-"""The product of pods and distinct places up to which it is done: above, it would take tens of milliseconds."""
+"""The product of pods and distinct places up to which the search runs. Above, it would take tens of milliseconds."""
 
 
 def best_order(layout: Layout, preferred: Sequence[int] | None = None) -> Order:
-    """Return the order of deletion that violates least in total over all numbers of pods left.
+    """Return the order of deletion with the least total violation over all numbers of remaining pods.
 
     Args:
         layout: the pods and constraints.
-        preferred: all pods of the layout; of those that may equally well be deleted the first of these is.
+        preferred: all pods of the layout. Among equally good pods, the first of these is deleted.
     """
     greedy = greedy_order(layout, preferred)
     if not greedy.violation or greedy.violation == least_violation(layout):
@@ -38,7 +38,7 @@ def best_order(layout: Layout, preferred: Sequence[int] | None = None) -> Order:
 
 
 def least_violation(layout: Layout) -> int:
-    """Return a bound: no order violates less, since none violates less of any one constraint at any number of pods."""
+    """Return a lower bound for the violation of any order: the sum of the least violations of each constraint."""
     total = 0
     for at, constraint in enumerate(layout.constraints):
         total += constraint.weight * sum(_least_excesses(constraint, [place[at] for place in layout.places]))
@@ -46,10 +46,10 @@ def least_violation(layout: Layout) -> int:
 
 
 def _least_excesses(constraint: Constraint, domains: list[int]) -> list[int]:
-    """Return the least excess of one constraint alone for each number of pods left, from all but one to none.
+    """Return the least excess of one constraint alone for each number of remaining pods, from all but one to none.
 
-    With so many pods left in its domains, the levellest way to have them is the least: deleting from the fullest leads
-    there. How many of those left are in none of its domains is free within what there is.
+    With a given number of pods in its domains, the most even distribution has the least excess, and deleting from the
+    fullest leads there. How many of the remaining pods are in none of its domains can be chosen, within what exists.
     """
     inside = Counter(domain for domain in domains if domain != OUTSIDE)
     outside = len(domains) - inside.total()
@@ -73,8 +73,8 @@ def broad_order(layout: Layout, stacks: Sequence[Sequence[int]]) -> Order:
 
     Args:
         layout: the pods and constraints.
-        stacks: all pods of the layout; of each stack the last is deleted first. Where it makes no difference those of
-            earlier stacks are.
+        stacks: all pods of the layout. The last one of each stack is deleted first. Earlier stacks have priority if it
+            makes no difference.
     """
     tallies = tuple(tallies_of(layout))
     fullness = sum(count * count for tally in tallies for count in tally.counts)
@@ -90,26 +90,26 @@ def broad_order(layout: Layout, stacks: Sequence[Sequence[int]]) -> Order:
 
 
 class _Deleted(NamedTuple):
-    """A pod, and what was deleted before it."""
+    """A pod, and the pods deleted before it."""
 
     pod: int
     before: _Deleted | None
 
 
 class _Partial(NamedTuple):
-    """Some pods deleted in some order."""
+    """A partial order: some pods, deleted in some order."""
 
     violation: int
     fullness: int
-    """Squares of all counts, summed: of two that violate the same the levelled one promises more."""
+    """The sum of the squares of all counts: of two with the same violation, the more even one is more promising."""
     left: tuple[int, ...]
-    """Pods of each stack."""
+    """The remaining pods of each stack."""
     tallies: tuple[DomainTally, ...]
     last: _Deleted | None
 
 
 def _further(layout: Layout, stacks: Sequence[Sequence[int]], front: list[_Partial]) -> list[_Partial]:
-    """Return the most promising of what one more deletion makes of each."""
+    """Return the most promising results of one more deletion in each."""
     found: dict[tuple[int, ...], tuple[int, int, _Partial, int]] = {}
     for partial in front:
         for at, left in enumerate(partial.left):
@@ -142,7 +142,7 @@ def _further(layout: Layout, stacks: Sequence[Sequence[int]], front: list[_Parti
 
 
 def _without(tally: DomainTally, domain: int) -> DomainTally:
-    """Return the tally with a pod less in a domain."""
+    """Return the tally with one pod less in a domain."""
     if domain == OUTSIDE:
         return tally
     after = copy(tally)

@@ -1,4 +1,4 @@
-"""Whether a policy wants a ReplicaSet's scale-downs steered."""
+"""Whether a policy asks for prevention for a ReplicaSet."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from respread.spread.group import GroupKey
 
 
 class Wish(Enum):
-    """What is wanted of a ReplicaSet's costs."""
+    """What to do with a ReplicaSet's costs."""
 
     PROTECT = "protect"
     REMOVE = "remove"
-    """Nobody wants costs of ours: those that are there are removed."""
+    """No policy asks for our costs: existing ones are removed."""
     LEAVE = "leave"
-    """The policy is invalid: nothing is done or undone until it is fixed."""
+    """The policy is invalid: nothing changes until it is fixed."""
 
 
 class CostSelection(NamedTuple):
-    """What is wanted of a ReplicaSet's costs, and by which policy."""
+    """What to do with a ReplicaSet's costs, and which policy decides."""
 
     wish: Wish
     policy: str
     """Its name; empty if no policy governs the pods."""
     restored: tuple[GroupKey, ...] = ()
-    """The constraints that the policy is about."""
+    """The constraints that the policy selects."""
     enabled: bool = False
-    """Whether the policy asks for prevention, for whichever constraints."""
+    """Whether the policy enables prevention, for any constraint."""
 
 
 def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> CostSelection:
-    """Return what is wanted of a ReplicaSet's costs.
+    """Return what to do with a ReplicaSet's costs.
 
-    `spec.prevention.podDeletionCost` alone decides, in either mode: DryRun is about evictions, and whoever enables
-    prevention has asked for it. As soon as a policy selects one of a workload's constraints all of them are served.
+    Only `spec.prevention.podDeletionCost` decides, in either mode, because DryRun is about evictions, and prevention is
+    enabled explicitly. If a policy selects one of a workload's constraints, all of them are considered.
     """
     if not replica_set.pods:
         return CostSelection(Wish.LEAVE, "")
@@ -56,7 +56,7 @@ def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: Cluster
 
 
 def restores(policy: Policy, key: GroupKey) -> bool:
-    """Tell whether a policy is about such constraints."""
+    """Return whether a policy selects such constraints."""
     rules = policy.spec.constraints
     return key.when_unsatisfiable in rules.when_unsatisfiable and (
         not rules.topology_keys or key.topology_key in rules.topology_keys

@@ -1,4 +1,4 @@
-"""The pods of each workload, whatever controls them: what can be asked about its scale-downs depends on these."""
+"""The pods of each workload with any controller, for questions about its scale-downs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from respread.spread.index import Spread
 
 
 class WorkloadPods(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A workload as it stands, as far as the snapshot shows it: one without pods is not known."""
+    """A workload as the snapshot shows it. A workload without pods is unknown."""
 
     name: WorkloadName
     pods: tuple[Pod, ...]
-    """Those that are neither being deleted nor finished, bound or not, sorted by name."""
+    """Pods that are neither being deleted nor finished, bound or not, sorted by name."""
     groups: tuple[SpreadGroup, ...]
-    """The spread groups that its pods carry and that count them."""
+    """The spread groups of its pods' constraints that count them."""
     replica_sets: tuple[ReplicaSetPods, ...] = ()
-    """Those that have such pods, where pod deletion costs decide: more than one while a rollout is going on."""
+    """The ReplicaSets with such pods, if pod deletion costs decide. There are several while a rollout is in
+    progress."""
 
     @property
     def is_stateful_set(self) -> bool:
@@ -41,7 +42,7 @@ def workloads_of(
     Args:
         snapshot: the cluster.
         spread: its spread groups.
-        namespaces: only of these; None for all.
+        namespaces: only these; None for all.
     """
     chosen = snapshot.pods_by_labels
     if namespaces is not None:

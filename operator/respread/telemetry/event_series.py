@@ -1,6 +1,6 @@
-"""Which Events are worth writing: the same one again within ten minutes is counted, and no object is flooded.
+"""Which Events to write: a repeated one within ten minutes is counted, and the number per object is limited.
 
-Mirrors what client-go's event recorders do, with counts written once a minute rather than at every repetition.
+Mirrors client-go's event recorders, except that counts are written once a minute and not at every repetition.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from respread.allowance import Allowance
 
 
 class EventType(StrEnum):
-    """How much an Event matters."""
+    """The severity of an Event."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
 
 
 class EventObject(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that an Event is about."""
+    """The object of an Event."""
 
     api_version: str
     kind: str
@@ -32,40 +32,40 @@ class EventObject(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for a cluster-scoped object."""
     name: str
     uid: str
-    """Without it `kubectl describe` does not find the Event."""
+    """Without it, `kubectl describe` does not find the Event."""
 
     def __str__(self) -> str:
-        """Return it as people write it, `Deployment shop/web`."""
+        """Return a readable form: `Deployment shop/web`."""
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to tell about an object; two equal ones are the same Event seen twice."""
+    """Something to report about an object. Two equal ones are the same Event seen twice."""
 
     regarding: EventObject
     reason: str
-    """Why, as one word in CamelCase."""
+    """The reason as one word in CamelCase."""
     action: str
     """What was done or not done, as one word in CamelCase."""
     note: str
-    """For people; what is beyond 1 kB is cut off."""
+    """A message for users. It is cut at 1 kB."""
     type: EventType = EventType.NORMAL
     related: EventObject | None = None
 
 
 class EventPace(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is written at most."""
+    """Limits for the writing of Events."""
 
     window_seconds: float = 600
-    """An Event that is seen again within this time of the last time is counted."""
+    """An Event that is repeated within this time is counted."""
     count_interval_seconds: float = 60
-    """The least time between two writes of one Event's count."""
+    """The minimum time between two updates of one Event's count."""
     object_burst: int = 25
-    """New Events about one object at once; as many as client-go's spam filter allows."""
+    """New Events about one object at once, as many as client-go's spam filter allows."""
     object_interval_seconds: float = 10
-    """Thereafter, one new Event about the object in this time."""
+    """After that, one new Event about the object in this time."""
     remembered: int = 4096
-    """Events, and objects, that are kept in mind."""
+    """How many Events, and objects, are remembered."""
 
 
 DEFAULT_PACE: Final = EventPace()
@@ -94,12 +94,12 @@ class Series:
         self.last_seconds = now_seconds
         self.count = 1
         self.written_count = 0
-        """As the API server has it: 0 until it was created."""
+        """The count in the API server; 0 until the Event is created."""
         self.written_seconds = now_seconds
 
 
 class Verdict(StrEnum):
-    """What became of an Event that was seen."""
+    """What to do with an Event that was seen."""
 
     NEW = "new"
     COUNTED = "counted"
@@ -107,16 +107,16 @@ class Verdict(StrEnum):
 
 
 class SeriesBook:
-    """The Events of the last minutes. Time comes in with each call."""
+    """The Events of the last minutes. Each call passes the time."""
 
     __slots__ = ("_allowances", "_make_name", "_pace", "_series")
 
     def __init__(self, pace: EventPace, make_name: Callable[[Event], str]) -> None:
-        """Start with none.
+        """Start without Events.
 
         Args:
-            pace: How much to write at most.
-            make_name: Gives each new Event object a name that no other has.
+            pace: The limits.
+            make_name: Returns a unique name for each new Event object.
         """
         self._pace = pace
         self._make_name = make_name
@@ -124,7 +124,7 @@ class SeriesBook:
         self._allowances: OrderedDict[EventObject, Allowance] = OrderedDict()
 
     def see(self, event: Event, *, time: datetime, now_seconds: float) -> tuple[Verdict, Series | None]:
-        """Take note of an Event; NEW means that its series is to be created."""
+        """Record an Event. NEW means that its series is to be created."""
         series = self._series.get(event)
         if series is not None and now_seconds - series.last_seconds <= self._pace.window_seconds:
             series.count += 1
@@ -141,7 +141,7 @@ class SeriesBook:
         return Verdict.NEW, series
 
     def forget(self, series: Series) -> None:
-        """Let the Event's next occurrence be a new one; its object is gone, or could not be created."""
+        """Make the Event's next occurrence a new one, because its object is gone or could not be created."""
         if self._series.get(series.event) is series:
             del self._series[series.event]
 
@@ -154,7 +154,7 @@ class SeriesBook:
         return [s for s in self.uncounted() if now_seconds >= s.written_seconds + self._pace.count_interval_seconds]
 
     def _allow(self, regarding: EventObject, now_seconds: float) -> bool:
-        """Take one of the object's tokens, of which it gets a new one every interval, up to the burst."""
+        """Take one of the object's tokens. It gets a new one every interval, up to the burst."""
         allowance = self._allowances.get(regarding) or Allowance.full(
             1 / self._pace.object_interval_seconds, self._pace.object_burst, now_seconds
         )

@@ -1,7 +1,7 @@
-"""The text of `/metrics`: made by one thread of its own, once for all who ask meanwhile.
+"""The text of `/metrics`, produced by a thread of its own, once for all clients that wait.
 
-Making it takes a while where there are many series, and anybody who reaches the port can ask for it. So no number of
-scrapes may take the threads that anything else waits for, hold up the event loop, or take more memory than a few.
+With many series this takes some time, and everybody who reaches the port can request it. So no number of scrapes may
+use the threads that others need, block the event loop, or use more memory than a few scrapes.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 WAIT_SECONDS: Final = 8.0
-"""How long a scrape waits for its text. Prometheus waits for ten seconds: it had better be told."""
+"""How long a scrape waits for its text. Prometheus itself waits for ten seconds."""
 _COMPRESSION_LEVEL: Final = 1
-"""The fastest: series compress tenfold all the same."""
+"""The fastest level: series still compress tenfold."""
 
 
 class BusyError(Exception):
-    """The text could not be made in time."""
+    """The text could not be produced in time."""
 
 
 class Exposed(NamedTuple):
-    """What `/metrics` answers."""
+    """The answer of `/metrics`."""
 
     body: bytes
     content_type: str
@@ -38,7 +38,7 @@ _Format = tuple[str, bool]
 
 
 class Exposition:
-    """Makes the text of a registry: one at a time, for all who asked before it was begun."""
+    """Produces the text of a registry, one at a time, for all clients that requested it before it was started."""
 
     __slots__ = ("_next", "_one_at_a_time", "_registry", "_thread", "_wait_seconds")
 
@@ -46,35 +46,35 @@ class Exposition:
         """Expose a registry.
 
         Args:
-            registry: what is exposed.
-            wait_seconds: how long who asks waits at most.
+            registry: the registry.
+            wait_seconds: how long a client waits at most.
         """
         self._registry = registry
         self._wait_seconds = wait_seconds
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrape")
         self._one_at_a_time = asyncio.Lock()
         self._next: dict[_Format, asyncio.Task[Exposed]] = {}
-        """By format, the text that is not begun yet."""
+        """By format, the text that is not started yet."""
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the thread."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End without waiting for a text that is being made."""
+        """Stop without waiting for a text in production."""
         for task in self._next.values():
             task.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def text(self, accept: str, *, compressed: bool) -> Exposed:
-        """Return the text as it is at this moment or later.
+        """Return the text as of now or later.
 
         Args:
-            accept: the header by which the format is asked for.
+            accept: the Accept header, which selects the format.
             compressed: whether to compress it.
 
         Raises:
-            BusyError: it could not be made in time.
+            BusyError: it could not be produced in time.
         """
         encode, content_type = choose_encoder(accept)
         wanted = (content_type, compressed)
@@ -83,7 +83,7 @@ class Exposition:
             task = self._next[wanted] = asyncio.create_task(self._make(wanted, encode))
         try:
             async with asyncio.timeout(self._wait_seconds):
-                return await asyncio.shield(task)  # others may wait for it, too
+                return await asyncio.shield(task)  # Others may wait for it too.
         except TimeoutError as error:
             raise BusyError(f"the metrics could not be collected within {self._wait_seconds:g} s") from error
 

@@ -1,4 +1,4 @@
-"""What a plan comes to in numbers, as the metrics show it."""
+"""The numbers of a plan for the metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SkewFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     workload: str
-    """`Kind/name`; a pod without a controller is its own workload."""
+    """`Kind/name`. A pod without a controller is its own workload."""
     topology_key: str
     when_unsatisfiable: WhenUnsatisfiable
     skew: int
@@ -24,13 +24,13 @@ class SkewFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> tuple[str, str, str, str]:
-        """The label values, in the order of the metrics' labels; no pod's name is among them."""
+        """The label values, in the order of the metrics' labels. They contain no pod names."""
         workload = "Pod" if self.workload.startswith("Pod/") else self.workload
         return self.namespace, workload, self.topology_key, self.when_unsatisfiable
 
 
 class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How the spread groups that one policy governs stand."""
+    """The spread groups that one policy governs, in numbers."""
 
     policy: str
     """`namespace/name`, or the name of a cluster policy."""
@@ -39,24 +39,24 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
     blocked: Mapping[Reason, int] = Map()
     planned_evictions: int = 0
     paused: bool = False
-    """Whether evictions have failed in a row, so that none, or a single one, is made for now."""
+    """Whether evictions have failed in a row, so that none, or only a single one, is made now."""
     oscillating: int = 0
-    """Violated groups that have had as many evictions as an hour may have."""
+    """Violated groups that have had as many evictions as an hour allows."""
 
 
 class PlanFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the metrics say of one plan."""
+    """Everything that the metrics show of one plan."""
 
     skews: Iterable[SkewFigure] = ()
-    """Gone through at a scrape, in its thread."""
+    """Iterated at a scrape, in its thread."""
     policies: tuple[PolicyFigures, ...] = ()
 
 
 def worst_skews(figures: Iterable[SkewFigure]) -> dict[tuple[str, ...], SkewFigure]:
-    """Return the figure to show for each set of labels: where several share one, the one furthest beyond maxSkew.
+    """Return the figure for each set of labels. If several share one, return the one furthest above maxSkew.
 
-    They do when a workload has two constraints on one topology key, when `matchLabelKeys` sets its revisions apart, and
-    for the pods of a namespace that have no controller.
+    Several figures share labels if a workload has two constraints on one topology key, if `matchLabelKeys` separates
+    its revisions, and for the pods of a namespace without a controller.
     """
     worst: dict[tuple[str, ...], SkewFigure] = {}
     for figure in figures:

@@ -1,4 +1,4 @@
-"""Gauges that are replaced as a whole, so that a scrape never sees half of one state and half of another."""
+"""Gauges that are replaced as a whole, so that a scrape never sees a mixture of two states."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class GaugeDefinition(msgspec.Struct, frozen=True):
 
 
 class ReplacedGauges:
-    """A prometheus_client collector of gauge families whose samples are exchanged all at once.
+    """A prometheus_client collector of gauge families whose samples are replaced all at once.
 
-    What the new samples lack is gone at the next scrape: no series of a deleted workload or policy stays behind. May be
-    replaced in one thread and scraped in another; samples that are replaced before a scrape are never made.
+    Series that the new samples lack are gone at the next scrape, so no series of a deleted workload or policy remains.
+    It may be replaced in one thread and scraped in another. Samples that are replaced before a scrape are never
+    computed.
     """
 
     __slots__ = ("_definitions", "_read")
@@ -38,12 +39,13 @@ class ReplacedGauges:
         """Show other samples from now on.
 
         Args:
-            read: Makes the samples, by family name, always the same; called once, at the first scrape, in its thread.
+            read: Returns the samples by family name, always the same. It is called once, at the first scrape, in its
+                thread.
         """
         self._read = cache(read)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families without samples, for the registry to know their names."""
+        """Yield the families without samples, so that the registry knows their names."""
         return (_make_family(definition, {}) for definition in self._definitions)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -53,7 +55,7 @@ class ReplacedGauges:
 
 
 class ComputedGauge:
-    """A prometheus_client collector of one gauge family whose samples are asked for at each scrape, in its thread."""
+    """A prometheus_client collector of one gauge family whose samples are computed at each scrape, in its thread."""
 
     __slots__ = ("_definition", "_read")
 
@@ -62,11 +64,11 @@ class ComputedGauge:
         self._read = read
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the family without samples, for the registry to know its name."""
+        """Return the family without samples, so that the registry knows its name."""
         return (_make_family(self._definition, {}),)
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Return the family as it is now."""
+        """Return the current family."""
         return (_make_family(self._definition, self._read()),)
 
 

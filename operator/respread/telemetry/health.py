@@ -1,7 +1,7 @@
-"""Named checks, and the answers of `/livez` and `/readyz` that are made of them.
+"""Named checks, and the answers of `/livez` and `/readyz` that consist of them.
 
-Alive means that a restart would not help; ready means that what is known of the cluster is complete. Which checks make
-up which is for the operator to say; here is what they look like, and the heartbeat of a loop.
+Liveness fails if a restart would help. Readiness requires that the stored cluster is complete. The operator decides
+which checks belong to which. This module defines the checks and the heartbeat of a loop.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Callable
 import msgspec
 
 MonotonicClock = Callable[[], float]
-"""Seconds that only grow, whatever is done to the time of day; `time.monotonic` but in tests."""
+"""A monotonic clock in seconds: `time.monotonic`, except in tests."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """One check and its result."""
 
     name: str
     passed: bool
     message: str = ""
-    """Why it failed, for the person who must act."""
+    """Why it failed, for the user."""
 
 
 class HealthReport(msgspec.Struct, frozen=True):
-    """All that was looked at for one answer."""
+    """All checks of one answer."""
 
     name: str
-    """Of the endpoint, such as `readyz`."""
+    """The name of the endpoint, such as `readyz`."""
     checks: tuple[Check, ...]
 
     @property
@@ -36,21 +36,21 @@ class HealthReport(msgspec.Struct, frozen=True):
         return all(check.passed for check in self.checks)
 
     def render(self) -> str:
-        """Return one line a check and the verdict, in the form of the API server's `/readyz?verbose`."""
+        """Return one line per check and the verdict, in the form of the API server's `/readyz?verbose`."""
         lines = [f"[+]{c.name} ok" if c.passed else f"[-]{c.name} failed: {c.message}" for c in self.checks]
         return "\n".join([*lines, f"{self.name} check {'passed' if self.passed else 'failed'}", ""])
 
 
 class Heartbeat:
-    """When one thing that is to go round and round last did."""
+    """When a loop last ran."""
 
     __slots__ = ("_clock", "_last_seconds", "_limit_seconds", "_name")
 
     def __init__(self, name: str, *, limit_seconds: float, clock: MonotonicClock) -> None:
-        """Start with a beat: what is silent from the beginning fails after the limit like anything else.
+        """Start with a beat, so that a loop that never runs fails after the limit too.
 
         Args:
-            name: Of its check.
+            name: The name of the check.
             limit_seconds: The longest time between two beats.
             clock: Read at each beat and each check.
         """
@@ -60,7 +60,7 @@ class Heartbeat:
         self._last_seconds = clock()
 
     def beat(self) -> None:
-        """Note that it went round."""
+        """Record that the loop has run."""
         self._last_seconds = self._clock()
 
     @property

@@ -1,4 +1,4 @@
-"""Where a server listens, as `--listen-address` says it."""
+"""The address of a server, in the form of `--listen-address`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class ListenAddress(msgspec.Struct, frozen=True):
     """A host and a TCP port."""
 
     host: str
-    """Empty for every address of the machine, IPv4 and IPv6."""
+    """Empty for all addresses of the machine, IPv4 and IPv6."""
     port: int
     """0 for any free port."""
 
     def __str__(self) -> str:
-        """Return it as it is written, an IPv6 address in brackets."""
+        """Return it in the form of the option, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -26,7 +26,7 @@ def parse_listen_address(text: str) -> ListenAddress:
     """Return the address in `host:port`, `:port` or `[IPv6]:port`.
 
     Raises:
-        ValueError: It is none of these; the message says what is expected.
+        ValueError: It has none of these forms. The message says what is expected.
     """
     match = re.fullmatch(r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+(?:%\w+)?)\]|(?P<host>[^\s:\[\]/]*)):(?P<port>[0-9]{1,5})", text)
     if match is None or int(match["port"]) > _HIGHEST_PORT:

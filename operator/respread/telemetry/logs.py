@@ -1,9 +1,8 @@
-"""Log lines: ours, Kopf's, aiohttp's and the Kubernetes client's, all alike.
+"""Log lines of Respread, Kopf, aiohttp and the Kubernetes client, all in the same form.
 
-One formatter sits on the root logger of the standard library. Lines made through `get_logger` and lines made by
-libraries meet there, are cleaned of credentials, and come out as one JSON object a line, or as coloured text on a
-terminal.
-Nothing else is configured: no state of structlog's is global.
+One formatter is attached to the root logger of the standard library. Lines from `get_logger` and lines from libraries
+both reach it. It removes credentials and writes one JSON object per line, or colored text on a terminal. Nothing else
+is configured: structlog has no global state.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ with hidden("rich", "better_exceptions"):
 
 
 class LogFormat(StrEnum):
-    """How lines are written."""
+    """The format of lines."""
 
     JSON = "json"
     CONSOLE = "console"
 
 
 class LogLevel(StrEnum):
-    """The least severe lines to write."""
+    """The lowest severity of lines to write."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -40,20 +39,20 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-# These write whole request and response bodies at DEBUG, which nobody asks for who asks for our decisions in detail.
+# At DEBUG, these write whole request and response bodies, which nobody needs to see our decisions in detail.
 _LEAST_LEVELS = (("kubernetes", logging.INFO), ("asyncio", logging.INFO), ("urllib3", logging.INFO))
 
-# What Kopf adds to a record for its own use; its reference to the object is kept.
+# What Kopf adds to a record for its own use, except its reference to the object.
 _KOPF_INTERNALS = ("settings", "k8s_skip")
 
 
 def configure_logging(stream: TextIO, *, log_format: LogFormat | None = None, level: LogLevel = LogLevel.INFO) -> None:
-    """Send the lines of the whole process to `stream`; earlier handlers of the root logger are removed.
+    """Send the lines of the whole process to `stream`. Earlier handlers of the root logger are removed.
 
     Args:
-        stream: Where lines go, usually standard error.
-        log_format: None chooses text if `stream` is a terminal and JSON otherwise.
-        level: The least severe lines to write.
+        stream: The destination, usually standard error.
+        log_format: None selects text if `stream` is a terminal, and JSON otherwise.
+        level: The lowest severity of lines to write.
     """
     chosen = log_format or (LogFormat.CONSOLE if stream.isatty() else LogFormat.JSON)
     handler = _LineHandler(stream)
@@ -65,16 +64,16 @@ def configure_logging(stream: TextIO, *, log_format: LogFormat | None = None, le
 
 
 class _LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines; one that cannot be made costs no more than itself."""
+    """Writes lines. A line that can't be formatted affects no other."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is the standard library's
-        """Say that a line was lost, without its content: the base class prints all of it, credentials included."""
-        with contextlib.suppress(OSError, ValueError):  # the stream itself is what fails: nobody is left to tell
+        """Report that a line was lost, without its content. The base class prints all of it, including credentials."""
+        with contextlib.suppress(OSError, ValueError):  # The stream itself fails, so nothing can be reported.
             print(f"A log line of {record.name} ({record.levelname}) was lost: {sys.exception()!r}", file=self.stream)
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """Return the logger of that name, usually a module's `__name__`; fields are given by keyword or bound."""
+    """Return the logger with that name, usually a module's `__name__`. Fields are passed as keywords or bound."""
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[
@@ -89,7 +88,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def make_formatter(log_format: LogFormat, *, colors: bool) -> structlog.stdlib.ProcessorFormatter:
-    """Return the formatter of every line; `colors` matters to the console format only."""
+    """Return the formatter of every line. `colors` only matters for the console format."""
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[structlog.stdlib.ExtraAdder()],
         processors=[
@@ -123,7 +122,7 @@ def _console_renderers(*, colors: bool) -> tuple[Processor, ...]:
 
 
 def _name_the_object(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    """Turn the reference that Kopf puts on a record into the field `object`."""
+    """Convert the reference that Kopf adds to a record into the field `object`."""
     for name in _KOPF_INTERNALS:
         fields.pop(name, None)
     reference = fields.pop("k8s_ref", None)
@@ -133,7 +132,7 @@ def _name_the_object(_logger: WrappedLogger, _method: str, fields: EventDict) ->
 
 
 def _join_the_object(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    """Write the object as people do, `Pod default/web-1`."""
+    """Write the object in readable form, `Pod default/web-1`."""
     reference = fields.get("object")
     if isinstance(reference, dict):
         name = "/".join(str(reference[part]) for part in ("namespace", "name") if part in reference)
@@ -146,7 +145,7 @@ def _redact_line(_logger: WrappedLogger, _method: str, fields: EventDict) -> Eve
 
 
 def _lead_with_what_every_line_has(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    """Order the fields for a person who reads raw JSON."""
+    """Order the fields for users who read raw JSON."""
     return {name: fields.pop(name) for name in ("timestamp", "level", "logger", "event")} | dict(fields)
 
 
@@ -160,5 +159,5 @@ def _describe_exception(exc_info: ExcInfo) -> dict[str, Any]:
 
 
 def _format_exception(exc_info: ExcInfo) -> str:
-    # Without the values of local variables, which may be anything.
+    # Without the values of local variables, which may contain anything.
     return "".join(traceback.format_exception(*exc_info)).rstrip()

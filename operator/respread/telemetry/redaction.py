@@ -1,7 +1,7 @@
-"""Keep credentials out of log lines, whoever wrote the line.
+"""Removes credentials from all log lines.
 
-Libraries log what they were given: requests with their headers, responses with their bodies, errors that quote either.
-So every line is cleaned once, just before it is rendered, rather than by each caller that may forget.
+Libraries log what they receive: requests with their headers, responses with their bodies, errors that quote either. So
+every line is cleaned once, just before it is rendered, and not by each caller, who may forget it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 REDACTED = "[REDACTED]"
 
 Loggable: TypeAlias = "str | int | float | bool | list[Loggable] | dict[str, Loggable] | None"
-"""What JSON can say."""
+"""What JSON can represent."""
 
 _SECRET_NAME = re.compile(
     r"(authorization|cookie|credential|key[_-]?data|passw(or)?d|private[_-]?key|api[_-]?key|secret|token)s?$",
@@ -22,10 +22,10 @@ _SECRET_NAME = re.compile(
 )
 
 _SECRETS = tuple(
-    # Each keeps its first group, loses the rest of what it matches, and does not match what was redacted already.
+    # Each keeps its first group, replaces the rest of its match, and does not match redacted text.
     re.compile(rf"(?P<kept>{kept})(?!\[REDACTED\]){lost}", re.IGNORECASE)
     for kept, lost in (
-        # A header or field that carries a credential, after the scheme if there is one: `Authorization: Bearer x`
+        # A header or field with a credential, after the scheme if there is one: `Authorization: Bearer x`
         (
             r"""authorization["']?\s*[:=,]\s*+(?:b?["'])?+(?:(?:basic|bearer|digest|negotiate)\s+)?+""",
             r"""[^\s"',;)}\]]+""",
@@ -39,7 +39,7 @@ _SECRETS = tuple(
         ),
         # A user and password in a URL
         (r"://", r"[^\s/@:]+:[^\s/@]+(?=@)"),
-        # A JSON Web Token, which is what a service account's token is
+        # A JSON Web Token, such as a ServiceAccount token
         (r"\b", r"eyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?"),
         # A token of the EKS exec plugin
         (r"\bk8s-aws-v1\.", r"[\w=-]+"),
@@ -49,21 +49,21 @@ _SECRETS = tuple(
 
 
 def redact_text(text: str) -> str:
-    """Return `text` with what looks like a credential replaced by `[REDACTED]`."""
+    """Return `text` with everything that looks like a credential replaced by `[REDACTED]`."""
     for pattern in _SECRETS:
         text = pattern.sub(rf"\g<kept>{REDACTED}", text)
     return text
 
 
 def redact(value: object) -> Loggable:
-    """Return `value` as plain data that JSON can say, without credentials.
+    """Return `value` as plain data for JSON, without credentials.
 
-    Mappings lose the values of keys that name a credential; objects are turned into text by their own `str`,
-    and so are named tuples that define it, such as an ObjectKey.
+    Mappings lose the values of keys that name a credential. Objects, and named tuples that define `__str__` such as
+    ObjectKey, are converted by it.
     """
     match value:
         case float() if not math.isfinite(value):
-            return str(value)  # JSON has no word for it
+            return str(value)  # JSON can't represent it.
         case None | bool() | int() | float():
             return value
         case Mapping():
@@ -75,7 +75,7 @@ def redact(value: object) -> Loggable:
 
 
 def redact_fields(fields: Mapping[str, object]) -> dict[str, Loggable]:
-    """Return `fields` redacted, those whose name says that they hold a credential entirely."""
+    """Return `fields` redacted. Fields whose name indicates a credential are replaced entirely."""
     return {str(name): _redact_field(str(name), value) for name, value in fields.items()}
 
 

@@ -21,9 +21,9 @@ with no_authorities():
 
 _SHUTDOWN_SECONDS: Final = 1.0
 _SEND_SECONDS: Final = 30.0
-"""How long a scraper may take to read its answer."""
+"""How long a client may take to read its answer."""
 _SCRAPES_AT_ONCE: Final = 32
-"""Scrapes that wait or are being read, before others are told to come back: each holds a connection and its buffers."""
+"""The number of scrapes that may wait or be read at once. Each holds a connection and its buffers."""
 _RETRY_AFTER_SECONDS: Final = 15
 _INDEX: Final = """\
 Respread
@@ -42,17 +42,17 @@ async def serve_telemetry(
     live: Callable[[], HealthReport],
     ready: Callable[[], HealthReport],
 ) -> AsyncIterator[ListenAddress]:
-    """Serve while the context lasts; yields the address with the port that was really taken.
+    """Serve while the context lasts. Yields the address with the actual port.
 
     Args:
         address: Where to listen.
-        registry: What `/metrics` exposes; collected and encoded in a thread of its own, one scrape at a time, so that
-            scrapes hold up neither the event loop nor what else is done in threads.
-        live: Answers `/livez`; called in the event loop, so that a stuck loop gives no answer at all.
+        registry: The content of `/metrics`. It is collected and encoded in a thread of its own, one scrape at a time,
+            so that scrapes block neither the event loop nor other threads.
+        live: Answers `/livez`. It is called in the event loop, so that a stuck loop gives no answer at all.
         ready: Answers `/readyz`.
 
     Raises:
-        OSError: The address can't be listened on; the message names it.
+        OSError: The address is not available. The message names it.
     """
     exposition = Exposition(registry)
     app = web.Application()
@@ -105,10 +105,10 @@ def _make_metrics_handler(exposition: Exposition) -> Handler:
             if exposed.compressed:
                 response.headers[hdrs.CONTENT_ENCODING] = "gzip"
             try:
-                async with asyncio.timeout(_SEND_SECONDS):  # it has its place until it is read
+                async with asyncio.timeout(_SEND_SECONDS):  # It keeps its place until it is read.
                     await response.prepare(request)
                     await response.write_eof()
-            except (TimeoutError, ConnectionError):  # too slow, or gone: nobody is left to answer
+            except (TimeoutError, ConnectionError):  # Too slow, or gone: there is no client to answer.
                 if request.transport is not None:
                     request.transport.abort()
             return response
