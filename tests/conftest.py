@@ -9,6 +9,9 @@ Booting one takes about 3 s, so a test can have a cluster of its own:
 `start_sandbox`
     a function that starts one to measure, such as `start_sandbox(SandboxOptions(nodes_per_zone=(5, 3, 1)))`; stopped
     after the test.
+`installed_sandbox`
+    one for all tests of a worker that need no options of their own: put back before each to how it was at first, with
+    Respread installed, an audit log, and no node yet. A boot and an installation take as long as many a test.
 `api_sandbox`
     only etcd and kube-apiserver, one for all tests of a worker: for what the API server alone decides.
 
@@ -29,12 +32,14 @@ import pytest
 from hypothesis import settings
 
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
+from tests.integration.as_new import AsNew
+from tests.integration.operator_process import install
 
 # Without a limit of time for each example of a property: a busy machine is no fault of the code.
 settings.register_profile("respread", deadline=None)
 settings.load_profile("respread")
 
-SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "api_sandbox", "binaries"}
+SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "installed_sandbox", "api_sandbox", "binaries"}
 NO_BINARIES = pytest.StashKey[str]()
 """Why they could not be found or built, for each test that needs them to say."""
 
@@ -117,6 +122,21 @@ def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], San
             return running.enter_context(Sandbox.start(options, binaries=own))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def as_new(binaries: Binaries) -> Iterator[AsNew]:
+    """The control plane of `installed_sandbox`."""
+    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as running:
+        install(running)
+        yield AsNew(running)
+
+
+@pytest.fixture
+def installed_sandbox(as_new: AsNew) -> Sandbox:
+    """A whole control plane without nodes, with Respread installed and an audit log, as if it were new."""
+    as_new.put_back()
+    return as_new.sandbox
 
 
 @pytest.fixture(scope="session")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import Breach, PodWatcher
-from tests.integration.operator_process import install
 from tests.integration.workloads import pods
 
 NAMESPACE = "budgets"
@@ -22,10 +20,10 @@ READY_SECONDS = 2
 
 
 @pytest.fixture
-def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
-    install(sandbox)
-    return sandbox
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
+    for zone in ("zone-a", "zone-b", "zone-c"):
+        installed_sandbox.nodes.add(3, zone=zone)
+    return installed_sandbox
 
 
 def test_none_is_ever_broken_and_the_spread_is_restored_all_the_same(cluster: Sandbox, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from respread_sandbox import ApiError, Sandbox, SandboxOptions
+from respread_sandbox import ApiError, Sandbox
 from tests.faults.rounds import close_zones, enforce, wait_for
-from tests.integration.operator_process import OperatorProcess, evictions, install
+from tests.integration.operator_process import OperatorProcess, evictions
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -38,11 +38,11 @@ QUIET_SECONDS = 4.0
 
 
 @pytest.fixture
-def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3), audit=True))
-    install(sandbox)
-    sandbox.create_namespace(NAMESPACE)
-    return sandbox
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
+    for zone in ("zone-a", "zone-b", "zone-c"):
+        installed_sandbox.nodes.add(3, zone=zone)
+    installed_sandbox.create_namespace(NAMESPACE)
+    return installed_sandbox
 
 
 def skewed(cluster: Sandbox, *names: str, broken: bool) -> None:

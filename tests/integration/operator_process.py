@@ -129,9 +129,19 @@ def operated(binaries: Binaries, folder: Path) -> Iterator[Sandbox]:
 
 def requests(sandbox: Sandbox) -> list[dict[str, Any]]:
     """Return what the operator asked of the API server, as the audit log has it."""
-    whole, _, _ = sandbox.files.audit_log.read_text().rpartition("\n")  # the last line may be half written
-    entries = [json.loads(line) for line in whole.splitlines() if ACCOUNT in line]
+    entries = [json.loads(line) for line in audited(sandbox) if ACCOUNT in line]
     return [entry for entry in entries if entry["user"]["username"] == ACCOUNT]
+
+
+def audited(sandbox: Sandbox) -> list[str]:
+    """Return the lines of the audit log; where it was emptied, there is a hole in the file before what came since."""
+    with sandbox.files.audit_log.open("rb", buffering=0) as log:
+        try:
+            log.seek(0, os.SEEK_DATA)
+        except OSError:
+            return []  # nothing has come since
+        whole, _, _ = log.readall().decode().lstrip("\0").rpartition("\n")  # the last line may be half written
+    return whole.splitlines()
 
 
 def evictions(sandbox: Sandbox) -> list[dict[str, Any]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
+from respread_sandbox import Sandbox
+from tests.integration.operator_process import OperatorProcess, audited, evictions, policy, refused
 from tests.integration.workloads import (
     HOSTNAME,
     ZONE,
@@ -28,12 +27,11 @@ from tests.integration.workloads import (
 
 
 @pytest.fixture
-def one_zone(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+def one_zone(installed_sandbox: Sandbox) -> Sandbox:
     """A cluster with Respread installed and nodes in zone-a only: more zones come later."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
-    install(sandbox)
-    sandbox.create_namespace("shop")
-    return sandbox
+    installed_sandbox.nodes.add(4, zone="zone-a")
+    installed_sandbox.create_namespace("shop")
+    return installed_sandbox
 
 
 def fill(sandbox: Sandbox, *names: str, replicas: int = 6, **fields: Any) -> None:
@@ -138,7 +136,7 @@ def test_a_budget_is_kept_and_the_spread_restored_all_the_same(one_zone: Sandbox
         wait_until(lambda: balanced(one_zone, "web"), "web to be spread")
         wait_for_ready_pods(one_zone, "shop", "web", 6)
     assert len(evictions(one_zone)) == 4
-    asked = [each for each in one_zone.files.audit_log.read_text().splitlines() if '"subresource":"eviction"' in each]
+    asked = [each for each in audited(one_zone) if '"subresource":"eviction"' in each]
     assert not any(json.loads(each).get("responseStatus", {}).get("code") == 429 for each in asked)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from respread_sandbox import ApiError, Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, evictions, install, policy, requests
+from respread_sandbox import ApiError, Sandbox
+from tests.integration.operator_process import OperatorProcess, evictions, policy, requests
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -30,10 +30,10 @@ REPLICAS = 6
 
 
 @pytest.fixture
-def skewed(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+def skewed(installed_sandbox: Sandbox) -> Sandbox:
     """Six pods, all in the one zone there was before two more came."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
-    install(sandbox)
+    sandbox = installed_sandbox
+    sandbox.nodes.add(4, zone="zone-a")
     sandbox.create_namespace(NAMESPACE)
     create_deployment(sandbox, NAMESPACE, deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")]))
     wait_for_ready_pods(sandbox, NAMESPACE, "web", REPLICAS)

@@ -21,12 +21,12 @@ POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 
 
 @pytest.fixture
-def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
     """Twelve nodes in three zones, with Respread installed; it may not patch pods yet."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
-    install(sandbox)
-    sandbox.create_namespace("shop")
-    return sandbox
+    for zone in ("zone-a", "zone-b", "zone-c"):
+        installed_sandbox.nodes.add(4, zone=zone)
+    installed_sandbox.create_namespace("shop")
+    return installed_sandbox
 
 
 def prevent(sandbox: Sandbox, **spec: Any) -> None:
@@ -51,7 +51,7 @@ def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -
         operator.wait_until_ready()
         for name, count in replicas.items():
             create(cluster, name, count)
-        for _ in range(10):
+        for _ in range(5):
             wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
             before, hosts_before = dict(replicas), excess(cluster, HOSTNAME)
             replicas.update({name: rng.randint(1, 12) for name in replicas})

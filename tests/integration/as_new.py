@@ -1,0 +1,80 @@
+"""A control plane that tests use one after another: before each it is put back to how it was at first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any, Final
+
+from respread_sandbox import Sandbox
+from tests.integration.workloads import wait_until
+
+NAMESPACES: Final = "/api/v1/namespaces"
+POLICIES: Final = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
+OF_THE_CLUSTER: Final = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+)
+"""Where tests make objects that belong to no namespace, besides nodes and policies."""
+OWNERS: Final = (
+    "/apis/apps/v1/namespaces/{}/deployments",
+    "/apis/apps/v1/namespaces/{}/statefulsets",
+    "/apis/apps/v1/namespaces/{}/replicasets",
+    "/api/v1/namespaces/{}/replicationcontrollers",
+)
+WRITTEN: Final = (
+    "/apis/coordination.k8s.io/v1/namespaces/respread-system/leases",
+    "/apis/events.k8s.io/v1/namespaces/respread-system/events",
+    "/apis/events.k8s.io/v1/namespaces/default/events",
+)
+"""What operators leave behind outside the tests' namespaces."""
+
+
+class AsNew:
+    """A sandbox, and what there was in it at first: no node, and policies without a status."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        """Remember what there is."""
+        self.sandbox = sandbox
+        self._names = {path: self._names_in(path) for path in (NAMESPACES, *OF_THE_CLUSTER)}
+        self._policies = sandbox.api.get(POLICIES)["items"]
+
+    def put_back(self) -> None:
+        """Remove whatever has come since, the nodes included, and empty the audit log."""
+        api = self.sandbox.api
+        for name in self._since(NAMESPACES):
+            wait_until(lambda name=name: self._is_emptied(name), f"namespace {name} to be empty")  # type: ignore[misc]  # no types for defaults
+            api.request("DELETE", f"{NAMESPACES}/{name}")
+        self.sandbox.nodes.remove(*self.sandbox.nodes.names())
+        for path in OF_THE_CLUSTER:
+            for name in self._since(path):
+                api.request("DELETE", f"{path}/{name}")
+        for path in (POLICIES, *WRITTEN):
+            api.request("DELETE", path)
+        for each in self._policies:
+            metadata = {"name": each["metadata"]["name"], "labels": each["metadata"].get("labels", {})}
+            api.request("POST", POLICIES, {**each, "metadata": metadata, "status": {}})
+        wait_until(lambda: not self._since(NAMESPACES), "namespaces to be gone")
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(self.sandbox.files.audit_log, 0)
+
+    def _is_emptied(self, namespace: str) -> bool:
+        """Delete what is in a namespace, and tell whether nothing is left that would hold up its end.
+
+        It is asked again until then: a controller may have been about to make one more.
+        """
+        for path in OWNERS:
+            self.sandbox.api.request("DELETE", f"{path.format(namespace)}?propagationPolicy=Background")
+        pods = f"{NAMESPACES}/{namespace}/pods"
+        self.sandbox.api.request("DELETE", f"{pods}?gracePeriodSeconds=0")
+        return not self.sandbox.api.get(pods)["items"]
+
+    def _since(self, path: str) -> set[str]:
+        return self._names_in(path) - self._names[path]
+
+    def _names_in(self, path: str) -> set[str]:
+        items: list[dict[str, Any]] = self.sandbox.api.get(path)["items"]
+        return {each["metadata"]["name"] for each in items}
