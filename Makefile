@@ -7,6 +7,9 @@ STAMP  := $(VENV)/.installed
 # The folders of tests that T names: a room of operator/respread, faults, conformance, …
 SELECTED = $(if $(T),$(or $(wildcard tests/$(T) tests/*/$(T)),$(error no folder under tests/ is called "$(T)")))
 
+# A worker takes whole files, in the order that tests/conftest.py puts them in: what a file's tests share is started once.
+EACH_FILE_WHOLE = --dist loadfile --no-loadscope-reorder
+
 # Every target with a description makes no file.
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*\#\#.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
@@ -33,10 +36,10 @@ demo: setup ## Scale-downs on a real control plane, without prevention and with 
 	@$(BIN)/respread demo
 
 test: setup ## Every test, those against the real control plane included (T=planning: those in folders of that name).
-	@$(BIN)/python -m pytest -n auto --dist worksteal $(SELECTED)
+	@$(BIN)/python -m pytest -n auto $(EACH_FILE_WHOLE) $(SELECTED)
 
 test-all: setup ## As test, with ten times as many random clusters: half an hour on two cores.
-	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n auto --dist worksteal $(SELECTED)
+	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n auto $(EACH_FILE_WHOLE) $(SELECTED)
 
 test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): half an hour each.
 	@$(BIN)/python -m tests.versions $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(ONLY),--only $(ONLY))

@@ -25,8 +25,10 @@ import os
 import re
 import secrets
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -34,6 +36,7 @@ from hypothesis import settings
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
 from tests.integration.as_new import AsNew
 from tests.integration.operator_process import install
+from tests.integration.workloads import scale
 
 # Without a limit of time for each example of a property: a busy machine is no fault of the code.
 settings.register_profile("respread", deadline=None)
@@ -61,6 +64,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SANDBOX_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.controlplane)
+    seconds: dict[Path, float] = defaultdict(float)
+    for item in items:
+        seconds[item.path] += about_seconds(item)
+    items.sort(key=lambda item: (-seconds[item.path], item.path))
+
+
+def about_seconds(item: pytest.Item) -> float:
+    """About how long a test takes: files that take longest begin first, so that all workers end at the same time."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if not item.get_closest_marker("controlplane"):
+        return 1 if "properties" in item.path.parts else 0.05
+    if "faults" in item.path.parts or fixtures & {"start_sandbox", "fresh_sandbox", "installed_sandbox", "as_new"}:
+        return 15
+    return 0.3 if "api_sandbox" in fixtures else 3
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -129,14 +146,14 @@ def as_new(binaries: Binaries) -> Iterator[AsNew]:
     """The control plane of `installed_sandbox`."""
     with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as running:
         install(running)
+        scale(running, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
         yield AsNew(running)
 
 
 @pytest.fixture
 def installed_sandbox(as_new: AsNew) -> Sandbox:
     """A whole control plane without nodes, with Respread installed and an audit log, as if it were new."""
-    as_new.put_back()
-    return as_new.sandbox
+    return as_new.put_back()
 
 
 @pytest.fixture(scope="session")

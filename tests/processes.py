@@ -28,9 +28,12 @@ def wait_until_dead(pids: Iterable[int], *, seconds: float = 30) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = 60) -> None:
-    """Wait for something to become true; it is asked twenty times a second."""
+    """Wait for something to become true; it is asked ten times a second.
+
+    Not more often: each asking takes the API server's time as well, and several tests wait at a time.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
-        time.sleep(0.05)
+        time.sleep(0.1)

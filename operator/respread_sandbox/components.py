@@ -33,6 +33,8 @@ SERVICE_ACCOUNT_ISSUER: Final = "https://kubernetes.default.svc"
 CLIENT_LIMITS: Final = ("--kube-api-qps=2000", "--kube-api-burst=4000")
 """So that a Deployment's scaling is not slowed down by the clients' own rate limits (20 to 50 requests a second)."""
 NODE_LEASE_SECONDS: Final = 40
+AUDIT_LOG_MEGABYTES: Final = 1_000_000
+"""More than there will be: at 100 by default the log is begun anew, and what a test looks for is in another file."""
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -159,6 +161,7 @@ def _api_server(files: Files, port: int, options: SandboxOptions) -> list[str]:
         flags.append("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
     if options.audit:
         flags += [f"--audit-policy-file={files.audit_policy}", f"--audit-log-path={files.audit_log}"]
+        flags.append(f"--audit-log-maxsize={AUDIT_LOG_MEGABYTES}")
     return [*flags, *options.apiserver_flags]
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 import re
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.operator_process import install
+from tests.integration.as_new import lay_out
 
 RESULTS: Final = {
     "429": "Throttled",
@@ -60,9 +60,8 @@ class SpoilFirst:
         return None if kind is None else Fault(kind)
 
 
-def test_answers_in_distress(start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path) -> None:
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
-    install(sandbox)
+def test_answers_in_distress(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox = lay_out(installed_sandbox, 3, 3, 3)
     namespaces = {f"answer-{kind.replace(' ', '-')}": kind for kind in RESULTS}
     workloads = [Workload(namespace, "web", 3, 1) for namespace in namespaces]
     with PodWatcher(sandbox) as watcher, FaultProxy(sandbox) as proxy:

@@ -13,6 +13,7 @@ from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import Breach, PodWatcher
+from tests.integration.as_new import lay_out
 from tests.integration.workloads import pods
 
 NAMESPACE = "budgets"
@@ -21,9 +22,7 @@ READY_SECONDS = 2
 
 @pytest.fixture
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
-    for zone in ("zone-a", "zone-b", "zone-c"):
-        installed_sandbox.nodes.add(3, zone=zone)
-    return installed_sandbox
+    return lay_out(installed_sandbox, 3, 3, 3)
 
 
 def test_none_is_ever_broken_and_the_spread_is_restored_all_the_same(cluster: Sandbox, tmp_path: Path) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread_sandbox import ApiError, Sandbox, SandboxOptions
+from respread_sandbox import ApiError, Sandbox
+from respread_sandbox.components import SCHEDULER
 from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.operator_process import install
+from tests.integration.as_new import lay_out
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, pods
 
 NAMESPACE = "stubborn"
@@ -26,11 +27,13 @@ FULL_ZONE, RIGHT_ZONE = "zone-a", "zone-b"
 
 
 @pytest.fixture
-def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3), scheduler=False))
-    install(sandbox)
+def cluster(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
+    """Without its scheduler."""
+    sandbox = lay_out(installed_sandbox, 3, 3, 3)
     sandbox.create_namespace(NAMESPACE)
-    return sandbox
+    sandbox.stop_component(SCHEDULER)
+    yield sandbox
+    sandbox.start_component(SCHEDULER)
 
 
 class Scheduler:

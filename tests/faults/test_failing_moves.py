@@ -15,6 +15,7 @@ import pytest
 
 from respread_sandbox import ApiError, Sandbox
 from tests.faults.rounds import close_zones, enforce, wait_for
+from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions
 from tests.integration.workloads import (
     ZONE,
@@ -39,10 +40,8 @@ QUIET_SECONDS = 4.0
 
 @pytest.fixture
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
-    for zone in ("zone-a", "zone-b", "zone-c"):
-        installed_sandbox.nodes.add(3, zone=zone)
     installed_sandbox.create_namespace(NAMESPACE)
-    return installed_sandbox
+    return lay_out(installed_sandbox, 3, 3, 3)
 
 
 def skewed(cluster: Sandbox, *names: str, broken: bool) -> None:

@@ -6,18 +6,17 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.operator_process import install
+from tests.integration.as_new import lay_out
 from tests.integration.workloads import ZONE, constraint, deployment, pods
 
 NAMESPACE = "hostile"
@@ -30,9 +29,8 @@ LONGEST_NAMESPACE = "n" * 63
 
 
 @pytest.fixture
-def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
-    install(sandbox)
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
+    sandbox = lay_out(installed_sandbox, 3, 3, 3)
     sandbox.create_namespace(NAMESPACE)
     for node in sandbox.api.get("/api/v1/nodes")["items"]:
         racks = {f"example.com/rack-{number}": node["metadata"]["labels"][ZONE] for number in range(32)}

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy, no_fault
 from tests.faults.rounds import CLOSED, enforce, wait_for
 from tests.faults.watcher import PodWatcher
-from tests.integration.operator_process import install
+from tests.integration.as_new import lay_out
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, is_ready, pods, scale
 
 NAMESPACE = "steps"
@@ -30,10 +29,9 @@ IN_A, FULL, EMPTY = "node-a1", "node-b1", "node-b2"
 
 
 @pytest.fixture
-def cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
     """One pod in zone a, three on a node of zone b."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(1, 2)))
-    install(sandbox)
+    sandbox = lay_out(installed_sandbox, 1, 2)
     sandbox.api.request("DELETE", POLICY.replace("faults", "default"))  # its limits would hold too
     sandbox.create_namespace(NAMESPACE)
     spread = [constraint(key, "web", nodeTaintsPolicy="Honor") for key in (ZONE, HOSTNAME)]

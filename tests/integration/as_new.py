@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import Any, Final
 
-from respread_sandbox import Sandbox
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.workloads import wait_until
 
 NAMESPACES: Final = "/api/v1/namespaces"
@@ -33,6 +33,14 @@ WRITTEN: Final = (
 """What operators leave behind outside the tests' namespaces."""
 
 
+def lay_out(sandbox: Sandbox, *nodes_per_zone: int) -> Sandbox:
+    """Add zone-a, zone-b, and so on with so many nodes each, wait until pods may go there, and return the sandbox."""
+    sizes = SandboxOptions(nodes_per_zone=nodes_per_zone).zone_sizes()
+    added = [name for zone, size in sizes.items() for name in sandbox.nodes.add(size, zone)]
+    wait_until(lambda: sandbox.nodes.ready().issuperset(added), "the nodes to be Ready")
+    return sandbox
+
+
 class AsNew:
     """A sandbox, and what there was in it at first: no node, and policies without a status."""
 
@@ -42,8 +50,8 @@ class AsNew:
         self._names = {path: self._names_in(path) for path in (NAMESPACES, *OF_THE_CLUSTER)}
         self._policies = sandbox.api.get(POLICIES)["items"]
 
-    def put_back(self) -> None:
-        """Remove whatever has come since, the nodes included, and empty the audit log."""
+    def put_back(self) -> Sandbox:
+        """Remove whatever has come since, the nodes included, empty the audit log, and return the sandbox."""
         api = self.sandbox.api
         for name in self._since(NAMESPACES):
             wait_until(lambda name=name: self._is_emptied(name), f"namespace {name} to be empty")  # type: ignore[misc]  # no types for defaults
@@ -60,6 +68,7 @@ class AsNew:
         wait_until(lambda: not self._since(NAMESPACES), "namespaces to be gone")
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.sandbox.files.audit_log, 0)
+        return self.sandbox
 
     def _is_emptied(self, namespace: str) -> bool:
         """Delete what is in a namespace, and tell whether nothing is left that would hold up its end.

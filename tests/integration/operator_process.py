@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
-from tests.integration.workloads import pods, scale
 from tests.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -61,6 +60,7 @@ class OperatorProcess:
         kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
+        self._served_at = ""
         listen = ["--listen-address", "127.0.0.1:0", "--lease-namespace", "respread-system", "--leader-election"]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
@@ -85,7 +85,7 @@ class OperatorProcess:
         while not self._is_ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the operator is not ready; its log:\n{self.log.read_text()[-4000:]}")
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def get(self, path: str) -> str:
         """Ask its telemetry server."""
@@ -110,45 +110,47 @@ class OperatorProcess:
             return False
 
     def _address(self) -> str:
-        (address,) = [line["address"] for line in self.lines() if line["event"].startswith("Serving")]
-        return str(address)
+        if not self._served_at:
+            (address,) = [line["address"] for line in self.lines() if line["event"].startswith("Serving")]
+            self._served_at = str(address)
+        return self._served_at
 
 
 @contextmanager
-def operated(binaries: Binaries, folder: Path) -> Iterator[Sandbox]:
-    """Start a cluster without nodes, and the operator beside it; it ends well with the context."""
-    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
-        install(sandbox)
-        scale(sandbox, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
-        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
-        with OperatorProcess(sandbox, folder) as operator:
-            operator.wait_until_ready()
-            yield sandbox
-            assert operator.stop() == 0
+def operated(sandbox: Sandbox, folder: Path) -> Iterator[Sandbox]:
+    """Run the operator beside a cluster in which it is installed; it ends well with the context."""
+    with OperatorProcess(sandbox, folder) as operator:
+        operator.wait_until_ready()
+        yield sandbox
+        assert operator.stop() == 0
 
 
-def requests(sandbox: Sandbox) -> list[dict[str, Any]]:
-    """Return what the operator asked of the API server, as the audit log has it."""
-    entries = [json.loads(line) for line in audited(sandbox) if ACCOUNT in line]
-    return [entry for entry in entries if entry["user"]["username"] == ACCOUNT]
+def audited(sandbox: Sandbox, *words: str) -> list[str]:
+    """Return the lines of the audit log that have all the words.
 
-
-def audited(sandbox: Sandbox) -> list[str]:
-    """Return the lines of the audit log; where it was emptied, there is a hole in the file before what came since."""
+    Where it was emptied, there is a hole in the file before what came since.
+    """
     with sandbox.files.audit_log.open("rb", buffering=0) as log:
         try:
             log.seek(0, os.SEEK_DATA)
         except OSError:
             return []  # nothing has come since
-        whole, _, _ = log.readall().decode().lstrip("\0").rpartition("\n")  # the last line may be half written
-    return whole.splitlines()
+        whole, _, _ = log.readall().lstrip(b"\0").rpartition(b"\n")  # the last line may be half written
+    wanted = [word.encode() for word in words]
+    return [line.decode() for line in whole.splitlines() if all(word in line for word in wanted)]
+
+
+def requests(sandbox: Sandbox, *words: str) -> list[dict[str, Any]]:
+    """Return what the operator asked of the API server, as the audit log has it in lines that have all the words."""
+    entries = [json.loads(line) for line in audited(sandbox, ACCOUNT, *words)]
+    return [entry for entry in entries if entry["user"]["username"] == ACCOUNT]
 
 
 def evictions(sandbox: Sandbox) -> list[dict[str, Any]]:
     """Return the evictions that the API server carried out for the operator."""
     return [
         entry
-        for entry in requests(sandbox)
+        for entry in requests(sandbox, '"eviction"')
         if entry.get("objectRef", {}).get("subresource") == "eviction" and entry["responseStatus"]["code"] == 201
     ]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
 
 from respread.cli.main import respread
-from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, install, policy
+from respread_sandbox import Sandbox
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import OperatorProcess, policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, settled
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_until
 
@@ -37,11 +37,8 @@ def skew(cluster: Sandbox) -> dict[tuple[str, str], dict[str, int]]:
     }
 
 
-def test_with_prevention_a_scale_down_is_exactly_what_was_foretold(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
-) -> None:
-    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
-    install(cluster)
+def test_with_prevention_a_scale_down_is_exactly_what_was_foretold(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+    cluster = lay_out(installed_sandbox, 4, 4, 4)
     cluster.create_namespace("shop")
     cluster.apply(RIGHT)
     cluster.apply(json.dumps(policy(mode="DryRun", **PREVENTS)))

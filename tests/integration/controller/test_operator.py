@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
+from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, audited, evictions, policy, refused
 from tests.integration.workloads import (
     HOSTNAME,
@@ -29,9 +30,8 @@ from tests.integration.workloads import (
 @pytest.fixture
 def one_zone(installed_sandbox: Sandbox) -> Sandbox:
     """A cluster with Respread installed and nodes in zone-a only: more zones come later."""
-    installed_sandbox.nodes.add(4, zone="zone-a")
     installed_sandbox.create_namespace("shop")
-    return installed_sandbox
+    return lay_out(installed_sandbox, 4)
 
 
 def fill(sandbox: Sandbox, *names: str, replicas: int = 6, **fields: Any) -> None:

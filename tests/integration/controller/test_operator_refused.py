@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from respread_sandbox import ApiError, Sandbox
+from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, policy, requests
 from tests.integration.workloads import (
     ZONE,
@@ -32,8 +33,7 @@ REPLICAS = 6
 @pytest.fixture
 def skewed(installed_sandbox: Sandbox) -> Sandbox:
     """Six pods, all in the one zone there was before two more came."""
-    sandbox = installed_sandbox
-    sandbox.nodes.add(4, zone="zone-a")
+    sandbox = lay_out(installed_sandbox, 4)
     sandbox.create_namespace(NAMESPACE)
     create_deployment(sandbox, NAMESPACE, deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")]))
     wait_for_ready_pods(sandbox, NAMESPACE, "web", REPLICAS)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from respread_sandbox.stages import NEVER, READY_AFTER_ANNOTATION
-from tests.integration.operator_process import OperatorProcess, install, policy
+from tests.integration.as_new import AsNew
+from tests.integration.operator_process import operated, policy
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, wait_until
 
@@ -23,14 +24,10 @@ HEAD_START_SECONDS = 5.0
 
 
 @pytest.fixture(scope="module")
-def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """A control plane without nodes, on which the operator runs."""
-    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
-        install(sandbox)
-        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
-            operator.wait_until_ready()
-            yield sandbox
-            assert operator.stop() == 0
+    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
+        yield sandbox
 
 
 def fill(sandbox: Sandbox, name: str, *, ready: bool) -> Pool:

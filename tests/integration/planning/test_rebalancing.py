@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from respread_sandbox import Binaries, Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, install, refused
+from respread_sandbox import Sandbox
+from tests.integration.as_new import AsNew
+from tests.integration.operator_process import OperatorProcess, refused
 from tests.integration.pools import Pool, fewest_moves, holds
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale, wait_until
 
@@ -22,14 +23,13 @@ QUIET_SECONDS = 3
 
 
 @pytest.fixture(scope="module")
-def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """A control plane without nodes, on which the operator runs."""
-    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as sandbox:
-        install(sandbox)
-        with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
-            operator.wait_until_ready()
-            yield sandbox
-            assert operator.stop() == 0
+    sandbox = as_new.put_back()
+    with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
+        operator.wait_until_ready()
+        yield sandbox
+        assert operator.stop() == 0
         assert refused(sandbox) == []
         assert not any(line["level"] in {"error", "critical"} for line in operator.lines())
 

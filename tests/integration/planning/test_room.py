@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from respread_sandbox import Binaries, Sandbox
+from respread_sandbox import Sandbox
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from tests.integration.as_new import AsNew
 from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import (
@@ -35,8 +36,8 @@ ROOM = 3
 
 
 @pytest.fixture(scope="module")
-def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with operated(binaries, tmp_path_factory.mktemp("operator")) as sandbox:
+def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
         yield sandbox
 
 

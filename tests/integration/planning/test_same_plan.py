@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from respread_sandbox import Sandbox, SandboxOptions
-from tests.integration.operator_process import OperatorProcess, evictions, install, policy
+from respread_sandbox import Sandbox
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import OperatorProcess, evictions, policy
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, wait_for_ready_pods
 from tests.processes import wait_until
 
@@ -22,10 +22,9 @@ AMPLE = dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode", "i
 
 
 @pytest.fixture
-def crowded(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+def crowded(installed_sandbox: Sandbox) -> Sandbox:
     """Deployments whose pods are all in the first zone of three, and a policy that evicts nothing yet."""
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
-    install(sandbox)
+    sandbox = lay_out(installed_sandbox, 4)
     sandbox.create_namespace("shop")
     for name, replicas in REPLICAS.items():
         both = [constraint(ZONE, name), constraint(HOSTNAME, name, when_unsatisfiable="ScheduleAnyway")]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from respread.controller.prevention_loop import UNKNOWN_SECONDS
-from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox import Sandbox
 from tests.faults.operators import Replica
 from tests.faults.proxy import Asked, Fault, FaultProxy
-from tests.integration.operator_process import install, policy
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import policy
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, patches, settled
 from tests.integration.workloads import scale, wait_until
 
@@ -36,11 +36,8 @@ def is_patch(asked: Asked) -> bool:
     return asked.method == "PATCH" and "/pods/" in asked.path
 
 
-def test_lost_answers_and_killed_leaders_make_no_second_patch(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
-) -> None:
-    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
-    install(cluster)
+def test_lost_answers_and_killed_leaders_make_no_second_patch(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+    cluster = lay_out(installed_sandbox, 4, 4, 4)
     cluster.apply(RIGHT)
     cluster.create_namespace("shop")
     cluster.apply(json.dumps(policy(mode="DryRun", **PREVENTS)))
@@ -72,11 +69,10 @@ def test_lost_answers_and_killed_leaders_make_no_second_patch(
 
 
 def test_lost_answers_make_no_second_patch_even_if_no_watch_shows_the_first(
-    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+    installed_sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """Nothing but reading the pods tells what became of the patches."""
-    cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True))
-    install(cluster)
+    cluster = lay_out(installed_sandbox, 4, 4, 4)
     cluster.apply(RIGHT)
     cluster.create_namespace("shop")
     cluster.apply(json.dumps(policy(mode="DryRun")))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox, SandboxOptions
+from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
 from tests.integration.planning.test_default_constraints import HARD_DEFAULTS, PATHS, balanced, without_constraints
 from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, settled
@@ -23,10 +24,8 @@ POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 @pytest.fixture
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
     """Twelve nodes in three zones, with Respread installed; it may not patch pods yet."""
-    for zone in ("zone-a", "zone-b", "zone-c"):
-        installed_sandbox.nodes.add(4, zone=zone)
     installed_sandbox.create_namespace("shop")
-    return installed_sandbox
+    return lay_out(installed_sandbox, 4, 4, 4)
 
 
 def prevent(sandbox: Sandbox, **spec: Any) -> None:
