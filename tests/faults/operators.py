@@ -108,7 +108,7 @@ class Replica:
             assert self.process is not None
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"{self.name} is not ready; its log:\n{self.log.read_text()[-4000:]}")
-            time.sleep(0.05)
+            time.sleep(0.1)
 
 
 def holder(sandbox: Sandbox) -> str:

@@ -16,7 +16,7 @@ import requests
 
 from respread_sandbox import ApiError, Sandbox
 from tests.faults.watcher import PodWatcher
-from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, is_ready, pods
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, is_ready, pods, wait_until
 
 CLOSED = {"key": "faults.test/closed", "effect": "NoSchedule"}
 OPEN_ZONE = "zone-a"
@@ -209,11 +209,7 @@ def balanced(sandbox: Sandbox, workloads: Iterable[Workload]) -> bool:
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
     """Wait for something to become true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s for {what}")
-        time.sleep(0.2)
+    wait_until(condition, what, seconds=seconds)
 
 
 def enforce(sandbox: Sandbox, **spec: Any) -> None:

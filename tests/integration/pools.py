@@ -116,16 +116,24 @@ class Pool:
         wait_until(balanced, f"{self.name} to be balanced after {evictions} evictions")
         self.wait_for(replicas)
 
-    def wait_until_blocked(self, replicas: int) -> dict[str, Any]:
-        """Wait until the policy says that nothing more can be done, and all pods are Ready; return what it says."""
+    def wait_until_blocked(self, replicas: int, reason: str, *words: str) -> None:
+        """Wait until the policy says that nothing more can be done, for this reason and in these words.
 
-        def at_the_end() -> bool:
-            said = [self.condition(name).get("status") for name in ("Blocked", "Progressing")]
-            return said == ["True", "False"]
-
-        wait_until(at_the_end, f"{self.name} to be blocked")
+        All pods are Ready then.
+        """
+        wait_until(lambda: self.is_blocked(reason, *words), lambda: f"{reason} {words}; it says {self.status()}")
         self.wait_for(replicas)
-        return self.condition("Blocked")
+
+    def is_blocked(self, reason: str, *words: str) -> bool:
+        """Whether the policy says that nothing more can be done, for this reason, of violations that have these words.
+
+        What it says before may be of a cluster of which it has not seen everything: each kind is watched apart.
+        """
+        status = self.status()
+        said = {each["type"]: (each["status"], each["reason"]) for each in status.get("conditions", ())}
+        messages = " ".join(each["message"] for each in status.get("violations", ()))
+        at_the_end = said.get("Blocked") == ("True", reason) and said["Progressing"][0] == "False"
+        return at_the_end and all(word in messages for word in words)
 
     def explain(self, target: str) -> dict[str, Any]:
         """Return what `respread explain` says of something in the namespace."""

@@ -161,7 +161,7 @@ def test_what_a_limit_range_gives_counts_and_a_change_of_it_holds(pool: Pool) ->
     pool.sandbox.api.request("PATCH", path, {"spec": limit("500m")})
     wait_until(lambda: pool.counts() == {"zone-a": 3, "zone-b": 1}, "one to move", seconds=150)
     pool.wait_for(4)
-    assert pool.wait_until_blocked(4)["reason"] == "NoFeasibleNode"
+    pool.wait_until_blocked(4, "NoFeasibleNode")
     assert len(pool.evicted()) == 1
 
 

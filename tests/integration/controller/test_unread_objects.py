@@ -89,10 +89,8 @@ def filler(pool: Pool, node: str, cpu: str = "1", **spec: Any) -> dict[str, Any]
 
 def assert_blocked(pool: Pool, reason: str, word: str) -> None:
     """Say that nothing is evicted, for this reason, which names what is in the way."""
-    wait_until(lambda: pool.condition("Blocked").get("status") == "True", "the policy to be blocked")
-    assert pool.condition("Blocked")["reason"] == reason
-    (violation,) = pool.status()["violations"]
-    assert word in violation["message"]
+    wait_until(lambda: pool.is_blocked(reason, word), lambda: f"{reason} {word}; it says {pool.status()}")
+    assert len(pool.status()["violations"]) == 1
     time.sleep(QUIET_SECONDS)
     assert pool.evicted() == []
 

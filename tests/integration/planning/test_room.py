@@ -61,7 +61,7 @@ def deploy_all(pool: Pool, **fields: Any) -> None:
 
 def assert_restored_as_far_as_there_is_room(pool: Pool) -> None:
     wait_until(lambda: len(pool.evicted()) >= ROOM, f"{ROOM} evictions")  # before the last one it may be blocked too
-    assert pool.wait_until_blocked(PODS)["reason"] == "NoFeasibleNode"
+    pool.wait_until_blocked(PODS, "NoFeasibleNode")
     assert len(pool.evicted()) == ROOM
     assert pool.counts()["zone-c"] == ROOM
 
@@ -133,7 +133,7 @@ def test_pending_pods_of_others(pool: Pool) -> None:
     finally:
         pool.sandbox.thaw_component(SCHEDULER)
     wait_for_ready_pods(pool.sandbox, pool.name, "other", ROOM)
-    assert pool.wait_until_blocked(PODS + ROOM)["reason"] == "NoFeasibleNode"
+    pool.wait_until_blocked(PODS + ROOM, "NoFeasibleNode")
     assert pool.evicted() == []
 
 
