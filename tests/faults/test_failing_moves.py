@@ -85,6 +85,10 @@ def status(cluster: Sandbox) -> dict[str, Any]:
     return found
 
 
+def reasons(cluster: Sandbox) -> set[str]:
+    return {each["reason"] for each in status(cluster).get("violations", ())}
+
+
 def condition(cluster: Sandbox, name: str) -> dict[str, Any]:
     found = [each for each in status(cluster).get("conditions", ()) if each["type"] == name]
     return found[0] if found else {}
@@ -162,16 +166,12 @@ def test_a_policy_may_be_paused_by_the_first_failure_or_by_none(cluster: Sandbox
 def test_a_workload_with_pods_that_are_not_ready_loses_no_other(cluster: Sandbox, tmp_path: Path) -> None:
     skewed(cluster, "web", broken=True)
     enforce(cluster, eviction={"readyTimeout": "1s"})
-
-    def reasons() -> set[str]:
-        return {each["reason"] for each in status(cluster).get("violations", ())}
-
     with OperatorProcess(cluster, tmp_path):
-        wait_for(lambda: reasons() == {"BackingOff"}, "the move to fail")
+        wait_for(lambda: reasons(cluster) == {"BackingOff"}, "the move to fail")
         assert len(evictions(cluster)) == 1
         # A change of its situation ends the back-off after its floor; the pods that are not Ready still hold it.
         scale(cluster, NAMESPACE, "web", REPLICAS + 1)
-        wait_for(lambda: reasons() == {"PodsNotReady"}, "the reason to be told")
+        wait_for(lambda: reasons(cluster) == {"PodsNotReady"}, "the reason to be told")
         assert "not Ready" in status(cluster)["violations"][0]["message"]
         assert_nothing_more_is_evicted(cluster, 1)
         scale(cluster, NAMESPACE, "web", REPLICAS)
@@ -249,8 +249,9 @@ def test_whoever_works_against_it_costs_a_bounded_number_of_evictions(
             wait_for(lambda: holds(cluster, "Oscillating"), "the oscillation to be named")
             assert len(evictions(cluster)) == limit
             assert f"Deployment/web in {NAMESPACE} ({limit} evictions)" in condition(cluster, "Oscillating")["message"]
-            assert {each["reason"] for each in status(cluster)["violations"]} == {"LimitReached"}
-            assert operator.metric('respread_spread_groups_oscillating{policy="faults"}') == 1
+            oscillating = 'respread_spread_groups_oscillating{policy="faults"}'
+            wait_for(lambda: reasons(cluster) == {"LimitReached"}, "the reason to be told")
+            wait_for(lambda: operator.metric(oscillating) == 1, "the metric to say so")
             assert_nothing_more_is_evicted(cluster, limit)
             assert operator.stop() == 0
         with OperatorProcess(cluster, tmp_path) as operator:

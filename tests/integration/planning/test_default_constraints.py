@@ -87,7 +87,8 @@ def test_pods_without_constraints_are_spread_as_the_scheduler_was_told(crowded: 
             wait_for_ready_pods(crowded, "shop", name, 6)
         # [6, 0, 0] with maxSkew 1 takes 4 moves, whoever owns the pods.
         assert len(evictions(crowded)) == 4 * len(PATHS)
-        assert operator.metric('respread_eviction_outcomes_total{outcome="Improved",policy="test"}') >= 4
+        improved = 'respread_eviction_outcomes_total{outcome="Improved",policy="test"}'
+        wait_until(lambda: operator.metric(improved) >= 4, "replacements to be Ready where they help")
         assert operator.stop() == 0
     assert refused(crowded) == []
     assert not any(line["level"] in {"warning", "error", "critical"} for line in operator.lines())
