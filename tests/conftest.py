@@ -53,10 +53,10 @@ MOST_WORKERS = 8
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return two workers for each processor for `-n auto`, since tests on a control plane wait most of the time."""
+    """Return three workers for each processor for `-n auto`: a test on a control plane waits most of the time."""
     if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return min(MOST_WORKERS, 2 * len(os.sched_getaffinity(0)))
+    return min(MOST_WORKERS, 3 * len(os.sched_getaffinity(0)))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by the mark

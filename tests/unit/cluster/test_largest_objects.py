@@ -36,16 +36,16 @@ def required(*terms: Any) -> dict[str, Any]:
     return {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}
 
 
-SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "labels": ("pods", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
-    "annotations": ("pods", {"metadata": {"annotations": mapping(lambda n: (f"respread.dev/a{n}", ""))}}),
-    "tolerations": ("pods", spec(tolerations=many(lambda n: {"key": f"k{n}"}))),
-    "nodeSelector": ("pods", spec(nodeSelector=mapping(lambda n: (f"l{n}", "")))),
-    "anti-affinity": (
+SHAPES: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
+    "labels": lambda: ("pods", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
+    "annotations": lambda: ("pods", {"metadata": {"annotations": mapping(lambda n: (f"respread.dev/a{n}", ""))}}),
+    "tolerations": lambda: ("pods", spec(tolerations=many(lambda n: {"key": f"k{n}"}))),
+    "nodeSelector": lambda: ("pods", spec(nodeSelector=mapping(lambda n: (f"l{n}", "")))),
+    "anti-affinity": lambda: (
         "pods",
         spec(affinity={"podAntiAffinity": required(*many(lambda n: {"topologyKey": f"k{n}", "labelSelector": {}}))}),
     ),
-    "values of a selector": (
+    "values of a selector": lambda: (
         "pods",
         spec(
             affinity={
@@ -60,33 +60,33 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             }
         ),
     ),
-    "resources": (
+    "resources": lambda: (
         "pods",
         spec(
             containers=[{"name": "a", "resources": {"requests": mapping(lambda n: (f"example.com/r{n}", "1"))}}],
         ),
     ),
-    "host ports": (
+    "host ports": lambda: (
         "pods",
         spec(containers=[{"name": "a", "ports": many(lambda n: {"containerPort": 1, "hostPort": n % 65536 + 1})}]),
     ),
-    "claims": (
+    "claims": lambda: (
         "pods",
         spec(volumes=many(lambda n: {"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}})),
     ),
-    "a Service's selector": ("services", {"spec": {"selector": mapping(lambda n: (f"l{n}", ""))}}),
-    "a Service's labels": ("services", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
-    "a budget's pods": (
+    "a Service's selector": lambda: ("services", {"spec": {"selector": mapping(lambda n: (f"l{n}", ""))}}),
+    "a Service's labels": lambda: ("services", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
+    "a budget's pods": lambda: (
         "poddisruptionbudgets",
         {"status": {"disruptedPods": mapping(lambda n: (f"p{n}", "2026-11-22T03:00:00Z"))}},
     ),
-    "a claim's labels": ("persistentvolumeclaims", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
+    "a claim's labels": lambda: ("persistentvolumeclaims", {"metadata": {"labels": mapping(lambda n: (f"l{n}", ""))}}),
 }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_largest_object_keeps_no_more_than_is_said(shape: str) -> None:
-    resource, body = SHAPES[shape]
+    resource, body = SHAPES[shape]()
     parts = Parts()
     feed = parts.feed(resource)
     metadata = {"name": "a", "namespace": "shop", "uid": "a", "resourceVersion": "1"}
