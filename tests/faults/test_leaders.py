@@ -99,7 +99,7 @@ def fewest(workloads: list[Workload]) -> int:
 
 
 def test_a_leader_killed_again_and_again(world: World) -> None:
-    workloads = world.skewed("killed", 8, 7, 6)
+    workloads = world.skewed("killed", 7, 6)
     enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replicas = [world.replica("one"), world.replica("two")]
     for each in replicas:

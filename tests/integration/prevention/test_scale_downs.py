@@ -44,7 +44,7 @@ def names(sandbox: Sandbox, app: str) -> set[str]:
 
 def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -> None:
     rng = random.Random(7)
-    replicas = {f"web-{number}": rng.randint(3, 12) for number in range(40)}
+    replicas = {f"web-{number}": rng.randint(3, 12) for number in range(20)}
     prevent(cluster)
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()

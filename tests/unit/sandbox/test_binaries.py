@@ -284,7 +284,7 @@ def test_an_interrupted_build_ends_go_as_well(machine: Machine) -> None:
     builder = subprocess.Popen([sys.executable, "-c", BUILD], env=machine.environment, stderr=subprocess.DEVNULL)
     go = machine.pid_of_go()
     builder.send_signal(signal.SIGINT)
-    assert builder.wait(60) != 0
+    assert builder.wait(200) != 0
     wait_until(lambda: not is_alive(go), "go to end")
 
 
