@@ -77,7 +77,7 @@ conformance: setup ## Judge our answers by kube-scheduler's own (DATA=folder or 
 	@$(BIN)/python -m tests.conformance $(or $(DATA),tests/conformance/data)
 	@$(if $(DATA),,$(BIN)/python -m tests.conformance tests/conformance/data/1.33 --kubernetes-version v1.33.13)
 
-properties: setup ## Plans against the optimum in 20,000 clusters of each size instead of the 200 of `make test`: an hour on two cores.
+properties: setup ## Plans against the optimum in 20,000 tiny and 10,000 larger clusters instead of the 200 and 100 of `make test`: an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=100 $(BIN)/python -m pytest -n logical tests/properties/planning/test_fewest_evictions.py
 
 tight: setup ## The operator's loop in 2,000 clusters with hardly any room instead of the 20 of `make test`: half an hour on two cores.

@@ -68,4 +68,4 @@ def test_in_larger_worlds_a_plan_meets_the_bound_if_its_moves_have_a_safe_order(
             assert excess or len(plan.moves) > bound.evictions
             assert order_of(model, bound) is None
 
-    try_on(worlds(SMALL), 50, part, meets_the_bound)
+    try_on(worlds(SMALL), 25, part, meets_the_bound)
