@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +40,31 @@ def cluster(sandbox: Sandbox) -> Sandbox:
     sandbox.create_namespace(NAMESPACE)
     hard = [constraint(ZONE, "fine"), constraint(HOSTNAME, "fine", when_unsatisfiable="ScheduleAnyway")]
     create_deployment(sandbox, NAMESPACE, deployment("fine", replicas=6, constraints=hard))
-    in_zone_a = [f"node-a{number}" for number in range(1, 5)]
-    others = [name for name in sandbox.nodes.names() if name not in in_zone_a]
     wait_for_ready_pods(sandbox, NAMESPACE, "fine", 6)
-    sandbox.nodes.cordon(*others)
     bad = [constraint(ZONE, "bad", nodeTaintsPolicy="Honor")]
-    create_deployment(sandbox, NAMESPACE, deployment("bad", replicas=5, constraints=bad))
-    wait_for_ready_pods(sandbox, NAMESPACE, "bad", 5)
-    sandbox.nodes.uncordon(*others)
+    with zone_a_alone(sandbox):
+        create_deployment(sandbox, NAMESPACE, deployment("bad", replicas=5, constraints=bad))
+        wait_for_ready_pods(sandbox, NAMESPACE, "bad", 5)
     return sandbox
+
+
+@contextmanager
+def zone_a_alone(sandbox: Sandbox) -> Iterator[None]:
+    """Cordon all other nodes meanwhile."""
+    others = [name for name in sandbox.nodes.names() if not name.startswith("node-a")]
+    sandbox.nodes.cordon(*others)
+    yield
+    sandbox.nodes.uncordon(*others)
+
+
+@pytest.fixture
+def young(cluster: Sandbox) -> Sandbox:
+    """The same cluster with new pods of `bad`: however long other tests took, an empty policy lets none of them go."""
+    with zone_a_alone(cluster):
+        selected = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3Dbad&gracePeriodSeconds=0"
+        cluster.api.request("DELETE", selected)
+        wait_for_ready_pods(cluster, NAMESPACE, "bad", 5)
+    return cluster
 
 
 @pytest.fixture
@@ -107,12 +125,12 @@ def test_the_table_is_plain_where_no_terminal_shows_it(cluster: Sandbox) -> None
     assert max(map(len, lines)) <= 80
 
 
-def test_plan_without_respread_installed_is_for_an_empty_policy(cluster: Sandbox) -> None:
-    plan = parsed(cluster, "plan")
+def test_plan_without_respread_installed_is_for_an_empty_policy(young: Sandbox) -> None:
+    plan = parsed(young, "plan")
     assert plan["defaultPolicy"]
     assert plan["notes"][0] == "The CustomResourceDefinitions of Respread are not installed in this cluster."
     assert [(each["group"]["skew"], each["reason"]) for each in plan["blocked"]] == [(5, "TooYoung")]
-    done = run(cluster, "plan")
+    done = run(young, "plan")
     assert done.returncode == 1
     assert "0 evictions to restore 0 of 1 violated constraint." in done.stdout
 
@@ -144,8 +162,11 @@ def test_explain_tells_of_each_pod_what_the_plan_makes_of_it(cluster: Sandbox, p
     fine = run(cluster, "explain", "deploy/fine", "-f", str(policy))
     assert fine.returncode == 0
     assert "It holds: nothing to do." in fine.stdout
-    young = parsed(cluster, "explain", "deploy/bad")
-    assert {(pod["fate"], pod["reason"]) for pod in young["pods"]} == {("Held", "TooYoung")}
+
+
+def test_explain_says_that_pods_are_too_young_for_an_empty_policy(young: Sandbox) -> None:
+    report = parsed(young, "explain", "deploy/bad")
+    assert {(pod["fate"], pod["reason"]) for pod in report["pods"]} == {("Held", "TooYoung")}
 
 
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz"])
