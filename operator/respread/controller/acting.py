@@ -124,6 +124,7 @@ def put_together(
         ),
         lanes=lanes,
         notify=notify,
+        current=lambda: intake.state.snapshot,
         exclusive_seconds=exclusive_seconds,
     )
     return Acting(

@@ -5,7 +5,7 @@
                   step has several pods all are looked at, and the API server is asked whether it would evict each
     written down  in its policy's status, together with all that are ready by then
     prepared      looked at once more, the pod read, the request made with its credentials in it: all that waits
-    last look     leader? policies as planned? budgets? Nothing is awaited between this and
+    last look     leader? policies as planned? budgets? pod still there? Nothing is awaited between this and
     sent          from here on it is in flight (`eviction.in_flight`), and reconciles follow it
     answered      told, counted, and remembered if it was refused
 
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.limiters import Bounding
@@ -66,6 +67,7 @@ class Evictions:
     __slots__ = (
         "_accounts",
         "_api",
+        "_current",
         "_exclusive_seconds",
         "_notify",
         "_owners",
@@ -86,6 +88,7 @@ class Evictions:
         accounts: Accounts,
         lanes: Lanes,
         notify: Callable[[], None],
+        current: Callable[[], ClusterSnapshot],
         exclusive_seconds: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     ) -> None:
         """Prepare.
@@ -99,6 +102,7 @@ class Evictions:
             accounts: written down before a move is made; told of what came of it.
             lanes: let steps begin when it is their turn.
             notify: called when a place may have become free.
+            current: the cluster, as the watch shows it at the moment.
             exclusive_seconds: for how long nobody else can lead; an eviction that is not answered by then is dropped,
                 and counts as one that may have been made.
         """
@@ -110,6 +114,7 @@ class Evictions:
         self._accounts = accounts
         self.lanes = lanes
         self._notify = notify
+        self._current = current
         self._exclusive_seconds = exclusive_seconds
 
     def batch(self, snapshot: ClusterSnapshot, planned_for: PlannedFor, bounding: Bounding) -> Batch:
@@ -205,7 +210,7 @@ class Evictions:
 
     async def _request(self, move: Move, batch: Batch, *, dry_run: bool = False) -> PreparedEviction | Answer:
         """Make a request of a pod's eviction; return why there is no point in it instead if the pod is not there."""
-        if (answer := await self._api.read(move.pod)) is not None:
+        if not batch.owners.has_read(move.pod) and (answer := await self._api.read(move.pod)) is not None:
             return answer
         return await self._api.prepare(
             move.pod,
@@ -232,7 +237,19 @@ class Evictions:
             or (None if begun else self._accounts.why_paused(move, batch.planned_for.policies))
             or self.refusals.why_not(move.pod, self._ledger(move, batch).budgets_of(move.pod))
             or self._beyond_budgets((move,), batch)
+            or self._why_gone(move.pod)
         )
+
+    def _why_gone(self, pod: Pod) -> Held | None:
+        """Return that a pod is gone or going by now, or None if it is not.
+
+        By the UID in the request the API server notices it too, but only after it has taken a disruption off the
+        budget, which it gives back two minutes later.
+        """
+        present = self._current().pods.get(pod.key)
+        if present is not None and present.uid == pod.uid and not present.terminating:
+            return None
+        return Held(Reason.IN_MOTION, "it is gone, or being deleted")
 
     def _beyond_budgets(self, step: Step, batch: Batch) -> Held | None:
         """Return which budget has no room for a step beside what is in flight, or None if all have."""

@@ -108,6 +108,7 @@ class Carrying:
         unwritten: Collection[str] = (),
     ) -> None:
         clock = clock or asyncio.get_running_loop().time
+        self._snapshot = ClusterSnapshot()
         self.register, self.clock = Register(clock), clock
         self.refusals, owners = Refusals(clock), Owners(requests, clock)
         self.evictions = Evictions(
@@ -119,6 +120,7 @@ class Carrying:
             accounts=Written(self.register, clock, unwritten),
             lanes=Lanes(clock),
             notify=lambda: None,
+            current=lambda: self._snapshot,
         )
         self.follow_up = FollowUp(self.evictions, owners, notify=lambda: None, clock=clock)
 
@@ -145,7 +147,8 @@ class Carrying:
         return ended
 
     def batch(self, snapshot: ClusterSnapshot) -> Batch:
-        """Return what moves have in common that are chosen now."""
+        """Return what moves have in common that are chosen now; the watch shows nothing else until the next call."""
+        self._snapshot = snapshot
         return self.evictions.batch(snapshot, PlannedFor(Map(), {}, 0, 0.0), Bounding())
 
     @property

@@ -41,6 +41,21 @@ def policy(generation: int = 1, **spec: Any) -> Policy:
     return decode_policy("ClusterRebalancePolicy", {"metadata": metadata, "spec": {"mode": "Enforce", **spec}})
 
 
+def pods_with(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the list of both pods, with this in their specs."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
+    metadata = {"namespace": "default", "labels": {"app": "web"}, "ownerReferences": [owner]}
+    listed = [
+        {
+            "metadata": {"name": each.name, "uid": each.uid, **metadata},
+            "spec": {"nodeName": "node-1", **spec},
+            "status": {"phase": "Running"},
+        }
+        for each in (A, B)
+    ]
+    return {"metadata": {}, "items": listed}
+
+
 class Cluster:
     """Two pods of a ReplicaSet, one policy, and an API server that knows them."""
 
@@ -63,26 +78,10 @@ class Cluster:
             },
             "status": {"observedGeneration": 1, "replicas": 2},
         }
-        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
-        listed = [
-            {
-                "metadata": {
-                    "name": each.name,
-                    "namespace": "default",
-                    "uid": each.uid,
-                    "labels": {"app": "web"},
-                    "ownerReferences": [owner],
-                },
-                "spec": {"nodeName": "node-1"},
-                "status": {"phase": "Running"},
-            }
-            for each in (A, B)
-        ]
         self.stub.on("GET", CLUSTER_POLICIES.path, self._policies)
         self.stub.on("GET", self.own_policies("default"), answering({"metadata": {}, "items": []}))
         self.stub.on("GET", "/replicasets/web", answering(replica_set))
-        self.stub.on("GET", "/namespaces/default/pods", answering({"metadata": {}, "items": listed}))
-        self.stub.on("GET", "/pods/a", answering(listed[0]))
+        self.stub.on("GET", "/namespaces/default/pods", answering(pods_with({})))
         for rules in ("limitranges", "resourcequotas"):
             self.stub.on("GET", f"/namespaces/default/{rules}", answering({"metadata": {}, "items": []}))
         self.stub.on("PATCH", "/status", answering({}))
@@ -120,6 +119,7 @@ class Cluster:
 
     def acting(self, requests: Requests) -> Acting:
         """Return all that acts through the API server."""
+        self.parts.intake.state.apply("pods", self.snapshot.pods.items())
         self.parts.intake.policies.apply([(ObjectKey("", "default"), PolicyObject(self.present, PolicyStatus()))])
         return put_together(
             requests,
@@ -144,9 +144,10 @@ class Cluster:
 @pytest.mark.parametrize(
     ("path", "answer"),
     [
-        ("/pods/a", {}),
-        ("/pods/a", {"metadata": {"uid": A.uid}, "spec": {"containers": "none"}}),
-        ("/pods/a", {"metadata": {"uid": A.uid}, "spec": {"containers": [{"resources": {"limits": 7}}]}}),
+        ("/namespaces/default/pods", {}),
+        ("/namespaces/default/pods", {"metadata": {}, "items": [{}]}),
+        ("/namespaces/default/pods", pods_with({"containers": "none"})),
+        ("/namespaces/default/pods", pods_with({"containers": [{"resources": {"requests": 7}}]})),
         ("/namespaces/default/limitranges", {"items": 1}),
         ("/namespaces/default/resourcequotas", {"items": [{}]}),
     ],

@@ -14,6 +14,7 @@ from respread.eviction.in_flight import InFlight
 from respread.eviction.owners.batch_readings import BatchReadings
 from respread.eviction.owners.coming_replacements import ComingReplacements
 from respread.eviction.owners.other_controllers import OtherControllers
+from respread.eviction.owners.pod_lists import PodLists
 from respread.eviction.owners.reading import OwnerReading, read_controller, read_owner
 from respread.eviction.owners.replacements import Replacements
 from respread.eviction.owners.rest_rules import wants_replacement, why_not_at_rest, why_too_small
@@ -39,6 +40,7 @@ class Owners:
         "_clock",
         "_coming",
         "_fresh_seconds",
+        "_lists",
         "_now",
         "_others",
         "_readings",
@@ -56,6 +58,7 @@ class Owners:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         fresh_seconds: float = FRESH_SECONDS,
         coming: ComingReplacements | None = None,
+        lists: PodLists | None = None,
     ) -> None:
         """Look at controllers through the API server.
 
@@ -67,6 +70,7 @@ class Owners:
             fresh_seconds: how long a reading serves. What we evict meanwhile is taken into account; what others do in
                 that time is not seen.
             coming: what replacements take of quotas that do not exist yet.
+            lists: lists their pods.
         """
         self._requests = requests
         self._clock = clock
@@ -74,6 +78,7 @@ class Owners:
         self._now = now
         self._fresh_seconds = fresh_seconds
         self._coming = ComingReplacements() if coming is None else coming
+        self._lists = PodLists(requests) if lists is None else lists
         self._readings: BatchReadings[OwnerReading] = BatchReadings(clock, fresh_seconds)
         self._replacements = Replacements(requests, clock, fresh_seconds, self._coming)
         self._others = OtherControllers(requests, clock)
@@ -87,6 +92,7 @@ class Owners:
             now=self._now,
             fresh_seconds=self._fresh_seconds,
             coming=self._coming,
+            lists=self._lists,
         )
 
     def over(self, pod: Pod) -> None:
@@ -112,6 +118,11 @@ class Owners:
             move, snapshot, in_flight
         )
 
+    def has_read(self, pod: Pod) -> bool:
+        """Tell whether a pod was read just now with its controller, and was there and not being deleted."""
+        reading = None if pod.controller is None else self._readings.known(pod.controller.uid)
+        return reading is not None and any(each.active and each.metadata.uid == pod.uid for each in reading.pods)
+
     async def wants_replacement(self, pod: Pod, snapshot: ClusterSnapshot) -> bool:
         """Tell whether the controller of a pod that is gone or going wants another in its place.
 
@@ -132,7 +143,7 @@ class Owners:
         if (held := why_not_replaced(pod)) is not None or controller is None:
             return held
         reading = await self._readings.get(
-            controller.uid, lambda: read_owner(self._requests, pod.namespace, controller)
+            controller.uid, lambda: read_owner(self._requests, self._lists.of, pod.namespace, controller)
         )
         if isinstance(reading, Held):
             return reading

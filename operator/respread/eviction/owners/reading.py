@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
-from immutables import Map
 
-from respread.api.label_selector import LabelSelector
-from respread.api.maps import decode_map
 from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
-from respread.cluster.selectors import SelectorError, compile_selector, selector_of_labels
+from respread.cluster.selectors import SelectorError
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
 from respread.planning.victims.protection import is_deployment
 
 TIMEOUT_SECONDS: Final = 10.0
-_PAGE: Final = 500
-_PODS: Final = "/api/v1/namespaces/{namespace}/pods"
 _PATHS: Final = {
     "ReplicaSet": "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}",
     "StatefulSet": "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}",
@@ -29,7 +26,7 @@ _PATHS: Final = {
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
 }
 
-_READING_ERRORS: Final = (NoResponseError, msgspec.DecodeError, UnicodeDecodeError, SelectorError)
+READING_ERRORS: Final = (NoResponseError, msgspec.DecodeError, UnicodeDecodeError, SelectorError)
 
 
 class ObjectOwner(msgspec.Struct, frozen=True, rename="camel"):
@@ -158,13 +155,16 @@ class ListedPod(msgspec.Struct, frozen=True):
         return since is not None and since + timedelta(seconds=min_ready_seconds) <= now
 
 
-class _ListMetadata(msgspec.Struct, rename="camel"):
-    continue_: str = msgspec.field(default="", name="continue")
+class PodOfController(NamedTuple):
+    """A pod of a controller, and all that the API server said of it."""
+
+    pod: ListedPod
+    document: msgspec.Raw
 
 
-class _PodList(msgspec.Struct):
-    metadata: _ListMetadata
-    items: tuple[ListedPod, ...] = ()
+PodsOfController: TypeAlias = tuple[PodOfController, ...]
+ListPods: TypeAlias = Callable[[str, OwnerReference, ControllerObject], Awaitable[PodsOfController | Held]]
+"""Lists the pods that a controller has now: given its namespace, how its pods refer to it, and what was read of it."""
 
 
 class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,47 +174,55 @@ class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
     controller: ControllerObject
     deployment: ControllerObject | None = None
     pods: tuple[ListedPod, ...] = ()
+    documents: Mapping[str, msgspec.Raw] = {}
+    """All that was said of them, by their UIDs."""
 
 
 async def read_owner(
-    requests: Requests, namespace: str, controller: OwnerReference, timeout_seconds: float = TIMEOUT_SECONDS
+    requests: Requests, list_pods: ListPods, namespace: str, controller: OwnerReference
 ) -> OwnerReading | Held:
     """Read a ReplicaSet, StatefulSet or ReplicationController with its pods, and its Deployment.
 
     Returns:
         The reading; or why there is none: the controller is gone, or the API server would not say.
     """
-    found = await read_controller(requests, namespace, controller, timeout_seconds)
+    found = await read_controller(requests, namespace, controller)
     if isinstance(found, Held):
         return found
-    try:
-        deployment = None
-        owner = found.metadata.controller
-        if owner is not None and is_deployment(owner):
-            read = await _get(requests, namespace, owner.kind, owner.name, owner.uid, timeout_seconds)
-            if isinstance(read, Held):
-                return read
-            deployment = read
-        pods = await _list(requests, namespace, controller, found, timeout_seconds)
-    except _READING_ERRORS as error:
-        return _unread(controller, error)
+    owner = found.metadata.controller
+    of_deployment = _deployment(requests, namespace, owner if owner is not None and is_deployment(owner) else None)
+    deployment, pods = await asyncio.gather(of_deployment, list_pods(namespace, controller, found))
+    if isinstance(deployment, Held):
+        return deployment
     if isinstance(pods, Held):
         return pods
-    return OwnerReading(kind=controller.kind, controller=found, deployment=deployment, pods=pods)
+    return OwnerReading(
+        kind=controller.kind,
+        controller=found,
+        deployment=deployment,
+        pods=tuple(each.pod for each in pods),
+        documents={each.pod.metadata.uid: each.document for each in pods},
+    )
+
+
+async def _deployment(
+    requests: Requests, namespace: str, owner: OwnerReference | None
+) -> ControllerObject | Held | None:
+    return None if owner is None else await read_controller(requests, namespace, owner)
 
 
 async def read_controller(
     requests: Requests, namespace: str, controller: OwnerReference, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> ControllerObject | Held:
-    """Read a ReplicaSet, StatefulSet or ReplicationController alone.
+    """Read a ReplicaSet, StatefulSet, ReplicationController or Deployment alone.
 
     Returns:
         The controller; or why there is none: it is gone, or the API server would not say.
     """
     try:
         return await _get(requests, namespace, controller.kind, controller.name, controller.uid, timeout_seconds)
-    except _READING_ERRORS as error:
-        return _unread(controller, error)
+    except READING_ERRORS as error:
+        return unread(f"{controller.kind} {controller.name}", error)
 
 
 async def _get(
@@ -225,53 +233,23 @@ async def _get(
     if response.status_code == HTTPStatus.NOT_FOUND:
         return _gone(kind, name)
     if not response.succeeded:
-        return _unreadable(f"{kind} {name}", response)
+        return unreadable(f"{kind} {name}", response)
     found = msgspec.json.decode(response.body, type=ControllerObject)
     return found if found.metadata.uid == uid else _gone(kind, name)
 
 
-async def _list(
-    requests: Requests, namespace: str, reference: OwnerReference, controller: ControllerObject, timeout_seconds: float
-) -> tuple[ListedPod, ...] | Held:
-    query = {"limit": str(_PAGE)}
-    if (selector := _selector(reference.kind, controller.spec.selector)) is not None:
-        query["labelSelector"] = selector
-    pods: list[ListedPod] = []
-    while True:
-        response = await requests.send(
-            "GET", _PODS, {"namespace": namespace}, query=query, timeout_seconds=timeout_seconds
-        )
-        if not response.succeeded:
-            return _unreadable(f"the list of pods of {reference.kind} {reference.name}", response)
-        page = msgspec.json.decode(response.body, type=_PodList)
-        for pod in page.items:
-            owner = pod.metadata.controller
-            if owner is not None and owner.uid == reference.uid:
-                pods.append(pod)
-        if not page.metadata.continue_:
-            return tuple(pods)
-        query["continue"] = page.metadata.continue_
-
-
-def _selector(kind: str, selector: Any) -> str | None:
-    """Return a controller's selector as the API takes it in a query; None where every pod has to be listed."""
-    if not selector:
-        return None
-    if kind == "ReplicationController":
-        return str(selector_of_labels(Map(msgspec.convert(selector, type=dict[str, str]))))
-    return str(compile_selector(msgspec.convert(selector, type=LabelSelector, dec_hook=decode_map)))
-
-
-def _unread(controller: OwnerReference, error: Exception) -> Held:
+def unread(what: str, error: Exception) -> Held:
+    """Return what stands in a move's way when reading something raised one of the `READING_ERRORS`."""
     words = error.message if isinstance(error, NoResponseError) else str(error)
-    return Held(Reason.API_UNAVAILABLE, f"{controller.kind} {controller.name} could not be read: {words}")
+    return Held(Reason.API_UNAVAILABLE, f"{what} could not be read: {words}")
 
 
 def _gone(kind: str, name: str) -> Held:
     return Held(Reason.UNKNOWN_REPLACEMENT, f"{kind} {name} is gone: nothing would replace the pod")
 
 
-def _unreadable(what: str, response: Response) -> Held:
+def unreadable(what: str, response: Response) -> Held:
+    """Return what stands in a move's way when the API server refused to say something."""
     if response.status_code == HTTPStatus.FORBIDDEN:
         hint = ": does the operator's ClusterRole still have the rules of its manifest?"
     else:

@@ -33,7 +33,6 @@ from respread.planning.search.placement import is_replaced_when_gone
 TIMEOUT_SECONDS: Final = 10.0
 _NOT_OF_THE_API: Final = (AttributeError, DecodeError, FieldError, KeyError, TypeError, msgspec.MsgspecError)
 """What reading documents raises that no API server has validated: a proxy may answer anything."""
-_POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _REVISION: Final = "/apis/apps/v1/namespaces/{namespace}/controllerrevisions/{name}"
 
 
@@ -69,9 +68,11 @@ class Replacements:
             rules: `spec.victims` of its policy.
         """
         try:
-            pod, template, namespace = await self._read(move.pod, reading)
-            if isinstance(pod, Held):
-                return pod
+            document = reading.documents.get(move.pod.uid)
+            if document is None:
+                return Held(Reason.IN_MOTION, "it is not there any more")
+            pod: Json = msgspec.json.decode(document)
+            template, namespace = await self._read(move.pod, reading)
             if isinstance(template, Held):
                 return template
             if isinstance(namespace, Held):
@@ -86,15 +87,14 @@ class Replacements:
             what = f"{type(error).__name__}: {error}"
             return Held(Reason.API_UNAVAILABLE, f"the pod or the template of its controller can't be read: {what}")
 
-    async def _read(self, pod: Pod, reading: OwnerReading) -> tuple[Json | Held, Json | Held, NamespaceRules | Held]:
-        """Return a pod, the template of its replacement and the rules of its namespace, read at the same time."""
-        of_pod = asyncio.create_task(self._pod(pod))
+    async def _read(self, pod: Pod, reading: OwnerReading) -> tuple[Json | Held, NamespaceRules | Held]:
+        """Return the template of a pod's replacement and the rules of its namespace, read at the same time."""
         of_template = asyncio.create_task(self._template(pod, reading))
         of_namespace = asyncio.create_task(self._rules_of(pod.namespace))
         try:
-            return await asyncio.gather(of_pod, of_template, of_namespace)
+            return await asyncio.gather(of_template, of_namespace)
         finally:  # none goes on once another has failed
-            for task in (of_pod, of_template, of_namespace):
+            for task in (of_template, of_namespace):
                 task.cancel()
 
     def _why_refused(
@@ -115,12 +115,6 @@ class Replacements:
 
     async def _rules_of(self, namespace: str) -> NamespaceRules | Held:
         return await self._namespaces.get(namespace, lambda: read_namespace_rules(self._requests, namespace))
-
-    async def _pod(self, pod: Pod) -> Json | Held:
-        found = await self._objects.get(pod.uid, lambda: self._get(_POD, pod.namespace, pod.name, f"pod {pod.name}"))
-        if isinstance(found, Held) or found["metadata"]["uid"] == pod.uid:
-            return found
-        return Held(Reason.IN_MOTION, f"the pod named {pod.name} is another one now")
 
     async def _template(self, pod: Pod, reading: OwnerReading) -> Json | Held:
         """Return the template of the pod's replacement: a StatefulSet may go back to an earlier revision."""

@@ -1,0 +1,152 @@
+"""Pods of several controllers are listed by one request; whoever asks gets what was listed after it had asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
+from respread.eviction.owners.pod_lists import PodLists
+from respread.eviction.owners.reading import ControllerObject, PodsOfController
+from respread.kube.requests import NoResponseError, Response
+from respread.planning.held import Held
+from tests.fake_requests import FakeRequests
+
+
+def reference(name: str) -> OwnerReference:
+    return OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}")
+
+
+def controller(name: str, **labels: str) -> ControllerObject:
+    selector = {"matchLabels": {"app": "web", "pod-template-hash": name} | labels}
+    metadata = {"name": name, "uid": f"uid-{name}"}
+    return msgspec.convert({"metadata": metadata, "spec": {"selector": selector}}, type=ControllerObject)
+
+
+def listed(name: str, owner: str, **labels: str) -> dict[str, Any]:
+    references = [{"kind": "ReplicaSet", "name": owner, "uid": f"uid-{owner}", "controller": True}]
+    metadata = {"name": name, "uid": f"uid-{name}", "ownerReferences": references}
+    return {"metadata": {**metadata, "labels": {"app": "web", "pod-template-hash": owner} | labels}}
+
+
+class Server(FakeRequests):
+    """An API server that answers when it is let, with the pods that there are by then."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = list(pods)
+        self.selectors: list[str] = []
+        self.lets = asyncio.Event()
+        self.status_code = 200
+        self.error: NoResponseError | None = None
+
+    async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
+        assert (method, path) == ("GET", "/api/v1/namespaces/{namespace}/pods")
+        assert names == {"namespace": "shop"}
+        self.selectors.append(options["query"]["labelSelector"])
+        body = json.dumps({"metadata": {}, "items": self.pods}).encode()
+        await self.lets.wait()
+        if self.error is not None:
+            raise self.error
+        return Response(status_code=self.status_code, body=body)
+
+
+def names(found: PodsOfController | Held) -> list[str]:
+    assert not isinstance(found, Held), found
+    return [each.pod.metadata.name for each in found]
+
+
+def asked(lists: PodLists, *controllers: str) -> list[asyncio.Task[PodsOfController | Held]]:
+    return [asyncio.create_task(lists.of("shop", reference(name), controller(name))) for name in controllers]
+
+
+async def until_sent(server: Server, requests: int) -> None:
+    while len(server.selectors) < requests:  # noqa: ASYNC110 - the server has no event for it
+        await asyncio.sleep(0.001)
+
+
+def test_however_many_ask_one_request_is_made_while_another_is_under_way() -> None:
+    async def scenario() -> None:
+        names_of = [f"c{number}" for number in range(50)]
+        server = Server(*(listed(f"pod-{name}", name) for name in names_of))
+        lists = PodLists(server)
+        first = asked(lists, *names_of[:20])
+        await until_sent(server, 1)
+        others = asked(lists, *names_of[20:])
+        await asyncio.sleep(0.05)
+        assert len(server.selectors) == 1
+        server.lets.set()
+        found = [await task for task in (*first, *others)]
+        assert list(map(names, found)) == [[f"pod-{name}"] for name in names_of]
+        assert len(server.selectors) == 2
+        assert server.selectors[0] == f"pod-template-hash in ({','.join(sorted(names_of[:20]))})"
+
+    asyncio.run(scenario())
+
+
+def test_nobody_gets_what_was_listed_before_it_asked() -> None:
+    async def scenario() -> None:
+        server = Server(listed("one", "c"))
+        lists = PodLists(server)
+        (before,) = asked(lists, "c")
+        await until_sent(server, 1)
+        server.pods = [listed("two", "c")]
+        (after,) = asked(lists, "c")
+        server.lets.set()
+        assert names(await before) == ["one"]
+        assert names(await after) == ["two"]
+
+    asyncio.run(scenario())
+
+
+def test_of_the_pods_with_the_label_only_those_count_that_the_controller_selects_and_owns() -> None:
+    async def scenario() -> None:
+        server = Server(
+            listed("its", "c"),
+            listed("anothers", "d", **{"pod-template-hash": "c"}),
+            listed("relabelled", "c", app="x"),
+        )
+        server.lets.set()
+        (task,) = asked(PodLists(server), "c")
+        assert names(await task) == ["its"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("selector", [{"app": "db"}, {"pod-template-hash": ""}])
+def test_controllers_that_are_not_told_apart_by_the_label_are_listed_alone(selector: dict[str, str]) -> None:
+    async def scenario() -> None:
+        server = Server()
+        server.lets.set()
+        labels = {"matchLabels": selector}
+        document = {"metadata": {"name": "db", "uid": "uid-db"}, "spec": {"selector": labels}}
+        found = msgspec.convert(document, type=ControllerObject)
+        assert await PodLists(server).of("shop", reference("db"), found) == ()
+        assert server.selectors == [",".join(f"{key}={value}" for key, value in selector.items())]
+
+    asyncio.run(scenario())
+
+
+def test_who_stops_waiting_leaves_the_others_theirs_and_a_failure_is_everybodys() -> None:
+    async def scenario() -> None:
+        server = Server(listed("one", "c"), listed("two", "d"))
+        lists = PodLists(server)
+        one, two = asked(lists, "c", "d")
+        await until_sent(server, 1)
+        one.cancel()
+        server.lets.set()
+        assert names(await two) == ["two"]
+        server.status_code = 500
+        refused = await asyncio.gather(*asked(lists, "c", "d"))
+        server.error = NoResponseError("the line is dead", sent=True)
+        dead = await asyncio.gather(*asked(lists, "c", "d"))
+        for held in (*refused, *dead):
+            assert isinstance(held, Held)
+            assert held.reason is Reason.API_UNAVAILABLE
+
+    asyncio.run(scenario())
