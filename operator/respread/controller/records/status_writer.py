@@ -32,6 +32,10 @@ MOST_AT_ONCE: Final = 200
 """How many are written before the control loop goes on: a second's worth."""
 GATHER_SECONDS: Final = 0.03
 """How long a status that something depends on waits for more that is to be written down: it seldom comes alone."""
+GATHER_SHARE: Final = 2.0
+"""Where statuses are long, it waits so many times as long as the last one of the policy took: the API server takes as
+long over a status with tens of moves as over several evictions."""
+MOST_GATHER_SECONDS: Final = 0.5
 _TIMEOUT_SECONDS: Final = 10.0
 _AT_ONCE: Final = 8
 
@@ -62,6 +66,7 @@ class StatusWriter:
         "_locks",
         "_remembering",
         "_requests",
+        "_took",
         "_written",
         "_written_at",
     )
@@ -95,6 +100,8 @@ class StatusWriter:
         self._hurried: set[str] = set()
         self._ensuring: dict[str, asyncio.Task[bool]] = {}
         """By the policies' UIDs."""
+        self._took: dict[str, float] = {}
+        """How long the API server took over the last status, in seconds, by the same."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self) -> dict[str, FoundStatus]:
@@ -132,6 +139,7 @@ class StatusWriter:
         uids = {each.policy.uid for each in statuses}
         self._written = {uid: status for uid, status in self._written.items() if uid in uids}
         self._written_at = {uid: at for uid, at in self._written_at.items() if uid in uids}
+        self._took = {uid: seconds for uid, seconds in self._took.items() if uid in uids}
         different = [each for each in statuses if each.status != self.known(each.policy, each.seen)]
         due = self._first_of([each for each in different if self._due_at(each.policy) <= now])
         self._written_at.update((each.policy.uid, now) for each in due)
@@ -175,7 +183,8 @@ class StatusWriter:
         return asyncio.shield(task)
 
     async def _ensure(self, policy: Policy, seen: PolicyStatus) -> bool:
-        await asyncio.sleep(GATHER_SECONDS)
+        gather = GATHER_SHARE * self._took.get(policy.uid, 0.0)
+        await asyncio.sleep(min(max(gather, GATHER_SECONDS), MOST_GATHER_SECONDS))
         async with self._lock(policy.uid):
             del self._ensuring[policy.uid]  # who asks from now on is served by the next request
             known = self.known(policy, seen)
@@ -205,7 +214,9 @@ class StatusWriter:
                 if self._exclusive_seconds() <= 0:  # the next leader may have written what it remembers
                     _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
                     return False
+                sent_at = self._clock()
                 response = await request.send()
+                self._took[policy.uid] = self._clock() - sent_at
             except NoResponseError as error:
                 _log.warning("Status not written", policy=policy.name, error=error.message)
                 return False
