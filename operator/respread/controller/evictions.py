@@ -29,12 +29,12 @@ from respread.controller.records.accounts import Accounts
 from respread.controller.records.register import Register
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi, PreparedEviction
+from respread.eviction.moving_ledger import MovingLedger
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
 from respread.eviction.steps import Step, steps_of
 from respread.planning.held import Held
 from respread.planning.plan import Move
-from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
 
 _STOPPED: Final = Held(Reason.NOT_LEADING, "this replica is being stopped")
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     """The policies whose limits count each move."""
     owners: Owners
     """What is read of their controllers, each thing once."""
-    budgets: BudgetIndex
+    budgets: MovingLedger
 
 
 class Carried(NamedTuple):
@@ -119,7 +119,7 @@ class Evictions:
 
     def batch(self, snapshot: ClusterSnapshot, planned_for: PlannedFor, bounding: Bounding) -> Batch:
         """Return what moves have in common that are chosen now; nothing is read for them yet."""
-        return Batch(snapshot, planned_for, bounding, self._owners.anew(), BudgetIndex())
+        return Batch(snapshot, planned_for, bounding, self._owners.anew(), MovingLedger(snapshot))
 
     def begin(self, moves: Sequence[Move], batch: Batch) -> list[asyncio.Task[tuple[Carried, ...]]]:
         """Take moves that were chosen, of each step all; return the tasks that carry out the steps, in their order."""
@@ -262,8 +262,7 @@ class Evictions:
         return None
 
     def _ledger(self, move: Move, batch: Batch) -> BudgetLedger:
-        others = self.register.in_flight.without(move)
-        return BudgetLedger(batch.snapshot, others.pods(batch.snapshot), batch.budgets)
+        return batch.budgets.beside(self.register.in_flight.without(move))
 
     def _end(self, move: Move, result: Answer | Held, batch: Batch) -> Carried:
         """Handle what came of a move."""

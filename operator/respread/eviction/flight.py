@@ -135,6 +135,11 @@ def still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
     return current if current is not None and current.uid == pod.uid and is_active(current) else None
 
 
+def as_shown(pod: Pod, snapshot: ClusterSnapshot) -> Pod:
+    """Return a pod in flight as the watch shows it, one that is gone as terminating: for a `BudgetLedger`."""
+    return still_there(snapshot, pod) or msgspec.structs.replace(pod, deletion_timestamp=LEAVING_SINCE)
+
+
 def is_stateful(flight: Flight) -> bool:
     """Whether the replacement has the evicted pod's name and comes only when that is gone."""
     controller = flight.move.pod.controller

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 from immutables import Map
 
+from respread.cluster.differences import changed_keys
 from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
@@ -25,6 +26,7 @@ from respread.eviction.flight import (
     Flight,
     Patience,
     Stage,
+    as_shown,
     at_stage,
     controller_uid_of,
     pods_of,
@@ -215,6 +217,13 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
             return self, ()
         return _in_flight(self.patience, after), tuple(over)
 
+    def since(self, before: InFlight) -> tuple[list[Move], list[Move]]:
+        """Return the moves that were not under way before, and those that are not any more."""
+        keys = changed_keys(before._entries, self._entries)
+        began = [self._entries[uid].flight.move for uid in keys if uid not in before._entries]
+        ended = [before._entries[uid].flight.move for uid in keys if uid not in self._entries]
+        return began, ended
+
     def overlay(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """Return the snapshot with all pods in flight terminating, as planning has to see it."""
         state = ClusterState(snapshot)
@@ -230,11 +239,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
 
     def pods(self, snapshot: ClusterSnapshot) -> tuple[Pod, ...]:
         """Return the pods in flight as the watch shows them, gone ones as terminating: for a `BudgetLedger`."""
-        return tuple(
-            still_there(snapshot, flight.move.pod)
-            or msgspec.structs.replace(flight.move.pod, deletion_timestamp=LEAVING_SINCE)
-            for flight in self.flights
-        )
+        return tuple(as_shown(flight.move.pod, snapshot) for flight in self.flights)
 
     def for_planning(self, snapshot: ClusterSnapshot) -> UnderWay:
         """Return a cluster as planning has to see it.

@@ -8,13 +8,18 @@ from typing import Final
 
 import msgspec
 import pytest
+from immutables import Map
 
+from respread.api.label_selector import LabelSelector
 from respread.cluster.meta import OwnerReference
+from respread.cluster.objects import PodDisruptionBudget
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.in_flight import InFlight
+from respread.eviction.moving_ledger import MovingLedger
 from respread.eviction.outcomes import Outcome
+from respread.planning.victims.budgets import Needs
 from tests.counting import LINEAR, calls
 from tests.eviction_moves import SPEC, move
 from tests.worlds import NOW, cluster, pod
@@ -25,7 +30,20 @@ EVICTED: Final = Answer(result=EvictionResult.EVICTED)
 
 def pod_of(workload: int, name: str) -> Pod:
     controller = OwnerReference("apps/v1", "ReplicaSet", f"web-{workload}", f"uid-{workload}")
-    return pod(name, "node-1", SPEC, controller=controller)
+    return pod(name, "node-1", SPEC, controller=controller, labels=Map(app=f"web-{workload}"))
+
+
+def budget(workload: int, pods: int) -> PodDisruptionBudget:
+    """A budget that lets all pods of a workload go."""
+    selector = LabelSelector(match_labels=Map(app=f"web-{workload}"))
+    return PodDisruptionBudget(
+        namespace="default",
+        name=f"web-{workload}",
+        selector=selector,
+        disruptions_allowed=pods,
+        current_healthy=pods,
+        expected_pods=pods,
+    )
 
 
 class Wave:
@@ -38,7 +56,8 @@ class Wave:
         ready = [pod_of(number % workloads, f"new-{number}") for number in range(moves)]
         placed = [msgspec.structs.replace(each, ready=False) for each in ready]
         waiting = [msgspec.structs.replace(each, node_name="") for each in placed]
-        self.before = cluster([], pods)
+        budgets = [budget(workload, 2 * moves) for workload in range(workloads)]
+        self.before = cluster([], pods, poddisruptionbudgets=budgets)
         self.after: list[ClusterSnapshot] = [
             cluster([], each)
             for each in (leaving + stay, waiting + stay, placed + stay, ready[::2] + placed[1::2] + stay)
@@ -69,9 +88,18 @@ class Wave:
             in_flight = in_flight.owed(move(victim)).not_wanted(move(victim)).answered(move(victim), None, 1)
         assert len(in_flight) == 0
 
+    def look(self) -> None:
+        """Look at what budgets allow before each is sent, and before each is asked for again."""
+        in_flight, ledger = InFlight(), MovingLedger(self.before)
+        for victim in self.victims:
+            each = move(victim)
+            assert isinstance(ledger.beside(in_flight).verdict(victim), Needs)
+            in_flight = in_flight.sent(each, self.before, 0)
+            assert isinstance(ledger.beside(in_flight.without(each)).verdict(victim), Needs)
+
 
 @pytest.mark.parametrize("each_its_own", [False, True], ids=["one workload", "a workload each"])
-@pytest.mark.parametrize("step", [Wave.send, Wave.follow, Wave.give_up])
+@pytest.mark.parametrize("step", [Wave.send, Wave.follow, Wave.give_up, Wave.look])
 def test_twice_the_moves_cost_about_twice_as_much(step: Callable[[Wave], object], *, each_its_own: bool) -> None:
     waves = [Wave(moves, workloads=moves if each_its_own else 1) for moves in SIZES]
     small, medium, large = (calls(partial(step, wave)) for wave in waves)

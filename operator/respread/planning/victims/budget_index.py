@@ -11,6 +11,7 @@ from respread.cluster.grouped_pods import PodsByName
 from respread.cluster.matching import Matching
 from respread.cluster.meta import Labels
 from respread.cluster.objects import PodDisruptionBudget
+from respread.cluster.pod import Pod
 from respread.cluster.selectors import Selector, SelectorError, compile_selector
 from respread.cluster.state import ClusterSnapshot
 
@@ -47,6 +48,11 @@ class BudgetIndex:
         pods: Map[Labels, PodsByName] = self._snapshot.pods_by_labels.get(budget.namespace, Map())
         if known is not None:
             yield from (pods[labels] for labels in known.label_sets(budget, pods))
+
+    def shown(self, pod: Pod) -> Pod | None:
+        """Return a pod as the snapshot shows it; None if it is gone, or another of that name."""
+        found = self._snapshot.pods.get(pod.key)
+        return found if found is not None and found.uid == pod.uid else None
 
     def _namespace(self, name: str) -> _Namespace | None:
         if (budgets := self._snapshot.disruption_budgets.get(name)) is None:

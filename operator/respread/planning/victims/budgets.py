@@ -7,6 +7,7 @@ and evictions in flight that the status can't show yet.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
@@ -73,13 +74,29 @@ class BudgetLedger:
         self._taken_of: dict[ObjectKey, ObjectKey | None] = {}
         self._taken: dict[ObjectKey, int] = {}
 
+    def fork(self) -> BudgetLedger:
+        """Return a ledger in the same state; what happens to either leaves the other alone."""
+        other = BudgetLedger.__new__(BudgetLedger)
+        other._budgets = self._budgets  # noqa: SLF001 - our own class
+        other._taken_of = self._taken_of.copy()  # noqa: SLF001 - our own class
+        other._taken = self._taken.copy()  # noqa: SLF001 - our own class
+        return other
+
+    def sent(self, pod: Pod) -> None:
+        """Note that one more pod is in flight; forks made before don't go on being right."""
+        self._budgets.count(pod, 1)
+
+    def ended(self, pod: Pod) -> None:
+        """Note that a pod is in flight no longer; see `sent`."""
+        self._budgets.count(pod, -1)
+
     def budgets_of(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets that select a pod, sorted by name."""
         return self._budgets.of(pod.namespace, pod.labels)
 
     def has_in_flight(self, namespace: str) -> bool:
-        """Return whether evictions in flight count against budgets of a namespace."""
-        return namespace in self._budgets.namespaces_in_flight
+        """Tell whether evictions in flight are to be taken off what budgets of a namespace allow."""
+        return self._budgets.has_in_flight(namespace)
 
     def standing(self, namespace: str, labels: Labels) -> Standing:
         """Return what the verdicts about pods with these labels depend on, before anything is taken."""
@@ -208,17 +225,22 @@ class BudgetLedger:
 class _Budgets:
     """The budgets of a snapshot: which pods they select, and how evictions in flight count against them."""
 
-    __slots__ = ("_allowed", "_by_labels", "_in_flight", "_index", "namespaces_in_flight")
+    __slots__ = ("_by_labels", "_healthy", "_in_flight", "_index", "_leaving", "_namespaces_in_flight", "_unseen")
 
     def __init__(self, index: BudgetIndex, in_flight: Iterable[Pod]) -> None:
         self._index = index
         self._by_labels: dict[tuple[str, Labels], tuple[PodDisruptionBudget, ...]] = {}
-        self._allowed: dict[ObjectKey, int] = {}
-        self._in_flight: dict[ObjectKey, list[Pod]] = {}
+        self._healthy: dict[ObjectKey, int] = {}
+        """How many healthy pods a budget has, those in flight among them, once that was asked."""
+        self._in_flight: Counter[ObjectKey] = Counter()
+        """By budget, how many of its pods are in flight."""
+        self._unseen: Counter[ObjectKey] = Counter()
+        """How many of these the budget's status may still count as healthy."""
+        self._leaving: Counter[ObjectKey] = Counter()
+        """How many of these are healthy in the snapshot."""
+        self._namespaces_in_flight: Counter[str] = Counter()
         for pod in in_flight:
-            for budget in self.of(pod.namespace, pod.labels):
-                self._in_flight.setdefault(budget.key, []).append(pod)
-        self.namespaces_in_flight = frozenset(budget.namespace for budget in self._in_flight)
+            self.count(pod, 1)
 
     def of(self, namespace: str, labels: Labels) -> tuple[PodDisruptionBudget, ...]:
         """Return the budgets that select pods with some labels, sorted by name."""
@@ -227,16 +249,28 @@ class _Budgets:
             found = self._by_labels[where] = self._index.of(namespace, labels)
         return found
 
+    def count(self, pod: Pod, times: int) -> None:
+        """Count a pod in flight: 1 when it is, -1 when it is no longer."""
+        for budget in self.of(pod.namespace, pod.labels):
+            self._in_flight[budget.key] += times
+            self._namespaces_in_flight[budget.namespace] += times
+            if _is_healthy(pod, budget):
+                self._unseen[budget.key] += times
+            shown = self._index.shown(pod)
+            if shown is not None and _is_healthy(shown, budget):
+                self._leaving[budget.key] += times
+
+    def has_in_flight(self, namespace: str) -> bool:
+        """Tell whether pods in flight are to be taken off what budgets of a namespace allow."""
+        return self._namespaces_in_flight[namespace] > 0
+
     def unread(self, namespace: str) -> str | None:
         """Return which budget of a namespace can't be decoded, if there is one."""
         return self._index.unread(namespace)
 
     def unseen(self, budget: PodDisruptionBudget) -> int:
         """Return how many healthy pods in flight the budget's status may still count."""
-        return sum(
-            pod.ready and not pod.terminating and pod.name not in budget.disrupted_pods
-            for pod in self._in_flight.get(budget.key, ())
-        )
+        return self._unseen[budget.key]
 
     def allowed(self, budget: PodDisruptionBudget) -> int:
         """Return how many disruptions a budget allows beyond those in flight.
@@ -244,22 +278,22 @@ class _Budgets:
         The status may be older than the evictions in flight, or the watch of pods newer than the status. So the healthy
         pods are counted here too, without those in flight, and the smaller number is used.
         """
-        if budget.key not in self._in_flight:
+        if not self._in_flight[budget.key]:
             return budget.disruptions_allowed
-        if (known := self._allowed.get(budget.key)) is None:
-            by_status = budget.disruptions_allowed - self.unseen(budget)
-            by_count = self._healthy(budget) - budget.desired_healthy
-            known = self._allowed[budget.key] = max(0, min(by_status, by_count))
+        by_status = budget.disruptions_allowed - self.unseen(budget)
+        by_count = self._healthy_in_all(budget) - self._leaving[budget.key] - budget.desired_healthy
+        return max(0, min(by_status, by_count))
+
+    def _healthy_in_all(self, budget: PodDisruptionBudget) -> int:
+        """Mirrors `countHealthyPods` of the disruption controller."""
+        if (known := self._healthy.get(budget.key)) is None:
+            selected = (pod for pods in self._index.pods(budget) for pod in pods.values())
+            known = self._healthy[budget.key] = sum(_is_healthy(pod, budget) for pod in selected)
         return known
 
-    def _healthy(self, budget: PodDisruptionBudget) -> int:
-        """Mirrors `countHealthyPods` of the disruption controller, without the pods in flight."""
-        leaving = {pod.uid for pod in self._in_flight[budget.key]}
-        return sum(
-            pod.ready and not pod.terminating and name not in budget.disrupted_pods and pod.uid not in leaving
-            for pods in self._index.pods(budget)
-            for name, pod in pods.items()
-        )
+
+def _is_healthy(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    return pod.ready and not pod.terminating and pod.name not in budget.disrupted_pods
 
 
 def _why_zero(budget: PodDisruptionBudget) -> str:

@@ -1,0 +1,35 @@
+"""What budgets allow beside the moves in flight, kept while these come and go."""
+
+from __future__ import annotations
+
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.flight import as_shown
+from respread.eviction.in_flight import InFlight
+from respread.planning.victims.budget_index import BudgetIndex
+from respread.planning.victims.budgets import BudgetLedger
+
+
+class MovingLedger:
+    """The ledger of one snapshot, at the cost of the moves that have come into flight or ended since the last look.
+
+    Each eviction is looked at several times, beside all that are in flight by then: counted anew every time, a wave
+    would cost the square of its moves.
+    """
+
+    __slots__ = ("_in_flight", "_ledger", "_snapshot")
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        """Begin with no moves in flight."""
+        self._snapshot = snapshot
+        self._in_flight = InFlight()
+        self._ledger = BudgetLedger(snapshot, (), BudgetIndex())
+
+    def beside(self, in_flight: InFlight) -> BudgetLedger:
+        """Return what budgets allow beside some moves in flight; right until the next call."""
+        began, ended = in_flight.since(self._in_flight)
+        for move in ended:
+            self._ledger.ended(as_shown(move.pod, self._snapshot))
+        for move in began:
+            self._ledger.sent(as_shown(move.pod, self._snapshot))
+        self._in_flight = in_flight
+        return self._ledger.fork()
