@@ -230,6 +230,17 @@ def test_a_refusal_counts_for_nothing_but_the_metric() -> None:
     assert world.counted("HeldByBudget") == 1
 
 
+def test_limit_ranges_that_can_t_be_read_cost_a_request_however_many_moves_wait_for_them() -> None:
+    pods = [pod(f"p-{number}", "node-1", SPEC) for number in range(20)]
+    world = Cluster(policy())
+    world.snapshot = cluster([node("node-1", "a")], [A, B, *pods])
+    world.stub.on("GET", "/namespaces/default/limitranges", answering({"message": "no"}, status=500))
+    made, _ = world.evict(*map(move, pods))
+    assert not made
+    read = [path.rpartition("/")[2] for _, path in world.stub.requests if "policies" not in path]
+    assert sorted(read) == ["limitranges", "resourcequotas"]
+
+
 ELSEWHERE = pod("c", "node-1", SPEC, namespace="greedy")
 
 

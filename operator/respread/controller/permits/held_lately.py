@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
+from respread.api.reasons import Reason
 from respread.planning.held import Held
 from respread.planning.plan import Move
 
 PAUSE_SECONDS: Final = 1.0
 """How long after it was held a move is not chosen again, nor another one for the same groups."""
+LONGEST_PAUSE_SECONDS: Final = 10.0
+"""The same where what is needed could not be read again and again: each time it is twice as long."""
+_FORGET_SECONDS: Final = 60.0
+"""How long after a pause it is remembered how long it was."""
+
+
+class _Pause(NamedTuple):
+    held: Held
+    seconds: float
+    until: float
 
 
 class HeldLately:
-    """Remembers each for a moment."""
+    """Remembers each for a moment, and for longer what can't be read."""
 
-    __slots__ = ("_clock", "_held")
+    __slots__ = ("_clock", "_pauses")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """Remember none yet.
@@ -24,23 +35,27 @@ class HeldLately:
             clock: seconds that never go back.
         """
         self._clock = clock
-        self._held: dict[Hashable, tuple[Held, float]] = {}
+        self._pauses: dict[Hashable, _Pause] = {}
 
     def note(self, move: Move, held: Held) -> None:
         """Note that a move was not made, and why."""
-        until = self._clock() + PAUSE_SECONDS
-        self._held.update(dict.fromkeys((move.pod.uid, *move.groups), (held, until)))
+        now = self._clock()
+        for key in (move.pod.uid, *move.groups):
+            seconds, before = PAUSE_SECONDS, self._pauses.get(key)
+            if before is not None and before.held.reason is held.reason is Reason.API_UNAVAILABLE:
+                seconds = before.seconds if now < before.until else min(2 * before.seconds, LONGEST_PAUSE_SECONDS)
+            self._pauses[key] = _Pause(held, seconds, now + seconds)
 
     def why_not(self, move: Move) -> Held | None:
         """Return why a move is not chosen for a moment, or None if it may be."""
+        now = self._clock()
         for key in (move.pod.uid, *move.groups):
-            held, until = self._held.get(key, (None, 0.0))
-            if held is not None and self._clock() < until:
-                return held
+            if (pause := self._pauses.get(key)) is not None and now < pause.until:
+                return pause.held
         return None
 
     def next_end(self) -> float | None:
         """Return when the next one may be chosen again, on the clock; None where none is held."""
         now = self._clock()
-        self._held = {key: (held, until) for key, (held, until) in self._held.items() if now < until}
-        return min((until for _, until in self._held.values()), default=None)
+        self._pauses = {key: each for key, each in self._pauses.items() if now < each.until + _FORGET_SECONDS}
+        return min((each.until for each in self._pauses.values() if now < each.until), default=None)

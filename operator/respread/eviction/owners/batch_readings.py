@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -18,10 +18,14 @@ class _Kept(msgspec.Struct, Generic[_T], frozen=True):
     read_at: float
 
 
-class BatchReadings(Generic[_T]):
-    """BatchReadings by key. Who asks for one that is being read waits for it; what could not be read is read again."""
+FAILED_SECONDS: Final = 1.0
+"""How long a failure serves: what is held is not chosen again before that."""
 
-    __slots__ = ("_clock", "_fresh_seconds", "_kept", "_reading")
+
+class BatchReadings(Generic[_T]):
+    """Readings by key. Who asks for one that is being read waits for it."""
+
+    __slots__ = ("_clock", "_failed", "_fresh_seconds", "_kept", "_reading")
 
     def __init__(self, clock: Callable[[], float], fresh_seconds: float) -> None:
         """Have read nothing yet.
@@ -33,6 +37,7 @@ class BatchReadings(Generic[_T]):
         self._clock = clock
         self._fresh_seconds = fresh_seconds
         self._kept: dict[Hashable, _Kept[_T]] = {}
+        self._failed: dict[Hashable, _Kept[Held]] = {}
         self._reading: dict[Hashable, asyncio.Lock] = {}
 
     def known(self, key: Hashable) -> _T | None:
@@ -50,8 +55,13 @@ class BatchReadings(Generic[_T]):
         async with self._reading.setdefault(key, asyncio.Lock()):
             if (known := self.known(key)) is not None:
                 return known
+            failed = self._failed.get(key)
+            if failed is not None and self._clock() - failed.read_at < FAILED_SECONDS:
+                return failed.what
             started_at = self._clock()
             found = await read()
-            if not isinstance(found, Held):
+            if isinstance(found, Held):
+                self._failed[key] = _Kept(found, self._clock())
+            else:
                 self._kept[key] = _Kept(found, started_at)
             return found

@@ -142,6 +142,8 @@ class Owners:
         pod, controller = move.pod, move.pod.controller
         if (held := why_not_replaced(pod)) is not None or controller is None:
             return held
+        if (held := await self._replacements.why_unknown(pod)) is not None:
+            return held
         reading = await self._readings.get(
             controller.uid, lambda: read_owner(self._requests, self._lists.of, pod.namespace, controller)
         )

@@ -58,6 +58,11 @@ class Replacements:
         self._decoder = Decoder()
         self._coming = coming
 
+    async def why_unknown(self, pod: Pod) -> Held | None:
+        """Return why it can't be told what a pod's namespace would let in, or None if it can."""
+        rules = await self._rules_of(pod.namespace)
+        return rules if isinstance(rules, Held) else None
+
     async def why_not(self, move: Move, reading: OwnerReading, in_flight: InFlight, rules: VictimRules) -> Held | None:
         """Return why a pod must not be evicted for its replacement's sake, or None if nothing speaks against it.
 

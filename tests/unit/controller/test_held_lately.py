@@ -1,0 +1,69 @@
+"""What was held is tried again in a moment, and what can't be read again and again less and less often."""
+
+from __future__ import annotations
+
+from respread.api.reasons import Reason
+from respread.controller.held_lately import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, HeldLately
+from respread.planning.held import Held
+from tests.eviction_moves import SPEC, group, move
+from tests.worlds import pod
+
+UNREAD = Held(Reason.API_UNAVAILABLE, "the LimitRanges could not be read")
+MOVING = Held(Reason.IN_MOTION, "it has changed")
+A, B = (move(pod(name, "node-1", SPEC), groups=(group("default"),)) for name in ("a", "b"))
+
+
+class Tried:
+    """A move that is tried whenever it may be, and held each time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.lately = HeldLately(lambda: self.seconds)
+
+    def tries(self, held: Held, seconds: int) -> int:
+        """Return how often it is tried in so many seconds."""
+        tried, end = 0, self.seconds + seconds
+        while self.seconds < end:
+            if self.lately.why_not(A) is None:
+                tried += 1
+                self.lately.note(A, held)
+            next_end = self.lately.next_end()
+            assert next_end is not None
+            assert self.seconds < next_end <= self.seconds + LONGEST_PAUSE_SECONDS
+            self.seconds = next_end
+        return tried
+
+
+def test_a_move_that_was_held_and_others_of_its_group_wait_for_a_moment() -> None:
+    tried = Tried()
+    assert tried.lately.why_not(A) is None
+    tried.lately.note(A, MOVING)
+    assert tried.lately.why_not(A) == tried.lately.why_not(B) == MOVING
+    tried.seconds = PAUSE_SECONDS
+    assert tried.lately.why_not(A) is None
+    assert tried.lately.next_end() is None
+
+
+def test_what_can_t_be_read_is_tried_ever_more_seldom() -> None:
+    tried = Tried()
+    assert tried.tries(UNREAD, 15) == 4  # for 1, 2, 4 and 8 s
+    assert tried.tries(UNREAD, 600) == 60
+
+
+def test_what_can_t_be_read_for_several_at_a_time_counts_once() -> None:
+    tried = Tried()
+    for each in (A, B, A, B):
+        tried.lately.note(each, UNREAD)
+    tried.seconds = PAUSE_SECONDS
+    assert tried.lately.why_not(A) is None
+
+
+def test_what_could_be_read_in_between_begins_anew() -> None:
+    tried = Tried()
+    tried.tries(UNREAD, 60)
+    tried.lately.note(A, MOVING)
+    tried.seconds += PAUSE_SECONDS
+    assert tried.tries(UNREAD, 15) == 4
+    tried.seconds += 120
+    assert tried.lately.next_end() is None
+    assert tried.tries(UNREAD, 15) == 4
