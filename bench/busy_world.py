@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from bench.busy_judge import Judge
+from bench.busy_sides import cost_of
 from respread_sandbox import Sandbox, SandboxOptions
+from respread_sandbox.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
 from tests.integration.operator_process import install
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deployment, deployment, scale
 
@@ -19,6 +21,10 @@ LEFT_OF_15: Final = (5, 9)
 """Of 15 replicas the scale-down leaves 5 to 9, and of other numbers as much in proportion."""
 FILL_SECONDS: Final = 900
 POLL_SECONDS: Final = 0.2
+QUIET_SECONDS: Final = 45.0
+QUIET_WINDOW_SECONDS: Final = 3.0
+QUIET_CORES: Final = 0.3
+"""The heartbeats of 300 nodes take less."""
 AT_ONCE: Final = 8
 
 
@@ -92,6 +98,23 @@ def scale_down(sandbox: Sandbox, judge: Judge, world: World, say: Callable[[str]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda key: scale(sandbox, key[0], key[1], wanted[key]), wanted))
     _wait_for(judge, wanted)
+    say(f"the control plane uses {_quiet(sandbox):.2f} cores")
+
+
+def _quiet(sandbox: Sandbox) -> float:
+    """Wait until the control plane has done what follows from the scale-down, but not for long; return what it uses.
+
+    For a minute after the last pod has gone Events are written and KWOK deletes pods a second time: that is nobody's
+    whose time is taken.
+    """
+    deadline = time.monotonic() + QUIET_SECONDS
+    processes = [sandbox.process_id(name) for name in (ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KWOK)]
+    while True:
+        before = sum(cost_of(process).cpu_seconds for process in processes)
+        time.sleep(QUIET_WINDOW_SECONDS)
+        cores = (sum(cost_of(process).cpu_seconds for process in processes) - before) / QUIET_WINDOW_SECONDS
+        if cores < QUIET_CORES or time.monotonic() > deadline:
+            return cores
 
 
 def _options(world: World) -> SandboxOptions:

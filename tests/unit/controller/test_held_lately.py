@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from respread.api.reasons import Reason
-from respread.controller.held_lately import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, HeldLately
+from respread.controller.permits.held_lately import LONGEST_PAUSE_SECONDS, PAUSE_SECONDS, HeldLately
 from respread.planning.held import Held
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import pod

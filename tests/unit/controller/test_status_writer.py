@@ -246,7 +246,7 @@ def test_where_a_status_takes_long_more_is_gathered_for_the_next_one() -> None:
         writing.remembered = {"all": evicted(2)}
         started = asyncio.get_running_loop().time()
         first = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
-        await asyncio.sleep(took_seconds)
+        await asyncio.sleep(took_seconds / 3)
         second = asyncio.create_task(writing.writer.ensure([(ALL, NONE)]))
         assert await first == await second == {"all"}
         assert asyncio.get_running_loop().time() - started >= GATHER_SHARE * took_seconds

@@ -32,10 +32,10 @@ MOST_AT_ONCE: Final = 200
 """How many are written before the control loop goes on: a second's worth."""
 GATHER_SECONDS: Final = 0.03
 """How long a status that something depends on waits for more that is to be written down: it seldom comes alone."""
-GATHER_SHARE: Final = 2.0
+GATHER_SHARE: Final = 1.0
 """Where statuses are long, it waits so many times as long as the last one of the policy took: the API server takes as
 long over a status with tens of moves as over several evictions."""
-MOST_GATHER_SECONDS: Final = 0.5
+MOST_GATHER_SECONDS: Final = 0.2
 _TIMEOUT_SECONDS: Final = 10.0
 _AT_ONCE: Final = 8
 
