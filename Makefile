@@ -47,6 +47,9 @@ test-all: setup ## As test, with ten times as many random clusters: half an hour
 test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): half an hour each.
 	@$(BIN)/python -m tests.versions $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(ONLY),--only $(ONLY))
 
+test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=600: so long it consolidates while a workload is scaled).
+	@$(if $(SECONDS),RESPREAD_KARPENTER_SECONDS=$(SECONDS)) $(BIN)/python -m pytest -n 0 tests/karpenter
+
 check: check-static ## Lint, types, layers and the fast tests: a minute and a half.
 	@$(BIN)/python -m pytest -q -n logical -m "not controlplane" tests/unit tests/conformance
 

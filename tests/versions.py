@@ -1,6 +1,6 @@
 """The tests on the control plane and the demo, on each Kubernetes version: `make test-versions`.
 
-    python -m tests.versions [--versions 1.33 1.36] [--only planning faults demo]
+    python -m tests.versions [--versions 1.33 1.36] [--only planning faults demo] [--print-only]
 
 Prints a matrix of what passed, and writes it with the date to docs/versions.md and, in short, to the README. The
 versions' control planes are built into the cache first, some minutes each the first time. A run of `--only` some suites
@@ -64,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kept = before if asked.only and before.get(DATE) == today else {}
         cells = {name: f"{passed} of {run} passed" for name, (passed, run) in given.items()}
         matrix[version] = kept | cells | {DATE: today}
+        if asked.print_only:
+            continue
         for file, name, content in ((PAGE, "matrix", table(matrix)), (README, "versions", summary(matrix))):
             text = file.read_text(encoding="utf-8")
             file.write_text(with_generated(text, name, content), encoding="utf-8")
@@ -164,6 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--versions", nargs="*", choices=list(kubernetes_versions()), default=list(kubernetes_versions())
     )
+    parser.add_argument("--print-only", action="store_true", help="Leave docs/versions.md and the README as they are.")
     parser.add_argument("--only", nargs="*", choices=list(suites()), default=[])
     return parser
 

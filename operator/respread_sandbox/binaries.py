@@ -13,6 +13,7 @@ from typing import Final, Self
 import msgspec
 
 from respread_sandbox.build import build_missing, is_whole
+from respread_sandbox.cache import cache_root
 from respread_sandbox.components import BINARIES
 from respread_sandbox.errors import SandboxError
 from respread_sandbox.modules import COMPONENTS, NEWEST, VERSION_VARIABLE, Module, modules_for
@@ -97,12 +98,11 @@ def _module_of_each(kubernetes_version: str) -> dict[str, Module]:
 
 def cache_directory(environment: Mapping[str, str], module: Module = NEWEST) -> Path:
     """This user's cache of binaries for exactly this module, its build flags and this platform."""
-    base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
     identity = hashlib.sha256()
     for part in (*module.go_files, *(flag.encode() for flag in module.build_flags())):
         identity.update(part + b"\0")
     identity.update(f"{sys.platform} {platform.machine()}".encode())
-    return Path(base) / "respread" / "controlplane" / identity.hexdigest()[:16]
+    return cache_root(environment) / "controlplane" / identity.hexdigest()[:16]
 
 
 def _assets_directory(environment: Mapping[str, str]) -> Path | None:

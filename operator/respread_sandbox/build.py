@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Final
 
 from respread_sandbox.errors import BuildError, ToolchainError
-from respread_sandbox.modules import Module
+from respread_sandbox.modules import NEWEST, Module
 from respread_sandbox.progress import BuildProgress
 
 GO_MINIMUM: Final = (1, 26)
 FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN")
 """A person's settings for other builds, which would make programs for another machine or fail this one."""
+_REMEDY: Final = (
+    "The sandbox builds a Kubernetes control plane once, for which it needs Go"
+    f" {'.'.join(map(str, GO_MINIMUM))} or newer. Install it (see https://go.dev/dl) so that `go` is on the PATH, or"
+    f" set KUBEBUILDER_ASSETS to a folder that holds {', '.join(NEWEST.packages)}."
+)
 LOCK_POLL_SECONDS: Final = 0.3
 TICK_SECONDS: Final = 1.0
 ERROR_LINES: Final = 15
@@ -74,7 +79,7 @@ def _build(
     process = subprocess.Popen(  # noqa: S603  # the go command from the person's PATH is what is wanted
         command,
         cwd=module.folder,
-        env=_build_environment(environment),
+        env=build_environment(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -118,9 +123,23 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[tuple[int, str | None]]
             yield count, line.decode(errors="replace")
 
 
-def _build_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def build_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A person's environment without settings for other builds."""
     kept = {name: value for name, value in environment.items() if name not in FOREIGN_VARIABLES}
     return kept | {"CGO_ENABLED": "0", "GOWORK": "off"}
+
+
+def find_go(environment: Mapping[str, str]) -> str:
+    """The go command.
+
+    Raises:
+        ToolchainError: There is none on the PATH.
+
+    """
+    go = shutil.which("go", path=environment.get("PATH", ""))
+    if go is None:
+        raise ToolchainError(f"Go was not found. {_REMEDY}")
+    return go
 
 
 def _go(module: Module, environment: Mapping[str, str]) -> str:
@@ -128,19 +147,11 @@ def _go(module: Module, environment: Mapping[str, str]) -> str:
 
     Since 1.21 an older Go downloads the version that go.mod asks for by itself, unless GOTOOLCHAIN forbids it.
     """
-    needed = ".".join(map(str, GO_MINIMUM))
-    remedy = (
-        f"The sandbox builds a Kubernetes control plane once, for which it needs Go {needed} or newer. Install it (see"
-        " https://go.dev/dl) so that `go` is on the PATH, or set KUBEBUILDER_ASSETS to a folder that holds"
-        f" {', '.join(module.packages)}."
-    )
-    go = shutil.which("go", path=environment.get("PATH", ""))
-    if go is None:
-        raise ToolchainError(f"Go was not found. {remedy}")
+    go = find_go(environment)
     asked = subprocess.run(  # noqa: S603  # as above
         [go, "env", "GOVERSION"],
         cwd=module.folder,
-        env=_build_environment(environment),
+        env=build_environment(environment),
         capture_output=True,
         text=True,
         check=False,
@@ -148,7 +159,7 @@ def _go(module: Module, environment: Mapping[str, str]) -> str:
     version = re.match(r"go(\d+)\.(\d+)", asked.stdout)
     if asked.returncode != 0 or version is None or (int(version[1]), int(version[2])) < GO_MINIMUM:
         said = (asked.stderr or asked.stdout).strip()
-        raise ToolchainError(f"{go} is too old or does not work ({said}). {remedy}")
+        raise ToolchainError(f"{go} is too old or does not work ({said}). {_REMEDY}")
     return go
 
 

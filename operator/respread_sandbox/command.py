@@ -19,6 +19,7 @@ from rich.table import Table
 from respread.cli.errors import CommandError
 from respread.cli.options import option
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
+from respread_sandbox.karpenter import Karpenter
 from respread_sandbox.modules import kubernetes_versions
 from respread_sandbox.named import NamedSandbox, leave_running, running, stop
 
@@ -49,6 +50,7 @@ def sandbox() -> None:
     metavar="VERSION",
     help=f"Minor or patch version of the control plane: {', '.join(kubernetes_versions())}.  [default: the newest]",
 )
+@option("--karpenter", is_flag=True, help="Also Karpenter with its KWOK provider, which adds and removes nodes.")
 @option(
     "--scheduler-configuration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -64,6 +66,7 @@ def up(
     node_pods: int,
     pod_ready_seconds: float,
     kubernetes_version: str,
+    karpenter: bool,
     scheduler_configuration: Path | None,
 ) -> None:
     """Start a sandbox in the background and say how to use it."""
@@ -73,11 +76,14 @@ def up(
         shape=NodeShape(cpu=node_cpu, memory=node_memory, pods=node_pods),
         pod_ready_seconds=pod_ready_seconds,
         kubernetes_version=kubernetes_version,
+        karpenter=karpenter,
         scheduler_configuration=scheduler_configuration.read_text("utf-8") if scheduler_configuration else "",
     )
     progress = Console(stderr=True)
     with _errors_for_people():
         binaries = Binaries.find_or_build(kubernetes_version=kubernetes_version)
+        if karpenter:
+            Karpenter.find_or_build()
         begun = time.monotonic()
         with (
             progress.status("Starting etcd, kube-apiserver, kube-scheduler, kube-controller-manager and KWOK …"),

@@ -26,6 +26,9 @@ ETCD, API_SERVER, SCHEDULER, CONTROLLER_MANAGER, KWOK, KUBECTL = BINARIES = (
     "kubectl",
 )
 
+KARPENTER: Final = "karpenter"
+"""Not among the programs of the control plane: it is built only for the sandboxes that ask for it."""
+
 # Hosts of the form name:number make Unix sockets of that name in etcd's and kube-apiserver's working directory.
 ETCD_CLIENT_URL: Final = "unix://etcd:1"
 ETCD_PEER_URL: Final = "unix://etcd:2"
@@ -77,6 +80,11 @@ class Files(msgspec.Struct, frozen=True):
         """kube-scheduler's, if there is one."""
         return self.directory / "scheduler-configuration.yaml"
 
+    @property
+    def instance_types(self) -> Path:
+        """What Karpenter may launch."""
+        return self.directory / "instance-types.json"
+
     def kubeconfig(self, user: str) -> Path:
         """A user's kubeconfig; a component's user has its name."""
         return self.directory / f"{user}.kubeconfig"
@@ -88,7 +96,12 @@ class Files(msgspec.Struct, frozen=True):
 
 def wanted(options: SandboxOptions) -> tuple[str, ...]:
     """The components to run, in the order of their start."""
-    optional = {SCHEDULER: options.scheduler, CONTROLLER_MANAGER: options.controller_manager, KWOK: options.kwok}
+    optional = {
+        SCHEDULER: options.scheduler,
+        CONTROLLER_MANAGER: options.controller_manager,
+        KWOK: options.kwok,
+        KARPENTER: options.karpenter,
+    }
     return (ETCD, API_SERVER, *(name for name, asked in optional.items() if asked))
 
 
@@ -116,13 +129,17 @@ def arguments(component: str, files: Files, port: int, options: SandboxOptions) 
         SCHEDULER: _scheduler,
         CONTROLLER_MANAGER: _controller_manager,
         KWOK: _kwok,
+        KARPENTER: _karpenter,
     }[component]
     return make(files, port, options)
 
 
-def environment(files: Files, inherited: Mapping[str, str]) -> dict[str, str]:
+def environment(files: Files, inherited: Mapping[str, str], component: str = "") -> dict[str, str]:
     """A component's environment: nothing of the person's own, whose kubeconfig or proxy shall play no part."""
-    return {"PATH": inherited.get("PATH", ""), "HOME": str(files.directory), "TMPDIR": str(files.directory)}
+    own = {"PATH": inherited.get("PATH", ""), "HOME": str(files.directory), "TMPDIR": str(files.directory)}
+    if component == KARPENTER:
+        own |= {"KUBECONFIG": str(files.kubeconfig(KARPENTER)), "SYSTEM_NAMESPACE": "kube-system"}
+    return own
 
 
 def _etcd(_files: Files, _port: int, _options: SandboxOptions) -> list[str]:
@@ -197,6 +214,17 @@ def _kwok(files: Files, _port: int, _options: SandboxOptions) -> list[str]:
         f"--manage-nodes-with-label-selector={MANAGED_NODE_LABEL}",
         f"--node-lease-duration-seconds={NODE_LEASE_SECONDS}",
         "--cidr=10.64.0.0/10",
+    ]
+
+
+def _karpenter(files: Files, _port: int, _options: SandboxOptions) -> list[str]:
+    return [
+        f"--instance-types-file-path={files.instance_types}",
+        "--disable-leader-election=true",
+        "--metrics-port=0",
+        "--health-probe-port=0",
+        "--batch-idle-duration=200ms",
+        "--batch-max-duration=1s",
     ]
 
 

@@ -31,11 +31,9 @@ class Module(msgspec.Struct, frozen=True):
 
     @property
     def kubernetes_version(self) -> str:
-        """The Kubernetes that it requires, such as 1.36.3."""
+        """The Kubernetes that it requires, such as 1.36.3; empty if it requires none."""
         required = re.search(r"^\s*(?:require )?k8s\.io/kubernetes v(\S+)", self._go_mod(), re.MULTILINE)
-        if required is None:
-            raise SandboxError(f"{self.folder / 'go.mod'} requires no k8s.io/kubernetes")
-        return required[1]
+        return "" if required is None else required[1]
 
     @property
     def go_files(self) -> tuple[bytes, ...]:
@@ -44,10 +42,11 @@ class Module(msgspec.Struct, frozen=True):
 
     def build_flags(self) -> tuple[str, ...]:
         """Of `go build`. Without the version kube-apiserver calls itself v0.0.0, and clients misbehave."""
-        version = self.kubernetes_version
-        major, minor, _ = version.split(".", 2)
-        stamp = "k8s.io/component-base/version."
-        linker = f"-s -w -X {stamp}gitVersion=v{version} -X {stamp}gitMajor={major} -X {stamp}gitMinor={minor}"
+        linker = "-s -w"
+        if version := self.kubernetes_version:
+            major, minor, _ = version.split(".", 2)
+            stamp = "k8s.io/component-base/version."
+            linker += f" -X {stamp}gitVersion=v{version} -X {stamp}gitMajor={major} -X {stamp}gitMinor={minor}"
         return ("-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={linker}")
 
     def _go_mod(self) -> str:

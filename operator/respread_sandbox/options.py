@@ -43,6 +43,9 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep the taints they were made with."""
     kwok: bool = True
     """Without it pods never start and, after 50 s, the controller manager finds the nodes unreachable."""
+    karpenter: bool = False
+    """Karpenter 1.15 with its KWOK provider, which adds simulated nodes in these zones for pods that need them, and
+    takes them away again, as its NodePool `default` says. It leaves the nodes alone that the sandbox starts with."""
 
     pod_ready_seconds: float = 0
     """How long after it was scheduled a pod becomes Ready, at the earliest; up to 1 s later, since pods record whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,13 +12,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import yaml
+
 from respread_sandbox import components
 from respread_sandbox.api import CONNECTION_ERRORS, ApiError, SandboxApi
 from respread_sandbox.binaries import Binaries
-from respread_sandbox.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KUBECTL, KWOK, Files
+from respread_sandbox.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KARPENTER, KUBECTL, KWOK, Files
 from respread_sandbox.credentials import kubeconfig, signing_key_pem, token, write_private
 from respread_sandbox.directory import claim
 from respread_sandbox.errors import ComponentError, SandboxError, last_lines
+from respread_sandbox.karpenter import Karpenter, instance_types, node_pool
 from respread_sandbox.nodes import SimulatedNodes
 from respread_sandbox.options import SandboxOptions
 from respread_sandbox.supervised import SupervisedProcesses
@@ -36,13 +40,19 @@ class Sandbox:
     """
 
     def __init__(
-        self, files: Files, processes: SupervisedProcesses, binaries: Binaries, options: SandboxOptions
+        self,
+        files: Files,
+        processes: SupervisedProcesses,
+        binaries: Binaries,
+        options: SandboxOptions,
+        karpenter: Karpenter | None,
     ) -> None:
         """Take the parts of a sandbox that does not run yet; use `start`."""
         self.options = options
         self.files = files
         self._processes = processes
         self._binaries = binaries
+        self._karpenter = karpenter
         self._port = processes.reserve_port()
         self._api: SandboxApi | None = None
 
@@ -65,6 +75,7 @@ class Sandbox:
         options = options or SandboxOptions()
         options.zone_sizes()  # wrong numbers are found before anything is started
         binaries = binaries or Binaries.find_or_build(kubernetes_version=options.kubernetes_version)
+        karpenter = Karpenter.find_or_build() if options.karpenter else None
         directory = claim(name)
         try:
             processes = SupervisedProcesses(directory.path, directory.lock_fd)
@@ -72,7 +83,7 @@ class Sandbox:
         finally:
             os.close(directory.lock_fd)  # the supervisor has inherited it
         try:
-            sandbox = cls(Files(directory.path), processes, binaries, options)
+            sandbox = cls(Files(directory.path), processes, binaries, options, karpenter)
             sandbox._boot()  # a constructor's second half
         except BaseException:
             processes.close()
@@ -279,14 +290,26 @@ class Sandbox:
         self._api = SandboxApi(self.kubeconfig)
         self._wait(lambda: self._is_ready(*SLOW_HOOKS), API_SERVER)
         for component in others:
-            self._spawn(component)
+            if component != KARPENTER:
+                self._spawn(component)
         for zone, size in self.options.zone_sizes().items():
             self.nodes.add(size, zone, self.options.shape)
         self._wait(self._is_ready, API_SERVER)
         if self.options.controller_manager:
             self._wait(lambda: self._has_default_service_account("default"), "the default ServiceAccount")
             self._wait(self._all_nodes_ready, "all nodes to be Ready")
+        if self._karpenter is not None:
+            self._start_karpenter(self._karpenter)
         self._processes.keep_running(self.components)  # before, one that ends has the wrong options
+
+    def _start_karpenter(self, karpenter: Karpenter) -> None:
+        for folder in karpenter.definitions:
+            self.apply(folder)
+        names = [yaml.safe_load(file.read_bytes())["metadata"]["name"] for file in karpenter.definition_files()]
+        self.wait_for_definitions(*names)
+        self.files.instance_types.write_text(json.dumps(instance_types(self.options.zone_sizes())), encoding="utf-8")
+        self._spawn(KARPENTER)
+        self.apply(node_pool())
 
     def _pid(self, component: str) -> int | None:
         status = self._processes.status().get(component)
@@ -294,9 +317,14 @@ class Sandbox:
 
     def _spawn(self, component: str) -> None:
         arguments = components.arguments(component, self.files, self._port, self.options)
-        environment = components.environment(self.files, os.environ)
-        program = str(self._binaries.path(component))
+        environment = components.environment(self.files, os.environ, component)
+        program = str(self._program(component))
         self._processes.spawn(component, [program, *arguments], environment, self.log(component))
+
+    def _program(self, component: str) -> Path:
+        if component == KARPENTER and self._karpenter is not None:
+            return self._karpenter.program
+        return self._binaries.path(component)
 
     def _write_kubeconfig(self, user: str, secret: str) -> Path:
         file = self.files.kubeconfig(user)

@@ -1,0 +1,80 @@
+"""The taints that Cluster Autoscaler and others put on nodes that come or go, and what the operator makes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from respread_sandbox import Sandbox
+from tests.integration.as_new import AsNew
+from tests.integration.operator_process import operated
+from tests.integration.pools import Pool
+from tests.integration.workloads import HOSTNAME, ZONE, constraint
+
+QUIET_SECONDS = 3
+"""How long nothing may happen for a scenario to have ended."""
+
+TO_BE_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1795000000", "effect": "NoSchedule"}
+CANDIDATE = {"key": "DeletionCandidateOfClusterAutoscaler", "value": "1795000000", "effect": "PreferNoSchedule"}
+STARTUP = {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NoExecute"}
+
+
+@pytest.fixture(scope="module")
+def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """A control plane without nodes, on which the operator runs."""
+    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
+    """The scenario's own nodes and namespace, named after it."""
+    return Pool(cluster, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
+
+
+def set_taints(pool: Pool, node: str, *taints: dict[str, str]) -> None:
+    """Give a node exactly these taints."""
+    pool.sandbox.api.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": list(taints) or None}})
+
+
+def test_nothing_is_moved_onto_a_node_that_is_to_be_deleted(pool: Pool) -> None:
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
+    (leaving,) = pool.add_zone("zone-b", taints=(TO_BE_DELETED,))
+    pool.rebalance()
+    taint = f"{leaving} has the taint ToBeDeletedByClusterAutoscaler=1795000000:NoSchedule"
+    pool.wait_until_blocked(6, "NoFeasibleNode", taint)
+    time.sleep(QUIET_SECONDS)
+    assert pool.evicted() == []
+    (staying,) = pool.add_zone("zone-b")
+    pool.wait_until_balanced(6, 3)
+    assert len(pool.evicted()) == 3
+    hosts = pool.counts(HOSTNAME)
+    assert (hosts[leaving], hosts[staying]) == (0, 3)
+
+
+def test_a_deletion_candidate_is_left_alone_where_its_zone_has_another_node(pool: Pool) -> None:
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
+    (candidate,) = pool.add_zone("zone-b", taints=(CANDIDATE,))
+    (staying,) = pool.add_zone("zone-b")
+    pool.rebalance()
+    pool.wait_until_balanced(6, 3)
+    assert len(pool.evicted()) == 3
+    hosts = pool.counts(HOSTNAME)
+    assert (hosts[candidate], hosts[staying]) == (0, 3)
+
+
+def test_a_node_that_starts_takes_nothing_before_its_startup_taint_is_gone(pool: Pool) -> None:
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
+    (starting,) = pool.add_zone("zone-b", taints=(STARTUP,))
+    pool.rebalance()
+    pool.wait_until_blocked(6, "NoFeasibleNode", f"{starting} has the taint {STARTUP['key']}=true:NoExecute")
+    time.sleep(QUIET_SECONDS)
+    assert pool.evicted() == []
+    set_taints(pool, starting)
+    pool.wait_until_balanced(6, 3)
+    assert len(pool.evicted()) == 3

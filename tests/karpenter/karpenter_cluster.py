@@ -1,0 +1,138 @@
+"""A control plane whose only nodes are those that Karpenter launches, with the operator beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from respread_sandbox.components import KARPENTER
+from tests.integration.operator_process import OperatorProcess, evictions, install
+from tests.integration.workloads import ZONE, pods, scale
+from tests.processes import wait_until
+
+ZONES = ("zone-a", "zone-b", "zone-c")
+NODE_POOL = "/apis/karpenter.sh/v1/nodepools/default"
+NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
+PATIENCE_SECONDS = 180
+"""How long Karpenter may take: it looks for something to consolidate every 10 s, and waits 15 s before it acts."""
+_REPLACEMENT = re.compile(r"its replacement (\S+)")
+
+
+class KarpenterCluster:
+    """What Karpenter, the scheduler and the operator make of it."""
+
+    def __init__(self, sandbox: Sandbox, operator: OperatorProcess) -> None:
+        self.sandbox = sandbox
+        self.operator = operator
+
+    # Karpenter
+
+    def set_pool(self, *, zones: tuple[str, ...] = ZONES, consolidate_after: str = "Never", **template: Any) -> None:
+        """Say in which zones Karpenter may launch nodes, when it consolidates, and more of the nodes' template."""
+        in_zones = {"key": ZONE, "operator": "In", "values": list(zones)}
+        on_demand = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
+        spec = {
+            "limits": None,
+            "disruption": {"consolidateAfter": consolidate_after},
+            "template": {"spec": {"requirements": [on_demand, in_zones], "startupTaints": None, **template}},
+        }
+        self.sandbox.api.request("PATCH", NODE_POOL, {"spec": spec})
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """Return the nodes by name."""
+        return {node["metadata"]["name"]: node for node in self.sandbox.api.get("/api/v1/nodes")["items"]}
+
+    def nodes_of(self, zone: str) -> list[str]:
+        """Return the names of a zone's nodes."""
+        return [name for name, node in self.nodes().items() if node["metadata"]["labels"].get(ZONE) == zone]
+
+    def node_in(self, zone: str) -> str:
+        """Wait until Karpenter has launched one node in a zone, and return its name."""
+        self.wait_until(lambda: len(self.nodes_of(zone)) == 1, f"a node in {zone}")
+        return self.nodes_of(zone)[0]
+
+    def claim_of(self, node: str) -> dict[str, Any]:
+        """Return the NodeClaim of a node, as soon as it says so."""
+
+        def claims() -> list[dict[str, Any]]:
+            found = self.sandbox.api.get(NODE_CLAIMS)["items"]
+            return [each for each in found if each.get("status", {}).get("nodeName") == node]
+
+        self.wait_until(lambda: len(claims()) == 1, f"the NodeClaim of {node}")
+        return claims()[0]
+
+    # Pods
+
+    def pods(self, namespace: str, app: str) -> list[dict[str, Any]]:
+        """Return the pods of an app that are not being deleted."""
+        return [pod for pod in pods(self.sandbox, namespace, app) if "deletionTimestamp" not in pod["metadata"]]
+
+    def zones(self, namespace: str, app: str) -> Counter[str]:
+        """Return how many pods of an app each zone has that has nodes; those without a node count for none."""
+        zones = {name: str(node["metadata"]["labels"][ZONE]) for name, node in self.nodes().items()}
+        counts = Counter(dict.fromkeys(zones.values(), 0))
+        counts.update(
+            zones[name] for pod in self.pods(namespace, app) if (name := pod["spec"].get("nodeName")) in zones
+        )
+        return counts
+
+    # The operator
+
+    def enforce(self, namespace: str, **spec: Any) -> None:
+        """Let the operator evict in a namespace."""
+        hurried = {"mode": "Enforce", "quietPeriod": "1s", "victims": {"minAge": "0s"}, **spec}
+        policy = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy", "spec": hurried}
+        self.sandbox.apply(json.dumps({**policy, "metadata": {"name": "all", "namespace": namespace}}))
+
+    def status(self, namespace: str) -> dict[str, Any]:
+        """Return the status of the namespace's policy."""
+        path = f"/apis/respread.dev/v1alpha1/namespaces/{namespace}/rebalancepolicies/all"
+        status: dict[str, Any] = self.sandbox.api.get(path).get("status", {})
+        return status
+
+    def condition(self, namespace: str, name: str) -> str:
+        """Return the status of a condition of the namespace's policy; empty before there is one."""
+        conditions = self.status(namespace).get("conditions", ())
+        return next((str(each["status"]) for each in conditions if each["type"] == name), "")
+
+    def messages(self, namespace: str) -> str:
+        """Return what the policy says of the namespace's violations."""
+        return "; ".join(each["message"] for each in self.status(namespace).get("violations", ()))
+
+    def evicted(self, namespace: str) -> list[str]:
+        """Return the pods that the API server evicted for the operator, in that order."""
+        references = (entry["objectRef"] for entry in evictions(self.sandbox))
+        return [reference["name"] for reference in references if reference["namespace"] == namespace]
+
+    def replacements(self) -> set[str]:
+        """Return the pods that came in place of those that the operator evicted, as its log has them."""
+        ended = (line["how"] for line in self.operator.lines() if line["event"].startswith("Move ended"))
+        return {found[1] for how in ended if (found := _REPLACEMENT.match(how))}
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for what takes Karpenter's pace."""
+        wait_until(condition, lambda: f"{what}; {self._karpenter_says()}", seconds=PATIENCE_SECONDS)
+
+    def _karpenter_says(self) -> str:
+        return self.sandbox.log(KARPENTER).read_text(encoding="utf-8")[-3000:]
+
+
+@contextmanager
+def karpenter_cluster(binaries: Binaries, folder: Path) -> Iterator[KarpenterCluster]:
+    """Start a control plane with Karpenter, without nodes, and the operator; it ends well with the context."""
+    options = SandboxOptions(nodes=0, audit=True, karpenter=True)
+    with Sandbox.start(options, binaries=binaries) as sandbox:
+        sandbox.api.request("PATCH", NODE_POOL, {"spec": {"limits": {"cpu": "0"}}})  # no node for what is installed
+        install(sandbox)
+        scale(sandbox, "respread-system", "respread", 0)
+        wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
+        with OperatorProcess(sandbox, folder) as operator:
+            operator.wait_until_ready()
+            yield KarpenterCluster(sandbox, operator)
+            assert operator.stop() == 0

@@ -1,0 +1,136 @@
+"""Karpenter and the operator on one cluster: `make test-karpenter`.
+
+Karpenter's own controllers and its KWOK provider run beside the real control plane; KWOK simulates the nodes that it
+launches. Each test has a control plane for itself: nodes of one would be domains of another.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread_sandbox import Binaries
+from tests.integration.pools import holds
+from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, scale
+from tests.karpenter.karpenter_cluster import KarpenterCluster, karpenter_cluster
+
+QUIET_SECONDS = 5
+"""How long nothing may happen for a scenario to have ended."""
+SWINGS_SECONDS = float(os.environ.get("RESPREAD_KARPENTER_SECONDS", "90"))
+"""How long the workload is scaled up and down while Karpenter consolidates."""
+SWING_SECONDS = 20
+MANY, FEW = 12, 5
+DISRUPTED = "karpenter.sh/disrupted"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+pytestmark = pytest.mark.timeout(SWINGS_SECONDS + 600)
+
+
+@pytest.fixture
+def cluster(binaries: Binaries, tmp_path: Path) -> Iterator[KarpenterCluster]:
+    with karpenter_cluster(binaries, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(cluster: KarpenterCluster) -> str:
+    return cluster.sandbox.create_namespace("shop")
+
+
+def deploy(cluster: KarpenterCluster, namespace: str, name: str, replicas: int, **fields: Any) -> None:
+    """Create a Deployment and wait until Karpenter has given its pods nodes and they are Ready."""
+    create_deployment(cluster.sandbox, namespace, deployment(name, replicas=replicas, **fields))
+    wait_for_ready(cluster, namespace, name, replicas)
+
+
+def wait_for_ready(cluster: KarpenterCluster, namespace: str, name: str, replicas: int) -> None:
+    def settled() -> bool:
+        found = cluster.pods(namespace, name)
+        return len(found) == replicas and all(map(is_ready, found))
+
+    cluster.wait_until(settled, f"{replicas} Ready pods of {name}")
+
+
+def keep_those_in(cluster: KarpenterCluster, namespace: str, zone: str) -> None:
+    """Let the next scale-down take pods of other zones first, so that it breaks the spread."""
+    kept = set(cluster.nodes_of(zone))
+    for pod in cluster.pods(namespace, "web"):
+        cost = "100" if pod["spec"].get("nodeName") in kept else "-100"
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+        cluster.sandbox.api.request("PATCH", path, {"metadata": {"annotations": {DELETION_COST: cost}}})
+
+
+def anchor(zone: str, **fields: Any) -> dict[str, Any]:
+    """A Deployment of one pod that makes Karpenter launch a node in a zone and keep it."""
+    kept = {"karpenter.sh/do-not-disrupt": "true"}
+    return deployment("anchor", replicas=1, nodeSelector={ZONE: zone}, annotations=kept, **fields)
+
+
+def test_a_node_that_karpenter_disrupts_takes_nothing(cluster: KarpenterCluster, namespace: str) -> None:
+    cluster.set_pool(zones=("zone-a",))
+    deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")])
+    cluster.set_pool(zones=("zone-a", "zone-b"))
+    create_deployment(cluster.sandbox, namespace, anchor("zone-b"))
+    node = cluster.node_in("zone-b")
+    wait_for_ready(cluster, namespace, "anchor", 1)
+    claim = cluster.claim_of(node)["metadata"]["name"]
+    cluster.sandbox.kubectl("delete", f"nodeclaim/{claim}", "--wait=false")  # the anchor keeps it from going
+    cluster.wait_until(lambda: DISRUPTED in str(cluster.nodes()[node]["spec"].get("taints")), "the node to be tainted")
+    cluster.enforce(namespace)
+    cluster.wait_until(lambda: cluster.condition(namespace, "Blocked") == "True", "the policy to be blocked")
+    assert f"{node} has the taint {DISRUPTED}:NoSchedule" in cluster.messages(namespace)
+    time.sleep(QUIET_SECONDS)
+    assert cluster.evicted(namespace) == []
+    assert cluster.zones(namespace, "web") == {"zone-a": 4, "zone-b": 0}
+
+
+def test_a_node_that_karpenter_has_not_initialized_takes_nothing(cluster: KarpenterCluster, namespace: str) -> None:
+    cluster.set_pool(zones=("zone-a",))
+    deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")])
+    starting = {"key": "example.com/agent-not-ready", "effect": "NoSchedule"}
+    cluster.set_pool(zones=("zone-a", "zone-b"), startupTaints=[starting])
+    tolerated = [{"key": starting["key"], "operator": "Exists"}]
+    create_deployment(cluster.sandbox, namespace, anchor("zone-b", tolerations=tolerated))
+    node = cluster.node_in("zone-b")
+    wait_for_ready(cluster, namespace, "anchor", 1)
+    cluster.enforce(namespace)
+    cluster.wait_until(lambda: cluster.condition(namespace, "Blocked") == "True", "the policy to be blocked")
+    assert f"{node} has the taint example.com/agent-not-ready:NoSchedule" in cluster.messages(namespace)
+    conditions = cluster.claim_of(node)["status"]["conditions"]
+    initialized = [each["status"] for each in conditions if each["type"] == "Initialized"]
+    assert initialized != ["True"]
+    time.sleep(QUIET_SECONDS)
+    assert cluster.evicted(namespace) == []
+    cluster.sandbox.api.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": None}})
+    cluster.wait_until(lambda: cluster.zones(namespace, "web") == {"zone-a": 2, "zone-b": 2}, "the spread")
+    wait_for_ready(cluster, namespace, "web", 4)
+    assert len(cluster.evicted(namespace)) == 2
+
+
+def test_swings_while_karpenter_consolidates_move_no_pod_twice(cluster: KarpenterCluster, namespace: str) -> None:
+    """They end balanced, and no pod that came in place of an evicted one is evicted for spread itself."""
+    cluster.set_pool(consolidate_after="1s")
+    deploy(cluster, namespace, "web", MANY, constraints=[constraint(ZONE, "web")], cpu="900m")
+    cluster.enforce(namespace, limits={"inFlightPerWorkload": 4, "perHourPerGroup": 0})
+    begun = time.monotonic()
+    while True:
+        keep_those_in(cluster, namespace, "zone-a")
+        scale(cluster.sandbox, namespace, "web", FEW)
+        time.sleep(SWING_SECONDS)
+        if time.monotonic() - begun > SWINGS_SECONDS:
+            break
+        scale(cluster.sandbox, namespace, "web", MANY)
+        time.sleep(SWING_SECONDS)
+    wait_for_ready(cluster, namespace, "web", FEW)
+    cluster.wait_until(lambda: cluster.condition(namespace, "Balanced") == "True", "the policy to be balanced")
+    wait_for_ready(cluster, namespace, "web", FEW)
+    evicted = cluster.evicted(namespace)
+    assert evicted, "no scale-down broke the spread, so nothing was shown"
+    assert holds(cluster.zones(namespace, "web").values())
+    assert not set(evicted) & cluster.replacements()
+    assert len(evicted) == len(set(evicted))
