@@ -31,10 +31,11 @@ from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.search.solution import Finder, Solution
 from respread.planning.search.solving import ORDINARY_LIMITS, Changes, Memory, SearchLimits, Solver
 from respread.planning.seekers import Leaving, largest_of, seekers_in
-from respread.planning.tasks import Rules, Task, Tasks, earliest
+from respread.planning.tasks import Task, Tasks, earliest
 from respread.planning.turns import in_turns
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.candidates import Rules
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.protection import SYSTEM_PRIORITY_CLASSES, Protection

@@ -19,12 +19,10 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.components import labels_of
 from respread.planning.held import Held
-from respread.planning.victims.budgets import BudgetLedger, Standing
-from respread.planning.victims.controllers import ActivePods, controller_of
-from respread.planning.victims.protection import Protection, why_owner_unknown
-from respread.planning.victims.refused import NOTHING_REFUSED, Refused
-from respread.planning.victims.replicas import why_too_few
-from respread.planning.victims.selection import Selection, Violated
+from respread.planning.victims.budgets import Standing
+from respread.planning.victims.candidates import Rules, why_protected, why_refused
+from respread.planning.victims.controllers import controller_of
+from respread.planning.victims.selection import Violated
 from respread.spread.group import GroupKey, SpreadGroup
 
 
@@ -77,21 +75,6 @@ class Task(msgspec.Struct, frozen=True, eq=False):
             and self.cure == other.cure
             and self.protected == other.protected
         )
-
-
-class Rules(NamedTuple):
-    """What decides which pods may be evicted."""
-
-    selection: Selection
-    protections: Mapping[str, Protection]
-    """By policy name. An invalid policy is absent, and may not evict."""
-    budgets: BudgetLedger
-    active_pods: ActivePods
-    now: datetime
-    """With a time zone."""
-    refused: Refused = NOTHING_REFUSED
-    snapshot: ClusterSnapshot = ClusterSnapshot()
-    """The cluster, for the controllers that are known. Others are read before one of their pods is evicted."""
 
 
 _PODS: Final = 2
@@ -241,7 +224,7 @@ class _NamespaceTasks:
             if before is not None and before[0] is pod:
                 pods.append(before)
             elif not pod.finished:
-                pods.append((pod, _why_held(pod, policy, rules)))
+                pods.append((pod, why_protected(pod, policy, rules)))
         changes_at = earliest(None if held is None else held.until for _, held in pods)
         return _Part(names, samples, siblings, basis, tuple(pods), changes_at)
 
@@ -281,7 +264,7 @@ def _task(violated: Violated, parts: Sequence[_Part], rules: Rules) -> Task:
     for pod, known in judged:
         if not pod.node_name:
             continue
-        held = _refusal(pod, rules) if known is None else known
+        held = why_refused(pod, rules) if known is None else known
         if held is None:
             victims.append(pod)
         else:
@@ -303,51 +286,9 @@ def _order(group: SpreadGroup) -> tuple[str, str, int, int, str]:
     return key.topology_key, key.when_unsatisfiable, key.max_skew, key.min_domains, str(key.selector)
 
 
-def why_held(pod: Pod, rules: Rules) -> Held | None:
-    """Return why a pod may not be evicted, or None if it may."""
-    return _why_held(pod, rules.selection.policy_of(pod.namespace, pod.labels), rules) or _refusal(pod, rules)
-
-
-def _why_held(pod: Pod, policy: Policy | None, rules: Rules) -> Held | None:
-    """Return why a pod that a policy governs may not be evicted, except recent refusals."""
-    if policy is None:
-        return Held(Reason.NOT_SELECTED, "no policy selects it")
-    if (protection := rules.protections.get(policy.name)) is None:
-        return Held(Reason.INVALID_POLICY, f"policy {policy.name} is invalid and evicts nothing until it is fixed")
-    held = protection.of_pod(pod, rules.now) or _by_owner(pod, policy, rules.snapshot)
-    if held is None:
-        held = _of_a_small_workload(pod, rules.active_pods, protection.rules.min_replicas)
-    if held is not None:
-        return held
-    verdict = rules.budgets.verdict(pod)
-    return verdict if isinstance(verdict, Held) else None
-
-
-def _refusal(pod: Pod, rules: Rules) -> Held | None:
-    if pod.namespace not in rules.refused.namespaces:
-        return None
-    return rules.refused.why_not(pod, rules.budgets.budgets_of(pod))
-
-
-def _of_a_small_workload(pod: Pod, active_pods: ActivePods, least: int) -> Held | None:
-    """Return a reason if the workload has too few pods. What its controller wants is only known at the last look."""
-    if pod.controller is None:
-        return None
-    named = f"{pod.controller.kind} {pod.controller.name}"
-    return why_too_few(named, active_pods.up_to(pod, least), least)
-
-
 def earliest(times: Iterable[datetime | None]) -> datetime | None:
     """Return the earliest of some times, without None."""
     return min((each for each in times if each is not None), default=None)
-
-
-def _by_owner(pod: Pod, policy: Policy, snapshot: ClusterSnapshot) -> Held | None:
-    """Return why the owner of a pod's controller holds it, if that is already known."""
-    controller = controller_of(snapshot, pod)
-    if controller is None or pod.controller is None:
-        return None
-    return why_owner_unknown(pod.controller, controller.controller, policy.spec.victims.trusted_controllers)
 
 
 def _is_over(until: datetime | None, now: datetime) -> bool:

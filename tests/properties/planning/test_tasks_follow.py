@@ -19,9 +19,10 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.held import Held
 from respread.planning.planner import PolicySetting
-from respread.planning.tasks import Rules, Task, Tasks
+from respread.planning.tasks import Task, Tasks
 from respread.planning.victims.budget_index import BudgetIndex
 from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.candidates import Rules
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import NOTHING_REFUSED, Refused

@@ -17,8 +17,8 @@ from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import PolicySetting
 from respread.planning.search.placement import Placement
-from respread.planning.tasks import Rules, why_held
 from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.candidates import Rules, why_held
 from respread.planning.victims.controllers import ActivePods
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.selection import Selection

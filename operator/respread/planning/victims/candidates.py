@@ -1,0 +1,77 @@
+"""Which pods may be evicted: by their policy, its protections, their owners, budgets and recent refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from respread.api.policy import Policy
+from respread.api.reasons import Reason
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.held import Held
+from respread.planning.victims.budgets import BudgetLedger
+from respread.planning.victims.controllers import ActivePods, controller_of
+from respread.planning.victims.protection import Protection, why_owner_unknown
+from respread.planning.victims.refused import NOTHING_REFUSED, Refused
+from respread.planning.victims.replicas import why_too_few
+from respread.planning.victims.selection import Selection
+
+
+class Rules(NamedTuple):
+    """What decides which pods may be evicted."""
+
+    selection: Selection
+    protections: Mapping[str, Protection]
+    """By policy name. An invalid policy is absent, and may not evict."""
+    budgets: BudgetLedger
+    active_pods: ActivePods
+    now: datetime
+    """With a time zone."""
+    refused: Refused = NOTHING_REFUSED
+    snapshot: ClusterSnapshot = ClusterSnapshot()
+    """The cluster, for the controllers that are known. Others are read before one of their pods is evicted."""
+
+
+def why_held(pod: Pod, rules: Rules) -> Held | None:
+    """Return why a pod may not be evicted, or None if it may."""
+    return why_protected(pod, rules.selection.policy_of(pod.namespace, pod.labels), rules) or why_refused(pod, rules)
+
+
+def why_protected(pod: Pod, policy: Policy | None, rules: Rules) -> Held | None:
+    """Return why a pod that a policy governs may not be evicted, except recent refusals."""
+    if policy is None:
+        return Held(Reason.NOT_SELECTED, "no policy selects it")
+    if (protection := rules.protections.get(policy.name)) is None:
+        return Held(Reason.INVALID_POLICY, f"policy {policy.name} is invalid and evicts nothing until it is fixed")
+    held = protection.of_pod(pod, rules.now) or _by_owner(pod, policy, rules.snapshot)
+    if held is None:
+        held = _of_a_small_workload(pod, rules.active_pods, protection.rules.min_replicas)
+    if held is not None:
+        return held
+    verdict = rules.budgets.verdict(pod)
+    return verdict if isinstance(verdict, Held) else None
+
+
+def why_refused(pod: Pod, rules: Rules) -> Held | None:
+    """Return what the API server refused lately that keeps a pod, or None if nothing does."""
+    if pod.namespace not in rules.refused.namespaces:
+        return None
+    return rules.refused.why_not(pod, rules.budgets.budgets_of(pod))
+
+
+def _of_a_small_workload(pod: Pod, active_pods: ActivePods, least: int) -> Held | None:
+    """Return a reason if the workload has too few pods. What its controller wants is only known at the last look."""
+    if pod.controller is None:
+        return None
+    named = f"{pod.controller.kind} {pod.controller.name}"
+    return why_too_few(named, active_pods.up_to(pod, least), least)
+
+
+def _by_owner(pod: Pod, policy: Policy, snapshot: ClusterSnapshot) -> Held | None:
+    """Return why the owner of a pod's controller holds it, if that is already known."""
+    controller = controller_of(snapshot, pod)
+    if controller is None or pod.controller is None:
+        return None
+    return why_owner_unknown(pod.controller, controller.controller, policy.spec.victims.trusted_controllers)
