@@ -20,7 +20,7 @@ from respread.cluster.objects import Workload
 from respread.handlers.informers import Intake
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response
-from respread.kube.retry import Backoff, Backoffs
+from respread.kube.retry import Retry, RetryDelays
 from respread.scheduling.default_selector import SelectingOwner
 from respread.stores.watched_kinds import full_name
 from respread.telemetry.logs import get_logger
@@ -53,7 +53,7 @@ class _Answer(NamedTuple):
 class OwnerSelectors:
     """Keeps the wanted owners in the cluster state, with their selectors and what controls them, and nothing else."""
 
-    __slots__ = ("_backoff", "_clock", "_due_at", "_intake", "_requests", "_troubled", "_wanted", "_woken")
+    __slots__ = ("_clock", "_due_at", "_intake", "_requests", "_retry", "_troubled", "_wanted", "_woken")
 
     def __init__(self, requests: Requests, intake: Intake, clock: Callable[[], float]) -> None:
         """Know of no owner yet.
@@ -66,7 +66,7 @@ class OwnerSelectors:
         self._requests = requests
         self._intake = intake
         self._clock = clock
-        self._backoff = Backoff(Backoffs(least_seconds=1.0))
+        self._retry = Retry(RetryDelays(least_seconds=1.0))
         self._wanted: frozenset[SelectingOwner] = frozenset()
         self._due_at: dict[SelectingOwner, float] = {}
         """When to ask again for those that were asked for."""
@@ -95,10 +95,10 @@ class OwnerSelectors:
                 continue
             for start in range(0, len(due), BATCH):
                 if not await self._read(due[start : start + BATCH]):
-                    await asyncio.sleep(self._backoff.failed())
+                    await asyncio.sleep(self._retry.failed())
                     break
             else:
-                self._backoff.succeeded()
+                self._retry.succeeded()
 
     async def _wait(self) -> None:
         due_at = min(self._due_at.values(), default=inf)

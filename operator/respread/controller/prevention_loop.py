@@ -19,7 +19,7 @@ from immutables import Map
 
 from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
-from respread.kube.retry import Backoff
+from respread.kube.retry import Retry
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose
@@ -80,7 +80,7 @@ class PreventionLoop:
         self._term: _Term | None = None
         self._policies: Policies = Map()
         self._policy_index = PolicyIndex(())
-        self._backoff = Backoff()
+        self._retry = Retry()
         self._paused_until = -inf
         self._unknown_until = -inf
         """Until when a patch that was not answered may still be carried out."""
@@ -208,7 +208,7 @@ class PreventionLoop:
             term.uncertain.discard(patch.pod.uid)
         match answer.result:
             case PatchResult.APPLIED:
-                self._backoff.succeeded()
+                self._retry.succeeded()
                 self._forbidden.discard(patch.pod.namespace)
                 term.made[patch.purpose] += 1
                 term.prevention.answered(patch, Answered(made, SEEN_WITHIN_SECONDS), now)
@@ -240,7 +240,7 @@ class PreventionLoop:
                 term.prevention.answered(patch, None, now)
             case _:
                 term.prevention.answered(patch, None, now)
-        pause = max(self._backoff.failed(), answer.retry_after_seconds or 0.0)
+        pause = max(self._retry.failed(), answer.retry_after_seconds or 0.0)
         self._paused_until = max(self._paused_until, now + pause)
         _log.warning(
             "A pod deletion cost was not set; pausing",

@@ -18,7 +18,7 @@ from respread.cluster.decode.decoder import Kind
 from respread.handlers.health import WatchHealth
 from respread.handlers.session import open_plain_session
 from respread.kube.access import ClusterAccess
-from respread.kube.retry import Backoff, Backoffs
+from respread.kube.retry import Retry, RetryDelays
 from respread.stores.watched_kinds import full_name
 from respread.telemetry.logs import get_logger
 
@@ -33,7 +33,7 @@ async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, hea
     Whatever is in the way is logged whenever it changes, and is what readiness says meanwhile.
     """
     kinds = tuple(kinds)
-    backoff = Backoff(Backoffs(least_seconds=0.5, greatest_seconds=5))
+    retry = Retry(RetryDelays(least_seconds=0.5, greatest_seconds=5))
     last_problem = ""
     async with open_plain_session(access) as session:
         while True:
@@ -46,7 +46,7 @@ async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, hea
             if problem != last_problem:
                 _log.error("Waiting for the cluster before anything can be watched", problem=problem)
                 last_problem = problem
-            await asyncio.sleep(backoff.failed())
+            await asyncio.sleep(retry.failed())
 
 
 async def _problem(session: aiohttp.ClientSession, server: str, kinds: tuple[Kind, ...]) -> str:

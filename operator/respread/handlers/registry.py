@@ -12,7 +12,7 @@ import kopf
 from respread.handlers.informer import Feed
 from respread.handlers.session import open_session
 from respread.kube.access import AccessError, ClusterAccess
-from respread.kube.retry import Backoff
+from respread.kube.retry import Retry
 from respread.telemetry.metrics import Metrics
 
 _SETTLED_SECONDS: Final = 60.0
@@ -55,19 +55,19 @@ def _login(
 ) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
     by_path = {feed.kind.path: feed for feed in feeds}
     known: list[ClusterAccess] = [access]
-    backoff = Backoff()
+    retry = Retry()
     last_login_seconds = -_SETTLED_SECONDS
 
     async def login(**_: Any) -> kopf.AiohttpSession:
         nonlocal last_login_seconds
         if time.monotonic() - last_login_seconds >= _SETTLED_SECONDS:
-            backoff.succeeded()
+            retry.succeeded()
         else:  # Kopf would ask again at once, and again
-            await asyncio.sleep(backoff.failed())
+            await asyncio.sleep(retry.failed())
         try:
             current = known.pop() if known else await asyncio.to_thread(load_access)
         except AccessError as error:
-            raise kopf.TemporaryError(str(error), delay=backoff.failed()) from error
+            raise kopf.TemporaryError(str(error), delay=retry.failed()) from error
         last_login_seconds = time.monotonic()
         return kopf.AiohttpSession(
             server=current.server,

@@ -39,7 +39,7 @@ from respread.handlers.watch_stream import ExpiredStream, WatchStream
 from respread.kube.access import ClusterAccess
 from respread.kube.api_status import status_of
 from respread.kube.credentials import CredentialsError
-from respread.kube.outage import Obstacle
+from respread.kube.outage import Outage
 from respread.kube.page_size import PageSize
 from respread.kube.requests import retry_after_seconds
 from respread.stores.watched_kinds import POLICY_KINDS, full_name
@@ -88,11 +88,11 @@ def _session(
 class _Wire:
     """One kind's feed, what is or was in its way, and how large its pages are to be."""
 
-    __slots__ = ("feed", "obstacle", "page_size")
+    __slots__ = ("feed", "outage", "page_size")
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
-        self.obstacle = Obstacle()
+        self.outage = Outage()
         self.page_size = PageSize()
 
 
@@ -107,7 +107,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             if wire is not None and self.status == HTTPStatus.OK and "watch" in self.url.query:
                 # Kopf reads it by iter_chunked, and aiohttp itself only sets exceptions on it.
                 unread = partial(unread_bytes, connection.transport)
-                stream = WatchStream(self.content, wire.feed, wire.obstacle.backoff, unread)
+                stream = WatchStream(self.content, wire.feed, wire.outage.retry, unread)
                 self.content = cast("aiohttp.StreamReader", stream)
                 self._is_watch = True
             return self
@@ -121,7 +121,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             try:
                 remainder = wire.feed.take_page(body)
             except DecodeError as error:
-                seconds = wire.obstacle.backoff.failed()
+                seconds = wire.outage.retry.failed()
                 _log.warning("A page is no list; listing anew", fault=str(error), wait_seconds=round(seconds, 1))
                 await asyncio.sleep(seconds)
                 raise aiohttp.ClientPayloadError(str(error)) from error
@@ -208,7 +208,7 @@ class _Patience:
     def __init__(self, wires: Mapping[str, _Wire], discovery: Discovery) -> None:
         self._wires = wires
         self._discovery = discovery
-        self._discovering = Obstacle()
+        self._discovering = Outage()
 
     async def __call__(self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         wire = self._wires.get(request.url.path)
@@ -226,17 +226,17 @@ class _Patience:
             response = await send(request)
             if not _is_held(response.status):
                 if response.status == HTTPStatus.OK:
-                    wire.obstacle.over()
+                    wire.outage.over()
                     wire.feed.health.answered(kind.resource)
                 return response
             if response.status == HTTPStatus.GONE and is_watch:
                 _log.info("The version to watch from is too old; listing anew", kind=kind.resource)
-                await asyncio.sleep(wire.obstacle.backoff.failed())
+                await asyncio.sleep(wire.outage.retry.failed())
             elif response.status == HTTPStatus.GONE and "continue" in request.url.query:
                 _log.info("The list took too long for the API server; beginning it anew", kind=kind.resource)
                 request.url = request.url.without_query_params("continue")
                 response.release()
-                await asyncio.sleep(wire.obstacle.backoff.failed())
+                await asyncio.sleep(wire.outage.retry.failed())
             else:
                 await self._hold(wire, response)
             if is_watch and response.status not in _SAME_AGAIN:
@@ -258,7 +258,7 @@ class _Patience:
             problem = f"{name} are not served by this API server in version {kind.version}. {message}"
         problem = problem.strip()
         wire.feed.health.hindered(kind.resource, problem)
-        await wire.obstacle.wait(
+        await wire.outage.wait(
             "A kind can't be watched; asking again until it can",
             problem,
             of=kind.resource,
@@ -281,7 +281,7 @@ class _Patience:
                 problem = f"the API server answers {response.status} to who asks for {path}. {message}".strip()
             elif not (fault := await self._fault_of(path, response)):
                 self._discovering.over()
-                self._discovering.backoff.succeeded()
+                self._discovering.retry.succeeded()
                 return response
             else:
                 problem = f"what the API server answers to who asks for {path} does not say what is served: {fault}"

@@ -8,7 +8,7 @@ from typing import Final
 
 import kopf
 
-from respread.kube.retry import Backoffs
+from respread.kube.retry import RetryDelays
 from respread.stores.watched_kinds import PODS, UNFINISHED_PODS
 
 _PAGE_OBJECTS: Final = 500
@@ -30,7 +30,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings.watching.connect_timeout = 10
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
-    settings.networking.error_backoffs = Backoffs()
+    settings.networking.error_backoffs = RetryDelays()
     # The worker of each object that changed lives on for this long.
     settings.queueing.idle_timeout = 0.1
     settings.queueing.exit_timeout = 1

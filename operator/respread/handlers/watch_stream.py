@@ -18,7 +18,7 @@ import msgspec
 
 from respread.handlers.event_buffer import ErrorEventError, LightEvent, NotAnEventError
 from respread.handlers.informer import Feed
-from respread.kube.retry import Backoff
+from respread.kube.retry import Retry
 from respread.stores.watched_kinds import NODES
 from respread.telemetry.logs import get_logger
 
@@ -42,7 +42,7 @@ class WatchStream:
         self,
         content: aiohttp.StreamReader,
         feed: Feed,
-        backoff: Backoff,
+        retry: Retry,
         unread: Callable[[], int] = lambda: 0,
     ) -> None:
         """Read a response's content.
@@ -50,17 +50,17 @@ class WatchStream:
         Args:
             content: What aiohttp has read, and reads on.
             feed: Where events go.
-            backoff: Told of errors.
+            retry: Told of errors.
             unread: How many bytes have come that aiohttp did not read yet.
         """
         self._content = content
         self._feed = feed
-        self._backoff = backoff
+        self._retry = retry
         self._unread = unread
 
     def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Return whole lines, as many at a time as have come, in chunks of about `size` bytes."""
-        return _WholeLines(self._content.iter_chunked(size), self._feed, self._backoff, self._waiting)
+        return _WholeLines(self._content.iter_chunked(size), self._feed, self._retry, self._waiting)
 
     def _waiting(self, taken: int) -> int:
         """Return how many bytes have come, beside those that were taken."""
@@ -90,12 +90,10 @@ class ExpiredStream:
 class _WholeLines:
     """What comes, cut after line ends."""
 
-    def __init__(
-        self, chunks: AsyncIterator[bytes], feed: Feed, backoff: Backoff, waiting: Callable[[int], int]
-    ) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], feed: Feed, retry: Retry, waiting: Callable[[int], int]) -> None:
         self._chunks = chunks
         self._feed = feed
-        self._backoff = backoff
+        self._retry = retry
         self._waiting = waiting
         self._taken = 0
         """How many bytes were read."""
@@ -164,7 +162,7 @@ class _WholeLines:
             pending = event
         else:
             self._has_passed = True
-            self._backoff.succeeded()
+            self._retry.succeeded()
         if pending is not None and not self._may_stay_untold(pending, alone=not passed and end is None):
             passed.append(pending.encode())
         if end is not None:
@@ -187,7 +185,7 @@ class _WholeLines:
         return msgspec.json.encode({"type": "ERROR", "object": {**status, "code": _GONE}})
 
     async def _wait(self, event: str, fault: str) -> None:
-        seconds = self._backoff.failed()
+        seconds = self._retry.failed()
         _log.warning(event, kind=self._feed.kind.resource, fault=fault, wait_seconds=round(seconds, 1))
         await asyncio.sleep(seconds)
 

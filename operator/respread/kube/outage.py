@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from respread.kube.retry import Backoff
+from respread.kube.retry import Retry
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
 
-class Obstacle:
+class Outage:
     """In the way of one sort of requests, or not."""
 
-    __slots__ = ("_problem", "backoff")
+    __slots__ = ("_problem", "retry")
 
     def __init__(self) -> None:
         """Start with nothing in the way."""
-        self.backoff = Backoff()
+        self.retry = Retry()
         self._problem = ""
 
     async def wait(self, event: str, problem: str, *, of: str, at_least_seconds: float = 0.0) -> None:
@@ -33,8 +33,8 @@ class Obstacle:
         if problem != self._problem:
             self._problem = problem
             _log.error(event, kind=of, problem=problem)
-        await asyncio.sleep(max(self.backoff.failed(), at_least_seconds))
+        await asyncio.sleep(max(self.retry.failed(), at_least_seconds))
 
     def over(self) -> None:
-        """Note that a request was granted. The back-off ends only with an answer that could be used."""
+        """Note that a request was granted. The pauses begin anew only after an answer that could be used."""
         self._problem = ""

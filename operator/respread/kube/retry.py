@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 
-class Backoffs:
+class RetryDelays:
     """Delays in seconds, doubling up to a greatest one, each with up to half of it taken off at random; endless.
 
     Iterating starts from the least delay each time. Kopf takes this for its retries, which then never run out: a
@@ -30,13 +30,13 @@ class Backoffs:
             delay_seconds = min(delay_seconds * 2, self._greatest_seconds)
 
 
-class Backoff:
-    """The back-off of one thing that fails and succeeds again."""
+class Retry:
+    """The pauses of one thing that fails and succeeds again."""
 
-    __slots__ = ("_backoffs", "_delays")
+    __slots__ = ("_delays", "_spacing")
 
-    def __init__(self, backoffs: Backoffs | None = None) -> None:
-        self._backoffs = backoffs or Backoffs()
+    def __init__(self, delays: RetryDelays | None = None) -> None:
+        self._spacing = delays or RetryDelays()
         self._delays: Iterator[float] | None = None
 
     @property
@@ -47,7 +47,7 @@ class Backoff:
     def failed(self) -> float:
         """Note a failure, and return for how many seconds to wait."""
         if self._delays is None:
-            self._delays = iter(self._backoffs)
+            self._delays = iter(self._spacing)
         return next(self._delays)
 
     def succeeded(self) -> None:

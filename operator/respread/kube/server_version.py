@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from respread.kube.requests import NoResponseError, Requests
-from respread.kube.retry import Backoff, Backoffs
+from respread.kube.retry import Retry, RetryDelays
 from respread.stores.changes import ChangeSignal
 from respread.telemetry.logs import get_logger
 
@@ -26,7 +26,7 @@ class _Version(msgspec.Struct, rename="camel"):
 class ServerVersion:
     """The API server's version, asked for now and then."""
 
-    __slots__ = ("_backoff", "_changes", "_requests", "asked", "version")
+    __slots__ = ("_changes", "_requests", "_retry", "asked", "version")
 
     def __init__(self, requests: Requests, changes: ChangeSignal) -> None:
         """Know of no version yet.
@@ -37,7 +37,7 @@ class ServerVersion:
         """
         self._requests = requests
         self._changes = changes
-        self._backoff = Backoff(Backoffs(greatest_seconds=ASK_AGAIN_SECONDS))
+        self._retry = Retry(RetryDelays(greatest_seconds=ASK_AGAIN_SECONDS))
         self.version = ""
         """Such as `v1.36.3`; empty as long as it is not known."""
         self.asked = False
@@ -66,11 +66,11 @@ class ServerVersion:
             self._changes.notify("version")
         self.asked = True
         if not found:
-            seconds = self._backoff.failed()
+            seconds = self._retry.failed()
             _log.warning(
                 "The cluster's version is not known; asking again", fault=fault, wait_seconds=round(seconds, 1)
             )
             return seconds
-        self._backoff.succeeded()
+        self._retry.succeeded()
         self.version = found
         return ASK_AGAIN_SECONDS

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from respread.handlers import watch_stream
 from respread.handlers.backlog import Backlog
 from respread.handlers.watch_stream import WatchStream
-from respread.kube.retry import Backoff, Backoffs
+from respread.kube.retry import Retry, RetryDelays
 from tests.intake import Parts, pod
 
-QUICK = Backoffs(least_seconds=0.001, greatest_seconds=0.002)
+QUICK = RetryDelays(least_seconds=0.001, greatest_seconds=0.002)
 
 
 def line(event_type: str, **body: Any) -> bytes:
@@ -42,11 +42,11 @@ class Watch:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         self.parts = Parts()
-        self.backoff = Backoff(QUICK)
+        self.retry = Retry(QUICK)
         protocol = BaseProtocol(loop)
         protocol.connection_made(asyncio.Transport())  # one can only wait on what is connected
         self.content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
-        self.stream = WatchStream(self.content, self.parts.feed("pods"), self.backoff)
+        self.stream = WatchStream(self.content, self.parts.feed("pods"), self.retry)
 
     def send(self, *chunks: bytes) -> None:
         for chunk in chunks:
@@ -115,7 +115,7 @@ def test_that_the_version_is_too_old_passes_as_it_is() -> None:
         watch.send(EVENT, GONE)
         chunks = await watch.rest()
         assert [json.loads(each) for each in b"".join(chunks).splitlines()] == [json.loads(EVENT), json.loads(GONE)]
-        assert not watch.backoff.failing
+        assert not watch.retry.failing
 
     run(scenario)
 
@@ -134,23 +134,23 @@ def test_any_other_error_looks_like_that_and_is_logged(caplog: pytest.LogCapture
 
 def test_errors_in_a_row_are_waited_out_ever_longer_until_something_good_comes() -> None:
     async def scenario() -> None:
-        backoff = Backoff(Backoffs(least_seconds=0.1, greatest_seconds=10))
+        retry = Retry(RetryDelays(least_seconds=0.1, greatest_seconds=10))
         waits: list[float] = []
         loop = asyncio.get_running_loop()
         for _ in range(4):
             watch = Watch()
-            watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), backoff)
+            watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), retry)
             watch.send(FAILED)
             start = loop.time()
             await watch.rest()
             waits.append(loop.time() - start)
         assert all(after > before for before, after in pairwise(waits[::2]))
-        assert backoff.failing
+        assert retry.failing
         watch = Watch()
-        watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), backoff)
+        watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), retry)
         watch.send(EVENT)
         await watch.rest()
-        assert not backoff.failing
+        assert not retry.failing
 
     run(scenario)
 
@@ -224,7 +224,7 @@ def test_a_line_that_cannot_be_read_breaks_the_watch_off_after_those_before(capl
         assert await anext(chunks) == EVENT
         with pytest.raises(aiohttp.ClientPayloadError, match="no event of pods"):
             await anext(chunks)
-        assert watch.backoff.failing
+        assert watch.retry.failing
 
     run(scenario)
     assert "A line of a watch can't be read" in caplog.text
@@ -303,7 +303,7 @@ def test_the_watch_is_behind_as_long_as_more_has_come_than_was_read() -> None:
         watch = Watch()
         feed = watch.parts.feed("pods")
         feed.backlog = Backlog(clock=lambda: seconds[0])
-        watch.stream = WatchStream(watch.content, feed, watch.backoff, lambda: beyond[0])
+        watch.stream = WatchStream(watch.content, feed, watch.retry, lambda: beyond[0])
         watch.send(BOOKMARK, BOOKMARK)
         chunks = watch.stream.iter_chunked(len(BOOKMARK))
         await anext(chunks)
