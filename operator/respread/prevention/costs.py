@@ -22,32 +22,31 @@ class NoRoomError(Exception):
 
 
 def assign_costs(
-    deletion_order: Sequence[int], held: Mapping[int, int], *, above: int = LEAST_COST - 1, below: int = 0
+    deletion_order: Sequence[int], held: Mapping[int, int], *, above: int = LEAST_COST - 1
 ) -> dict[int, int]:
     """Return the costs to set, so that all costs increase along an order of deletion.
 
     Args:
         deletion_order: pods, the first one is deleted first.
         held: the current costs of pods. As many as possible stay.
-        above: every cost is higher than this.
-        below: every cost is lower than this.
+        above: every cost is higher than this, and lower than 0.
 
     Raises:
         NoRoomError: if there are too few integers between the bounds.
     """
-    if below - above - 1 < len(deletion_order):
-        raise NoRoomError(f"{len(deletion_order)} pods can't have different costs between {above} and {below}")
+    if -above - 1 < len(deletion_order):
+        raise NoRoomError(f"{len(deletion_order)} pods can't have different costs between {above} and 0")
     costs: dict[int, int] = {}
     low, start = above, 0
-    for position in (*_kept(deletion_order, held, above, below), len(deletion_order)):
-        high = held[deletion_order[position]] if position < len(deletion_order) else below
+    for position in (*_kept(deletion_order, held, above), len(deletion_order)):
+        high = held[deletion_order[position]] if position < len(deletion_order) else 0
         run = deletion_order[start:position]
         costs.update(zip(run, _spaced(low, high, len(run), first=not start), strict=True))
         low, start = high, position + 1
     return costs
 
 
-def _kept(order: Sequence[int], held: Mapping[int, int], above: int, below: int) -> list[int]:
+def _kept(order: Sequence[int], held: Mapping[int, int], above: int) -> list[int]:
     """Return the positions whose costs stay: as many as possible, with an integer for every pod in between.
 
     Two costs can stay if they are at least as far apart as their positions, that is if cost minus position does not
@@ -58,7 +57,7 @@ def _kept(order: Sequence[int], held: Mapping[int, int], above: int, below: int)
     before: dict[int, int | None] = {}
     for position, pod in enumerate(order):
         cost = held.get(pod)
-        if cost is None or not above + position < cost <= below - len(order) + position:
+        if cost is None or not above + position < cost <= position - len(order):
             continue
         length = bisect_right(least_ends, cost - position)
         before[position] = ends[length - 1] if length else None

@@ -22,16 +22,11 @@ class Order(NamedTuple):
     """As returned by `layout.violation`."""
 
 
-def greedy_order(layout: Layout, preferred: Sequence[int] | None = None) -> Order:
-    """Return an order of deletion and its violation.
-
-    Args:
-        layout: the pods and constraints.
-        preferred: all pods of the layout. Among equally good pods, the first of these is deleted.
-    """
+def greedy_order(layout: Layout) -> Order:
+    """Return an order of deletion and its violation."""
     tallies = tallies_of(layout)
     weighted = [(tally, constraint.weight) for tally, constraint in zip(tallies, layout.constraints, strict=True)]
-    candidates = Candidates(layout, tallies, range(len(layout.places)) if preferred is None else preferred)
+    candidates = Candidates(layout, tallies, range(len(layout.places)))
     order: list[int] = []
     total = 0
     while (found := candidates.best(DomainTally.deletion_effect, fullness=-1)) is not None:

@@ -18,20 +18,15 @@ LARGEST: Final = 2_500
 """The product of pods and distinct places up to which the search runs. Above, it would take tens of milliseconds."""
 
 
-def best_order(layout: Layout, preferred: Sequence[int] | None = None) -> Order:
-    """Return the order of deletion with the least total violation over all numbers of remaining pods.
-
-    Args:
-        layout: the pods and constraints.
-        preferred: all pods of the layout. Among equally good pods, the first of these is deleted.
-    """
-    greedy = greedy_order(layout, preferred)
+def best_order(layout: Layout) -> Order:
+    """Return the order of deletion with the least total violation over all numbers of remaining pods."""
+    greedy = greedy_order(layout)
     if not greedy.violation or greedy.violation == least_violation(layout):
         return greedy
     if len(layout.places) * len(set(layout.places)) > LARGEST:
         return greedy
     stacks: dict[Place, list[int]] = {}
-    for pod in range(len(layout.places) - 1, -1, -1) if preferred is None else reversed(preferred):
+    for pod in reversed(range(len(layout.places))):
         stacks.setdefault(layout.places[pod], []).append(pod)
     broad = broad_order(layout, list(stacks.values())[::-1])
     return broad if broad.violation < greedy.violation else greedy

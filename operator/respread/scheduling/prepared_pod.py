@@ -97,30 +97,25 @@ class PreparedPod:
                 nodes &= ~(1 << slot)
         return nodes
 
-    def feasible_nodes(self, *, spread: bool = True) -> list[str]:
-        """Return the names of the nodes that certainly accept the pod; none if something is unknown.
-
-        Args:
-            spread: whether to include PodTopologySpread.
-        """
+    def feasible_nodes(self) -> list[str]:
+        """Return the names of the nodes that certainly accept the pod; none if something is unknown."""
         if self.unknown is not None:
             return []
-        return members(self.admitted(spread=spread), self._view.table.names)
+        return members(self.admitted(), self._view.table.names)
 
-    def fits(self, node: str, *, spread: bool = True) -> bool:
+    def fits(self, node: str) -> bool:
         """Return whether a node certainly accepts the pod.
 
         Args:
             node: its name. A node that does not exist does not accept it.
-            spread: whether to include PodTopologySpread.
         """
         slot = self._view.table.slot_of.get(node)
         if slot is None or self.unknown is not None or not (self._settled & ~self._view.uncertain) >> slot & 1:
             return False
-        if not self._passes(slot, spread=spread) or (self._fallible and self._is_given_up()):
+        if not self._passes(slot, spread=True) or (self._fallible and self._is_given_up()):
             return False
         nominated = self._view.nominated.get(slot)
-        return nominated is None or self._fits_beside(slot, nominated, spread=spread)
+        return nominated is None or self._fits_beside(slot, nominated, spread=True)
 
     def _passes(self, slot: int, *, spread: bool) -> bool:
         return all(each.reject(slot) is None for each in self._changing if spread or each.plugin != "PodTopologySpread")
