@@ -6,7 +6,6 @@ number of remaining pods. If domains cross, it nearly always is; `search` examin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from respread.prevention.candidates import Candidates

@@ -14,18 +14,8 @@ import pytest
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
 from tests.integration.workloads import deployment, pods_per_domain, wait_for_ready_pods, wait_until
+from tests.scheduler_configurations import HARD_DEFAULTS
 
-HARD_DEFAULTS = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- pluginConfig:
-  - name: PodTopologySpread
-    args:
-      defaultingType: List
-      defaultConstraints:
-      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
-"""
 PATHS = {
     "web": "/apis/apps/v1/namespaces/shop/deployments",
     "set": "/apis/apps/v1/namespaces/shop/statefulsets",

@@ -14,9 +14,10 @@ import pytest
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
-from tests.integration.planning.test_default_constraints import HARD_DEFAULTS, PATHS, balanced, without_constraints
+from tests.integration.planning.test_default_constraints import PATHS, balanced, without_constraints
 from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, settled
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
+from tests.scheduler_configurations import HARD_DEFAULTS
 
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 

@@ -21,22 +21,15 @@ from respread.scheduling.view.cluster_view import ClusterView
 from respread_sandbox import NodeShape, Sandbox, SandboxOptions
 from tests.integration.scheduling.random_pods import APPS, CLAIMS, NAMESPACES, RACK, ZONE, random_pod
 from tests.properties.instances import factor
+from tests.scheduler_configurations import HARD_DEFAULTS
 
 PODS = 100 * min(3, factor())
 PODS_WITH_DEFAULTS = PODS // 2
 SEED = 20261121
-HARD_DEFAULTS = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- pluginConfig:
-  - name: PodTopologySpread
-    args:
-      defaultingType: List
-      defaultConstraints:
-      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
-      - {maxSkew: 2, topologyKey: example.com/rack, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor}
-"""
+TWO_HARD_DEFAULTS = (
+    HARD_DEFAULTS
+    + "      - {maxSkew: 2, topologyKey: example.com/rack, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor}\n"
+)
 OWNERS = {
     "ReplicaSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/replicasets"),
     "StatefulSet": ("apps/v1", "/apis/apps/v1/namespaces/{}/statefulsets"),
@@ -127,8 +120,8 @@ def test_the_scheduler_decides_as_predicted(start_sandbox: Callable[[SandboxOpti
 @pytest.mark.timeout(400)
 def test_so_it_does_with_hard_default_constraints(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
     """Services and owners come and go, and with them what the constraints of pods without any count."""
-    sandbox = start_sandbox(msgspec.structs.replace(ON_SMALL_NODES, scheduler_configuration=HARD_DEFAULTS))
-    cluster = Cluster(sandbox, read_configuration(HARD_DEFAULTS))
+    sandbox = start_sandbox(msgspec.structs.replace(ON_SMALL_NODES, scheduler_configuration=TWO_HARD_DEFAULTS))
+    cluster = Cluster(sandbox, read_configuration(TWO_HARD_DEFAULTS))
     rng = random.Random(SEED)
     nodes = _prepare(cluster, rng)
     owners = {

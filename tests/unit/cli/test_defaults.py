@@ -15,18 +15,9 @@ from respread.cli.main import respread
 from respread.cli.read.snapshot_file import ABOUT, About, read_snapshot
 from respread.cli.render.plan_report import PlanReport
 from respread.cli.render.skew_report import SkewReport
+from tests.scheduler_configurations import HARD_DEFAULTS
 from tests.unit.cli.snapshots import HOSTNAME, ZONE, list_of, manifest_of_node, manifest_of_pod, snapshot_of
 
-HARD_DEFAULTS = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- pluginConfig:
-  - name: PodTopologySpread
-    args:
-      defaultingType: List
-      defaultConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}]
-"""
 OWNER: Mapping[str, Any] = {
     "apiVersion": "apps/v1",
     "kind": "ReplicaSet",

@@ -20,6 +20,7 @@ from respread.cli.render.output import print_parts
 from respread.cli.render.skew_report import (
     GroupFilter,
     GroupReport,
+    Origin,
     SkewReport,
     WorkloadReference,
     skew_report,
@@ -38,7 +39,7 @@ from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pods, s
 
 
 def report_of(spread: Spread, **wanted: object) -> SkewReport:
-    return skew_report(spread, GroupFilter(**wanted), source="a test", time=NOW, notes=())  # type: ignore[arg-type]  # by name
+    return skew_report(spread, GroupFilter(**wanted), Origin("a test", NOW))  # type: ignore[arg-type]  # by name
 
 
 def workload(name: str, counts: Mapping[str, int], *, when: str = "DoNotSchedule", **fields: object) -> list[Pod]:

@@ -37,9 +37,7 @@ def plan(
         planned.reports,
         default_policy=planned.default_policy,
         namespace=namespace,
-        source=planned.view.source,
-        time=planned.view.time,
-        notes=planned.notes,
+        origin=planned.origin,
     )
     show(
         report,

@@ -78,9 +78,7 @@ def simulate(
         changes,
         _protections(planned, changes, workloads),
         namespace=namespace,
-        source=planned.view.source,
-        time=planned.view.time,
-        notes=planned.notes,
+        origin=planned.origin,
     )
     show(
         report,

@@ -23,7 +23,7 @@ from respread.cli.read.protections import protection_reports
 from respread.cli.read.reading import read_for_skew, spread_with_owners
 from respread.cli.read.scheduler_option import scheduler_option
 from respread.cli.render.output import show
-from respread.cli.render.skew_report import GroupFilter, skew_report, unknown_workloads
+from respread.cli.render.skew_report import GroupFilter, Origin, skew_report, unknown_workloads
 from respread.cli.render.skew_table import SkewTable, summary
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import SchedulerConfiguration
@@ -85,7 +85,7 @@ def skew(
         raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
     protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
     notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
-    report = skew_report(spread, wanted, source=view.source, time=view.time, notes=notes, protections=protections)
+    report = skew_report(spread, wanted, Origin(view.source, view.time, notes), protections)
 
     def render(console: Console) -> Iterator[RenderableType]:
         if report.groups:

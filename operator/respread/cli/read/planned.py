@@ -16,6 +16,7 @@ from respread.cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.read.reading import read_for_plan, spread_with_owners
 from respread.cli.read.scheduler_option import scheduler_option
 from respread.cli.render.plan_report import PolicyReport, policy_report
+from respread.cli.render.skew_report import Origin
 from respread.eviction.remembered import moves_under_way
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
@@ -60,6 +61,11 @@ class Planned(NamedTuple):
     plan: Plan
     notes: tuple[str, ...]
     """What the person should know besides, each a sentence."""
+
+    @property
+    def origin(self) -> Origin:
+        """What is told of where it comes from."""
+        return Origin(self.view.source, self.view.time, self.notes)
 
 
 def planning_options(command: Callable[..., R]) -> Callable[..., R]:

@@ -13,7 +13,7 @@ import msgspec
 
 from respread.api.policy import Mode, Policy
 from respread.api.reasons import Reason
-from respread.cli.render.skew_report import API_VERSION, GroupReport, WorkloadReference, group_report
+from respread.cli.render.skew_report import API_VERSION, GroupReport, Origin, WorkloadReference, group_report
 from respread.cluster.pod import WhenUnsatisfiable
 from respread.planning.plan import Move, Plan
 from respread.spread.group import GroupKey, SpreadGroup
@@ -115,9 +115,7 @@ def plan_report(
     *,
     default_policy: bool,
     namespace: str | None,
-    source: str,
-    time: datetime,
-    notes: Iterable[str],
+    origin: Origin,
 ) -> PlanReport:
     """Return a plan as it is shown.
 
@@ -127,9 +125,7 @@ def plan_report(
         policies: what it was made for.
         default_policy: whether that is a policy that is not in the cluster.
         namespace: show only what concerns this one.
-        source: what was read.
-        time: when.
-        notes: what the person should know besides.
+        origin: what it was made from.
     """
 
     def shown(key: GroupKey) -> bool:
@@ -140,9 +136,9 @@ def plan_report(
     moves = [move for move in plan.moves if namespace is None or move.pod.namespace == namespace]
     touched = sorted((key for key in selected if key in plan.counts_after or spread.groups[key].violated), key=str)
     return PlanReport(
-        source=source,
-        time=time,
-        notes=tuple(notes),
+        source=origin.source,
+        time=origin.time,
+        notes=origin.notes,
         policies=tuple(policies),
         default_policy=default_policy,
         selected=len(selected),

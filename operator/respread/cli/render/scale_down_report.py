@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-import msgspec
-
-from respread.cli.render.skew_report import WorkloadReference
+from respread.cli.render.skew_report import ProtectionReport, WorkloadReference
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.forecast import NotForetoldError, foretell
-from respread.prevention.protection import ScaleDownReason, protection_of
+from respread.prevention.protection import protection_of
 from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.index import Spread
 
@@ -21,17 +19,9 @@ MOST_FORETOLD: Final = 200
 """Workloads of more pods than this are not foretold: one forecast for each number of replicas takes too long."""
 
 
-class ScaleDownReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ScaleDownReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
     """What scale-downs of a workload go by, and what they would leave."""
 
-    namespace: str
-    workload: WorkloadReference
-    protected: bool
-    """Whether they go by Respread's pod deletion costs."""
-    reason: ScaleDownReason
-    message: str
-    policy: str | None
-    """Which decides about it."""
     replicas: int
     """As they are."""
     violating_replicas: tuple[int, ...] | None

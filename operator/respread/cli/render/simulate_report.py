@@ -13,7 +13,14 @@ import msgspec
 
 from respread.cli.read.simulate_changes import HypotheticalChanges
 from respread.cli.read.what_if import HypotheticalOutcome
-from respread.cli.render.skew_report import API_VERSION, GroupReport, ProtectionReport, WorkloadReference, group_report
+from respread.cli.render.skew_report import (
+    API_VERSION,
+    GroupReport,
+    Origin,
+    ProtectionReport,
+    WorkloadReference,
+    group_report,
+)
 from respread.cluster.pod import Pod
 from respread.cluster.workload import WorkloadName, workload_of
 from respread.planning.plan import Plan
@@ -146,9 +153,7 @@ def simulation_report(
     protections: Mapping[WorkloadName, tuple[int, ScaleDownProtection]],
     *,
     namespace: str | None,
-    source: str,
-    time: datetime,
-    notes: Iterable[str],
+    origin: Origin,
 ) -> SimulationReport:
     """Return a simulation as it is shown.
 
@@ -158,15 +163,13 @@ def simulation_report(
         changes: what was simulated.
         protections: of each scaled workload, how many pods it has and whether they are protected.
         namespace: tell of the pods of this one only.
-        source: what was read.
-        time: when.
-        notes: what the person should know besides.
+        origin: what it was made from.
     """
     with_costs, without_costs = runs.with_costs, runs.without_costs
     return SimulationReport(
-        source=source,
-        time=time,
-        notes=tuple(notes),
+        source=origin.source,
+        time=origin.time,
+        notes=origin.notes,
         added_nodes=runs.as_it_is.outcome.added,
         removed_nodes=changes.remove,
         drained_nodes=changes.drain,

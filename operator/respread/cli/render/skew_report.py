@@ -5,10 +5,10 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,16 @@ _WILDCARDS: Final = frozenset("*?[")
 _KIND_WORDS: Final[Mapping[str, str]] = {
     word: kind for kind, short in SHORT_KINDS.items() for word in (short, f"{short}s", kind.lower(), f"{kind.lower()}s")
 } | {"deployments": "Deployment", "po": "Pod", "job": "Job", "jobs": "Job"}
+
+
+class Origin(NamedTuple):
+    """What a report was made from."""
+
+    source: str
+    """What was read."""
+    time: datetime
+    notes: tuple[str, ...] = ()
+    """What the person should know besides, a sentence each."""
 
 
 class WorkloadReference(msgspec.Struct, frozen=True):
@@ -163,10 +173,7 @@ def short_topology_key(key: str) -> str:
 def skew_report(
     spread: Spread,
     wanted: GroupFilter,
-    *,
-    source: str,
-    time: datetime,
-    notes: Iterable[str],
+    origin: Origin,
     protections: tuple[ProtectionReport, ...] | None = None,
 ) -> SkewReport:
     """Return how the groups that are asked for are spread, worst first."""
@@ -174,9 +181,9 @@ def skew_report(
         (group_report(group) for group in spread.groups.values() if wanted.selects(group)), key=_worst_first
     )
     return SkewReport(
-        source=source,
-        time=time,
-        notes=tuple(notes),
+        source=origin.source,
+        time=origin.time,
+        notes=origin.notes,
         violated=sum(group.violated for group in groups),
         worst_skew=max((group.skew for group in groups), default=0),
         groups=tuple(groups),
