@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-if TYPE_CHECKING:
-    from respread.cluster.unread import Outline
+from respread.cluster.unread import Outline
 
 ReadingError: TypeAlias = msgspec.DecodeError | UnicodeDecodeError | RecursionError
 READING_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -14,6 +14,7 @@ from immutables import Map
 
 from respread.api.maps import decode_map
 from respread.cluster.decode.nodes import WireNode, decode_node
+from respread.cluster.decode.outlines import outline_of
 from respread.cluster.decode.pages import NotAListError, split_list
 from respread.cluster.decode.pods import PodDecoder, RawPod
 from respread.cluster.decode.storage import (
@@ -41,7 +42,6 @@ from respread.cluster.decode.workloads import (
 from respread.cluster.errors import READING_ERRORS, DecodeError, FieldError, ReadingError, field_error_of
 from respread.cluster.interning import Interning
 from respread.cluster.state import StateObject
-from respread.cluster.unread import outline_of
 
 
 class Kind(NamedTuple):
