@@ -101,7 +101,7 @@ def test_who_has_no_right_to_the_lease_is_told_what_to_do(
     sandbox.kubectl("delete", "-n", "respread-system", "role", "respread-leader-election")
     kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
     with Laptop(kubeconfig, tmp_path, "one") as laptop:
-        assert laptop.process.wait(60) == 2
+        assert laptop.process.wait(200) == 2
         said = " ".join(laptop.log.read_text().split())
     assert "no leader can be elected by the Lease respread-system/respread" in said
     assert "get, create and update leases in namespace respread-system" in said
