@@ -38,6 +38,9 @@ lock: setup ## Pin the newest dependencies again, with hashes and without host n
 demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored.
 	@$(BIN)/respread demo
 
+# A control plane then takes a tenth less of the processor, and 100 MiB more.
+test test-all: export GOGC = 200
+
 test: setup ## Every test, those against the real control plane included (T=planning: those in folders of that name).
 	@$(BIN)/python -m pytest -n auto $(EACH_FILE_WHOLE) $(SELECTED)
 

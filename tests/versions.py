@@ -137,7 +137,8 @@ def _tests(version: str, folders: Sequence[Path], environment: Mapping[str, str]
         return {}
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "junit.xml"
-        options = ["-q", "-n", "auto", "--dist", "worksteal", "-m", "controlplane", f"--junitxml={report}"]
+        spread = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+        options = ["-q", *spread, "-m", "controlplane", f"--junitxml={report}"]
         command = [sys.executable, "-m", "pytest", *options, *map(str, folders)]
         sys.stderr.write(f"Kubernetes {version}: {' '.join(folder.name for folder in folders)}\n")
         subprocess.run(command, cwd=ROOT, env=environment, check=False)

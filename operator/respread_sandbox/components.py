@@ -135,8 +135,12 @@ def arguments(component: str, files: Files, port: int, options: SandboxOptions) 
 
 
 def environment(files: Files, inherited: Mapping[str, str], component: str = "") -> dict[str, str]:
-    """A component's environment: nothing of the person's own, whose kubeconfig or proxy shall play no part."""
+    """A component's environment: nothing of the person's own, whose kubeconfig or proxy shall play no part.
+
+    But for GOGC, how much memory Go may take to save time.
+    """
     own = {"PATH": inherited.get("PATH", ""), "HOME": str(files.directory), "TMPDIR": str(files.directory)}
+    own |= {name: inherited[name] for name in ("GOGC",) if name in inherited}
     if component == KARPENTER:
         own |= {"KUBECONFIG": str(files.kubeconfig(KARPENTER)), "SYSTEM_NAMESPACE": "kube-system"}
     return own
