@@ -255,6 +255,40 @@ def test_where_a_status_takes_long_more_is_gathered_for_the_next_one() -> None:
     run(scenario, slowly)
 
 
+def test_what_is_due_goes_along_with_what_is_written_down_and_nobody_waits_for_it() -> None:
+    async def scenario(writing: Writing) -> None:
+        writing.remembered = {}
+        asking = asyncio.create_task(writing.writer.ensure([(ALL, evicted(1))]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await writing.write((ALL, evicted(2)))
+        assert writing.written == []
+        assert await asking == {"all"}
+        assert writing.written == [2]
+        writing.seconds += LEAST_INTERVAL_SECONDS
+        await writing.write((ALL, evicted(2)))
+        assert writing.written == [2]
+
+    run(scenario)
+
+
+def test_what_went_along_and_was_not_written_is_written_again() -> None:
+    async def scenario(writing: Writing) -> None:
+        writing.stub.on("PATCH", "/status", answering({"message": "no"}, status=500))
+        asking = asyncio.create_task(writing.writer.ensure([(ALL, evicted(1))]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        due = await writing.write((ALL, evicted(2)))
+        assert due == writing.seconds + LEAST_INTERVAL_SECONDS
+        assert await asking == set()
+        writing.stub.on("PATCH", "/status", answering({}))
+        writing.seconds = due
+        await writing.write((ALL, evicted(2)))
+        assert writing.written == [2, 2]
+
+    run(scenario)
+
+
 def test_requests_for_one_status_go_one_after_another() -> None:
     """The one that was sent last arrives last: an older one takes back nothing."""
     at_once = [0, 0]

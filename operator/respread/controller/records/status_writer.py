@@ -57,6 +57,7 @@ class StatusWriter:
     """Brings the statuses in the API to what they should be."""
 
     __slots__ = (
+        "_along",
         "_at_once",
         "_clock",
         "_ensuring",
@@ -100,6 +101,8 @@ class StatusWriter:
         self._hurried: set[str] = set()
         self._ensuring: dict[str, asyncio.Task[bool]] = {}
         """By the policies' UIDs."""
+        self._along: dict[str, PolicyStatus] = {}
+        """Statuses that are due and go along with a request that is about to be sent, by the same."""
         self._took: dict[str, float] = {}
         """How long the API server took over the last status, in seconds, by the same."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -188,10 +191,13 @@ class StatusWriter:
         async with self._lock(policy.uid):
             del self._ensuring[policy.uid]  # who asks from now on is served by the next request
             known = self.known(policy, seen)
-            status = self._remembering(policy, known)
+            status = self._remembering(policy, self._along.pop(policy.uid, known))
             return status == known or await self._write(policy, status)
 
     async def _write_in_turn(self, wanted: Wanted) -> bool:
+        if wanted.policy.uid in self._ensuring:  # the control loop need not wait for that, nor is another one needed
+            self._along[wanted.policy.uid] = wanted.status
+            return True
         async with self._lock(wanted.policy.uid):
             return await self._write(wanted.policy, self._remembering(wanted.policy, wanted.status))
 
