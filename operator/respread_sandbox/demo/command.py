@@ -94,14 +94,23 @@ def _sandbox(screen: Screen, binaries: Binaries) -> Iterator[Sandbox]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the demo as Ctrl-C does, with everything stopped."""
+    """Let SIGTERM and a closed terminal end the demo as Ctrl-C does, with everything stopped.
+
+    The exit that a signal raises may come up inside the code of a lock or a thread, which may then fail in another way.
+    """
+    ended_by: list[int] = []
 
     def end(number: int, _frame: types.FrameType | None) -> None:
+        ended_by.append(number)
         sys.exit(128 + number)
 
     before = {number: signal.signal(number, end) for number in _STOPPED_BY}
     try:
         yield
+    except Exception:
+        if ended_by:
+            raise SystemExit(128 + ended_by[0]) from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -52,6 +52,13 @@ def start(binaries: object, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
             demo.process.wait(30)
 
 
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def descendants(pid: int) -> set[int]:
     """Return the processes that a process started, and those that they did."""
     children: dict[int, set[int]] = {}
@@ -87,6 +94,10 @@ def test_with_prevention_nothing_is_to_be_evicted_and_without_the_fewest_are(sta
 
 def test_what_is_missing_in_the_end_is_said_and_the_exit_code_is_1(start: Callable[..., Demo]) -> None:
     demo = start("--patience", "1")
+    # Its operator stands still from then on: otherwise it may restore everything within the second.
+    wait_until(lambda: bool(demo.find("Now every Deployment is scaled down")), lambda: demo.text, seconds=150)
+    (operator,) = (pid for pid in descendants(demo.process.pid) if b"respread.cli.main\0run\0" in command_of(pid))
+    os.kill(operator, signal.SIGSTOP)
     assert demo.process.wait(180) == 1, demo.text
     assert demo.find(r"Not as it should be: the zone constraint of app-\d.* does not hold in without-prevention; ")
 
