@@ -28,7 +28,7 @@ def wait_until_dead(pids: Iterable[int], *, seconds: float = 30) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = 60) -> None:
-    """Wait for something to become true; it is asked five times a second, or a fifth of the time if that is less often.
+    """Wait for something to become true; it is asked five times a second, and less often where that takes long.
 
     Not more often: each asking takes the API server's time as well, and several tests wait at a time.
     """
@@ -39,4 +39,4 @@ def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, 
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
-        time.sleep(max(0.2, 4 * (time.monotonic() - asked_at)))
+        time.sleep(min(1.0, max(0.2, 4 * (time.monotonic() - asked_at))))

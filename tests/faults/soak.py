@@ -160,8 +160,8 @@ class Soak:
         self._open_zones()
         for proxy in proxies:
             proxy.choose = self._dice
-        until = min(deadline, time.monotonic() + ROUND_SECONDS)
         at_least = time.monotonic() + 8
+        until = max(at_least, min(deadline, time.monotonic() + ROUND_SECONDS))  # however long it took to get here
         while time.monotonic() < until:
             self._strike(proxies, replicas)
             if time.monotonic() > at_least and balanced(self._sandbox, workloads):
