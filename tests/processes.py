@@ -27,7 +27,7 @@ def wait_until_dead(pids: Iterable[int], *, seconds: float = 30) -> None:
     wait_until(all_dead, lambda: f"processes {left} to end", seconds=seconds)
 
 
-def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = 120) -> None:
     """Wait for something to become true; it is asked five times a second, and less often where that takes long.
 
     Not more often: each asking takes the API server's time as well, and several tests wait at a time.
