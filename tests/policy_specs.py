@@ -131,6 +131,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
         {
             "priority": -1_000_000_000,
             "quietPeriod": "1ms",
+            "leavingNodePatience": "0s",
             **_limits(inFlight=1, inFlightPerNamespace=1, inFlightPerNode=1, inFlightPerWorkload="1%", perHour=0),
             **_victims(minAge="0", minReplicas=1, priorityThreshold={"value": -(2**31)}),
             "eviction": {"gracePeriodSeconds": 1},
@@ -142,6 +143,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
         {
             "priority": 1_000_000_000,
             "quietPeriod": "24h",
+            "leavingNodePatience": "24h",
             **_limits(
                 inFlight=10_000,
                 inFlightPerNamespace=10_000,
@@ -280,6 +282,7 @@ BAD_SPECS: tuple[BadSpec, ...] = (
         "Too many",
     ),
     BadSpec({"quietPeriod": 30}, "spec.quietPeriod", "must be of type string"),
+    BadSpec({"leavingNodePatience": 600}, "spec.leavingNodePatience", "must be of type string"),
     BadSpec({"quietPeriod": "30"}, "spec.quietPeriod", _DURATION),
     BadSpec({"quietPeriod": "1 minute"}, "spec.quietPeriod", _DURATION),
     BadSpec({"quietPeriod": "-30s"}, "spec.quietPeriod", _DURATION),

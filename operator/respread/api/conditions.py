@@ -43,12 +43,14 @@ PASSING_REASONS = frozenset(
         Reason.IN_MOTION,
         Reason.LIMIT_REACHED,
         Reason.NAMESPACE_TERMINATING,
+        Reason.NODE_LEAVING,
         Reason.NOT_LEADING,
         Reason.PAUSED,
         Reason.PODS_NOT_READY,
         Reason.QUIET_PERIOD,
         Reason.SEARCH_LIMIT,
         Reason.TOO_YOUNG,
+        Reason.WAITING_FOR_ROOM,
         Reason.WINDOW_CLOSED,
     }
 )

@@ -382,6 +382,16 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             greatest="24h",
         ),
     ] = timedelta(seconds=30)
+    leaving_node_patience: Annotated[
+        timedelta,
+        duration(
+            "How long it is waited for a node that is losing its pods anyway, as when it is drained, from one pod to "
+            "the next, where their replacements alone would restore a constraint. 0s: not at all. A Go duration such "
+            "as 10m.",
+            least="0s",
+            greatest="24h",
+        ),
+    ] = timedelta(minutes=10)
     limits: Limits = Limits()
     victims: VictimRules = VictimRules()
     eviction: EvictionOptions = EvictionOptions()

@@ -13,6 +13,7 @@ class Reason(StrEnum):
     UNREAD_OBJECT = "UnreadObject"
     UNKNOWN_REPLACEMENT = "UnknownReplacement"
     SEARCH_LIMIT = "SearchLimit"
+    WAITING_FOR_ROOM = "WaitingForRoom"
     REPLACEMENT_REFUSED = "ReplacementRefused"
     REPLACEMENT_WOULD_WAIT = "ReplacementWouldWait"
     TEMPLATE_DIFFERS = "TemplateDiffers"
@@ -41,6 +42,7 @@ class Reason(StrEnum):
     # Pace
     BACKING_OFF = "BackingOff"
     IN_MOTION = "InMotion"
+    NODE_LEAVING = "NodeLeaving"
     LIMIT_REACHED = "LimitReached"
     PAUSED = "Paused"
     PODS_NOT_READY = "PodsNotReady"

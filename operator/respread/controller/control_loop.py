@@ -25,6 +25,7 @@ from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.conclusions import Conclusions
+from respread.controller.departures import Departures
 from respread.controller.observation import Observation
 from respread.controller.permits.choosing import choose
 from respread.controller.permits.limiters import Limiters, bounding
@@ -100,6 +101,7 @@ class ControlLoop:
         self._wall_clock = wall_clock
         self._scheduler = SchedulerModel() if scheduler is None else scheduler
         self._quiet_periods = QuietPeriods()
+        self._departures = Departures()
         self._limiters = Limiters()
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
@@ -241,6 +243,7 @@ class ControlLoop:
             in_flight=under_way.in_flight,
             unreplaced=under_way.unreplaced,
             refused=observation.refused,
+            leaving_since=self._departures.observe(under_way.snapshot, under_way.in_flight, observation.time),
         )
         self._metrics.observe_plan(monotonic() - started)
         return planned

@@ -22,15 +22,17 @@ from respread.cluster.differences import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.planning.claims import Claims
 from respread.planning.contention import Contention
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.held import Held
+from respread.planning.leaving_nodes import LeavingNodes, waits_for_drain
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.preemption import Priorities, preemptors_among
 from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.search.solution import Finder, Solution
 from respread.planning.search.solving import ORDINARY_LIMITS, Changes, Memory, SearchLimits, Solver
-from respread.planning.seekers import Leaving, largest_of, seekers_in
+from respread.planning.seekers import Leaving, Seeker, largest_of, seekers_in
 from respread.planning.tasks import Task, Tasks, earliest
 from respread.planning.turns import in_turns
 from respread.planning.victims.budget_index import BudgetIndex
@@ -99,18 +101,30 @@ class PolicySetting(NamedTuple):
                 continue  # Its PriorityClass does not exist. Until it does, the policy evicts nothing.
         return protections
 
+    def ranks(self) -> dict[str, int]:
+        """Return by name how important policies are where room is not enough for all, the most important first.
+
+        Their `priority` decides, and those that only plan come last: what they would take is there for others.
+        """
+        importance = {policy.name: (policy.spec.mode == "DryRun", -policy.spec.priority) for policy in self.policies}
+        order = sorted(set(importance.values()))
+        return {name: order.index(each) for name, each in importance.items()}
+
 
 class Planner:
     """Plans for one snapshot after the other, at the cost of what has changed."""
 
     __slots__ = (
         "_budgets",
+        "_claims",
+        "_leaving",
         "_limits",
         "_memory",
         "_numbers",
         "_predictor",
         "_priorities",
         "_protections",
+        "_ranks",
         "_selection",
         "_setting",
         "_snapshot",
@@ -127,12 +141,14 @@ class Planner:
             limits: the budgets of searches.
         """
         self._predictor = Predictor(ClusterView()) if predictor is None else predictor
+        self._leaving = LeavingNodes()
         self._limits = limits
         self._snapshot = ClusterSnapshot()
         self._table = self._predictor.view.table
         self._priorities = Priorities()
         self._numbers = count()
         self._budgets = BudgetIndex()
+        self._claims = Claims()
         self._waiting = WaitingMoves()
         self._set(PolicySetting(()))
 
@@ -140,6 +156,7 @@ class Planner:
         """Take over policies, and forget what was found under others."""
         self._setting = setting
         self._protections = setting.protections()
+        self._ranks = setting.ranks()
         self._selection = Selection(PolicyIndex(setting.policies))
         self._tasks = Tasks()
         self._memory = Memory()
@@ -155,6 +172,7 @@ class Planner:
         in_flight: Iterable[Pod] = (),
         unreplaced: Iterable[Pod] = (),
         refused: Refused = NOTHING_REFUSED,
+        leaving_since: Mapping[str, datetime] = Map(),
     ) -> Plan:
         """Return the moves that restore the selected groups, and why some are not restored.
 
@@ -164,15 +182,19 @@ class Planner:
             setting: the policies.
             now: the time, with a time zone.
             on_hold: which groups to leave alone for now, and why.
-            in_flight: pods whose eviction the API server has accepted, as in the snapshot.
-            unreplaced: those among them, and other evicted pods, whose replacements don't exist yet.
-            refused: what the API server has refused lately.
+            in_flight: pods whose eviction the API server has accepted, as the snapshot shows them.
+            unreplaced: those among them, and others that are being evicted, whose replacements are yet to be created.
+            refused: what it has refused lately.
+            leaving_since: when nodes that lose their pods anyway lost one last, or began to; of others it is not known.
         """
         if setting != self._setting:
             self._set(setting)
         changes = self._advance(snapshot)
         self._selection.advance(snapshot, spread)
-        budgets = BudgetLedger(snapshot, in_flight, self._budgets)
+        ours = tuple(in_flight)
+        if self._leaving.advance(snapshot, ours, leaving_since):
+            self._memory = Memory()
+        budgets = BudgetLedger(snapshot, ours, self._budgets)
         rules = Rules(
             selection=self._selection,
             protections=self._protections,
@@ -184,36 +206,56 @@ class Planner:
         )
         coming = tuple(unreplaced)
         all_tasks = self._tasks.advance(snapshot, rules)
-        tasks, blocked = _ready(all_tasks, on_hold, coming, uncounted(snapshot))
-        idle = {policy.name for policy in setting.policies if policy.spec.mode == "DryRun"}
-        tasks.sort(key=lambda task: idle.issuperset(task.cure.values()))
+        tasks, moving, blocked = _ready(all_tasks, on_hold, coming, uncounted(snapshot))
+        tasks.sort(key=lambda task: min(map(self._ranks.__getitem__, task.cure.values())))
         placement = Placement(self._predictor)
-        finder = Finder(placement, self._selection, budgets.may_all_go, self._numbers)
-        solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes)
+        tasks, drained = self._left_to_drains(tasks, placement, leaving_since, now)
+        blocked.extend((key, held) for task, held in drained for key in task.cure)
+        finder = Finder(placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
+        queue = _queue(placement, coming if tasks else (), now)
+        claims = self._claims.of(placement, queue.waiting, moving) if tasks else ()
+        solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes, claims)
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
         expected = MissingDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
-        wave = self._wave(placement, budgets, solutions, coming, now)
+        wave = self._wave(placement, budgets, solutions, queue, now)
         planned = _plan(solutions, complete, wave, self._waiting, self._selection.selected)
-        return msgspec.structs.replace(planned, changes_at=earliest(task.changes_at for task in all_tasks))
+        return msgspec.structs.replace(
+            planned,
+            changes_at=earliest((*(task.changes_at for task in all_tasks), *(held.until for _, held in drained))),
+        )
+
+    def _left_to_drains(
+        self, tasks: list[Task], placement: Placement, since: Mapping[str, datetime], now: datetime
+    ) -> tuple[list[Task], list[tuple[Task, Held]]]:
+        """Return the tasks that are to be solved, and those that are restored as nodes lose their pods anyway."""
+        if not self._leaving:
+            return tasks, []
+        patience = {policy.name: policy.spec.leaving_node_patience for policy in self._setting.policies}
+        left: list[Task] = []
+        drained: list[tuple[Task, Held]] = []
+        for task in tasks:
+            shortest = min(patience[name] for name in task.cure.values())
+            held = waits_for_drain(task, self._leaving, placement, since, shortest, now)
+            if held is None:
+                left.append(task)
+            else:
+                drained.append((task, held))
+        return left, drained
 
     def _wave(
         self,
         placement: Placement,
         budgets: BudgetLedger,
         solutions: Iterable[Solution],
-        coming: Iterable[Pod],
+        queue: _Queue,
         now: datetime,
     ) -> Wave | None:
         """Return the wave that first steps may join; None if there is no such step."""
         members = [member for each in solutions if each.first is not None for member in each.first.members]
         if not members:
             return None
-        deleted = placement.view.snapshot.leaving_pods.values()
-        leaving = Leaving(placement, deleted)
-        replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod)}  # Whoever deletes them.
-        replaced.update({pod.uid: pod for pod in coming})
-        waiting = seekers_in(placement, replaced.values(), leaving, now)
+        leaving, waiting = queue
         contention = Contention(placement, waiting, leaving, largest_of(member.pod for member in members))
         self._priorities.forget_others(placement.table.slot_of)
         without = [each for each in waiting if each.counts_on_leaving]
@@ -249,23 +291,43 @@ class Planner:
         )
 
 
+class _Queue(NamedTuple):
+    """Who looks for a node already."""
+
+    leaving: Leaving
+    """What pods that are being deleted will leave to them."""
+    waiting: tuple[Seeker, ...]
+
+
+def _queue(placement: Placement, coming: Iterable[Pod], now: datetime) -> _Queue:
+    deleted = placement.view.snapshot.leaving_pods.values()
+    leaving = Leaving(placement, deleted)
+    replaced = {pod.uid: pod for pod in deleted if is_replaced_when_gone(pod)}  # whoever deletes them
+    replaced.update({pod.uid: pod for pod in coming})
+    return _Queue(leaving, seekers_in(placement, replaced.values(), leaving, now))
+
+
 def _ready(
     tasks: Iterable[Task], on_hold: OnHold, coming: Iterable[Pod], unread: Mapping[str, Held]
-) -> tuple[list[Task], list[tuple[GroupKey, Held]]]:
-    """Return the tasks to solve, and the groups of the other tasks with the reason why they are left alone."""
+) -> tuple[list[Task], list[Task], list[tuple[GroupKey, Held]]]:
+    """Return the tasks to be solved, those in motion, and the groups left alone for now with why they are."""
     replaced = {(pod.namespace, pod.labels): pod for pod in coming}
     ready: list[Task] = []
+    moving: list[Task] = []
     blocked: list[tuple[GroupKey, Held]] = []
     for task in tasks:
         reasons = (on_hold(key, policy) for key, policy in task.cure.items())
+        in_motion = task.moving or task.missing(replaced)
         held = why_uncounted(unread, task.namespace) or next(
-            (reason for reason in reasons if reason is not None), task.moving or task.missing(replaced)
+            (reason for reason in reasons if reason is not None), in_motion
         )
         if held is None:
             ready.append(task)
-        else:
-            blocked.extend((key, held) for key in task.cure)
-    return ready, blocked
+            continue
+        if held is in_motion:
+            moving.append(task)
+        blocked.extend((key, held) for key in task.cure)
+    return ready, moving, blocked
 
 
 def _plan(

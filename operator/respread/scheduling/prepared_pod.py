@@ -97,6 +97,14 @@ class PreparedPod:
                 nodes &= ~(1 << slot)
         return nodes
 
+    def admitted_by_spread(self) -> NodeSet:
+        """Return the nodes that would accept the pod if they had room: by the settled filters and PodTopologySpread."""
+        nodes = self._settled
+        for each in self._changing:
+            if each.plugin == "PodTopologySpread":
+                nodes = each.admit(nodes)
+        return nodes
+
     def feasible_nodes(self) -> list[str]:
         """Return the names of the nodes that certainly accept the pod; none if something is unknown."""
         if self.unknown is not None:

@@ -6,7 +6,7 @@ evictions, because it ends in such a state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import highspy
@@ -27,51 +27,91 @@ class Bound(NamedTuple):
 
 def bound_of(model: SchedulerModel) -> Bound | None:
     """Return an end that takes the fewest evictions, or None where there is none at all."""
-    start = model.start()
     program = _Program()
-    hosts, shapes = range(len(model.world.hosts)), range(len(model.world.shapes))
-    leaving = {
-        (shape, host): program.variable(0, start.movable[shape][host], cost=1, integer=True)
-        for shape in shapes
-        for host in hosts
-    }
-    coming = {
-        (shape, host): program.variable(0, None if model.allows(shape, host) else 0, integer=True)
-        for shape in shapes
-        for host in hosts
-    }
-    for shape in shapes:
-        program.row([(leaving[shape, h], 1) for h in hosts] + [(coming[shape, h], -1) for h in hosts], 0, 0)
-    for host in hosts:
-        sizes = [model.world.shapes[shape].size for shape in shapes]
-        net = [(coming[shape, host], sizes[shape]) for shape in shapes]
-        net += [(leaving[shape, host], -sizes[shape]) for shape in shapes]
-        program.row(net, None, model.free(host, start, []))
-    cure = model.to_cure(start)
-    for at, group in enumerate(model.groups):
-        counts = model.counts(group, start)
-        minimum = program.variable(0, 0 if group.at_least_zero else None)
-        over = []
-        for domain in sorted(counts):
-            inside = [
-                (shape, host)
-                for shape in shapes
-                for host in hosts
-                if group.counts[shape] and group.domain_of[host] == domain
-            ]
-            net = [(coming[kind], 1) for kind in inside] + [(leaving[kind], -1) for kind in inside]
-            if not group.at_least_zero:
-                program.row([*net, (minimum, -1)], -counts[domain], None)
-            excess = program.variable(0, 0 if at in cure else None)
-            over.append((excess, 1))
-            program.row([*net, (minimum, -1), (excess, -1)], None, group.max_skew - counts[domain])
-        program.row(over, None, model.excess(group, start))
+    ends = _Ends(model, program)
+    cure = model.to_cure(model.start())
+    for at in range(len(model.groups)):
+        over = [(excess, 1.0) for excess in ends.excesses(at, None if at not in cure else 0)]
+        program.row(over, None, model.excess(model.groups[at], model.start()))
     values = program.solve()
     if values is None:
         return None
-    evicted = tuple(kind for kind, column in leaving.items() for _ in range(round(values[column])))
-    placed = tuple(kind for kind, column in coming.items() for _ in range(round(values[column])))
+    evicted = tuple(kind for kind, column in ends.leaving.items() for _ in range(round(values[column])))
+    placed = tuple(kind for kind, column in ends.coming.items() for _ in range(round(values[column])))
     return Bound(len(evicted), evicted, placed)
+
+
+def fewest_violated(model: SchedulerModel, ranks: Mapping[int, int]) -> tuple[int, ...]:
+    """Return how many groups stay violated at least, by their rank: the fewest of rank 0, then of rank 1.
+
+    No sequence of safe steps can leave fewer, because it ends in a state with the pods where they have room, in which
+    no group has more excess than at the start.
+
+    Args:
+        model: the world.
+        ranks: 0 for the important ones of the groups that are to be cured, 1 for the others.
+    """
+    start = model.start()
+    program = _Program(eviction_cost=0)
+    ends = _Ends(model, program)
+    violated = {}
+    for at, group in enumerate(model.groups):
+        before = model.excess(group, start)
+        over = [(excess, 1.0) for excess in ends.excesses(at, None)]
+        if at in ranks:
+            weight = 1 if ranks[at] else len(model.groups)
+            violated[at] = program.variable(0, 1, cost=weight, integer=True)
+            program.row([*over, (violated[at], -before)], None, 0)
+        else:
+            program.row(over, None, before)
+    values = program.solve()
+    assert values is not None, "to evict nothing is an end"
+    return tuple(
+        sum(round(values[column]) for at, column in violated.items() if ranks[at] == rank) for rank in range(2)
+    )
+
+
+class _Ends:
+    """The ends that evictions may lead to, as rows of a program: each replacement on a node with room for it."""
+
+    def __init__(self, model: SchedulerModel, program: _Program) -> None:
+        self._model, self._program, self._start = model, program, model.start()
+        hosts, shapes = range(len(model.world.hosts)), range(len(model.world.shapes))
+        self.leaving = {
+            (shape, host): program.variable(
+                0, self._start.movable[shape][host], cost=program.eviction_cost, integer=True
+            )
+            for shape in shapes
+            for host in hosts
+        }
+        self.coming = {
+            (shape, host): program.variable(0, None if model.allows(shape, host) else 0, integer=True)
+            for shape in shapes
+            for host in hosts
+        }
+        for shape in shapes:
+            out = [(self.leaving[shape, h], 1) for h in hosts] + [(self.coming[shape, h], -1) for h in hosts]
+            program.row(out, 0, 0)
+        for host in hosts:
+            sizes = [model.world.shapes[shape].size for shape in shapes]
+            net = [(self.coming[shape, host], sizes[shape]) for shape in shapes]
+            net += [(self.leaving[shape, host], -sizes[shape]) for shape in shapes]
+            program.row(net, None, model.free(host, self._start, []))
+
+    def excesses(self, at: int, most: float | None) -> list[int]:
+        """Return a variable for each domain of a group: at least what it holds too many, and no more than `most`."""
+        model, program, group = self._model, self._program, self._model.groups[at]
+        counts = model.counts(group, self._start)
+        minimum = program.variable(0, 0 if group.at_least_zero else None)
+        columns = []
+        for domain in sorted(counts):
+            inside = [kind for kind in self.leaving if group.counts[kind[0]] and group.domain_of[kind[1]] == domain]
+            net = [(self.coming[kind], 1) for kind in inside] + [(self.leaving[kind], -1) for kind in inside]
+            if not group.at_least_zero:
+                program.row([*net, (minimum, -1)], -counts[domain], None)
+            columns.append(program.variable(0, most))
+            program.row([*net, (minimum, -1), (columns[-1], -1)], None, group.max_skew - counts[domain])
+        return columns
 
 
 def order_of(model: SchedulerModel, bound: Bound) -> list[tuple[Kind, ...]] | None:
@@ -111,7 +151,8 @@ def _without(items: tuple[Kind, ...], gone: Iterable[Kind]) -> tuple[Kind, ...] 
 class _Program:
     """A mixed-integer program, put together row by row."""
 
-    def __init__(self) -> None:
+    def __init__(self, eviction_cost: float = 1) -> None:
+        self.eviction_cost = eviction_cost
         self._cost: list[float] = []
         self._lower: list[float] = []
         self._upper: list[float] = []

@@ -49,6 +49,8 @@ class Ended(NamedTuple):
     evictions: int
     excess: int
     """Left of the constraints."""
+    violated: int
+    """How many of them have any left."""
     preemptions: int
     pending: int
     compared: bool
@@ -303,7 +305,8 @@ def run(tight: TightWorld, seed: int) -> Ended:
             position = mover.position()
             return Ended(
                 evictions=operator.evictions,
-                excess=sum(mover.model.excess(group, position) for group in mover.model.groups),
+                excess=sum(excesses := mover.model.excesses(position)),
+                violated=sum(excess > 0 for excess in excesses),
                 preemptions=mover.preemptions,
                 pending=len(mover.waiting),
                 compared=compared,

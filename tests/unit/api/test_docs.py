@@ -83,7 +83,7 @@ def test_bounds_of_durations_are_those_of_the_schema() -> None:
             if bounds := re.search(r"duration .* from (\w+) to (\w+)", rule["message"]):
                 found += 1
                 assert f"`{bounds[1]}` to `{bounds[2]}`" in rows("## spec")[path].split(" | ")[0]
-    assert found == 4
+    assert found == 5
 
 
 def test_the_workload_limit_takes_what_the_table_says() -> None:

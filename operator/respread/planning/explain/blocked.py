@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from immutables import Map
+
 from respread.api.reasons import Reason
+from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
+from respread.cluster.workload import workload_of
 from respread.planning.held import Held
 from respread.planning.search.board import Board, Piece, Spot
 from respread.planning.search.path import Way
@@ -17,6 +22,8 @@ from respread.scheduling.view.node_sets import NodeSet
 
 _DOMAINS_SHOWN: Final = 3
 _REASONS_SHOWN: Final = 3
+_NODES_LOOKED_AT: Final = 3
+_NO_PODS: Final[Map[ObjectKey, Pod]] = Map()
 _OUT_OF_USE: Final = (
     "make it take pods again, or set nodeTaintsPolicy: Honor in the constraint, so that it does not count such nodes"
 )
@@ -30,7 +37,9 @@ _REMEDIES: Final[Mapping[Plugin, str]] = {
 }
 
 
-def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]], way: Way) -> Held:
+def why_blocked(
+    tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]], way: Way, holders: Mapping[int, str]
+) -> Held:
     """Return why a group is still violated after a plan's moves.
 
     Args:
@@ -38,6 +47,7 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
         board: the position after the moves.
         protected: the pods of the component that may not be evicted, with the reason.
         way: the moves.
+        holders: who takes room of nodes before these moves, by the slots of the nodes.
     """
     overfull = sorted(domain for domain in tally.group.domains.nodes if tally.overfull(domain))
     candidates = _candidates(board, tally)
@@ -52,7 +62,7 @@ def why_blocked(tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]
     held = (
         _too_few_domains(tally)
         or _unknown_replacement(board, tally, candidates, overfull)
-        or _no_room(board, tally, candidates)
+        or _no_room(board, tally, candidates, _with_rivals(board, tally, way, holders))
         or _conflict(board, tally, candidates)
     )
     if way.proven or held.reason is not Reason.CONFLICTING_CONSTRAINTS:
@@ -129,8 +139,21 @@ def _unknown_replacement(
     return None
 
 
-def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held | None:
-    """Return why the domains with the minimum accept no replacement by other rules than spread."""
+def _with_rivals(board: Board, tally: Tally, way: Way, holders: Mapping[int, str]) -> Mapping[int, str]:
+    """Return who takes room of nodes, the moves of other components among them that are solved with a group's own."""
+    index = board.tallies.index(tally)
+    own = next(component for component in board.components if index in component)
+    rivals = {
+        spot.slot: f"the moves that restore {board.tallies[board.pieces[spot.piece].counted_by[0]].group.key}"
+        for choice in way.choices
+        for spot in choice.outcome.placed
+        if board.pieces[spot.piece].counted_by and board.pieces[spot.piece].counted_by[0] not in own
+    }
+    return {**rivals, **holders}
+
+
+def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot], holders: Mapping[int, str]) -> Held | None:
+    """Say of the domains that hold the minimum, and take no replacement as other rules than spread go, why that is."""
     reachable: NodeSet = 0
     for spot in candidates:
         reachable |= _piece(board, spot).replacement.admitted(spread=False)
@@ -143,13 +166,44 @@ def _no_room(board: Board, tally: Tally, candidates: Sequence[Spot]) -> Held | N
     if not closed:
         return None
     spot, domain = candidates[0], closed[0]
+    if wanted := _taken_by_others(board, tally, spot, closed, holders):
+        return Held(
+            Reason.WAITING_FOR_ROOM,
+            f"{_listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and it waits for "
+            f"room on {_listed(list(wanted))}, which is taken first by "
+            f"{_listed(list(dict.fromkeys(wanted.values())))}: there is not enough for all",
+        )
     why = why_none_there(_piece(board, spot).replacement, tally.group.domains.nodes[domain])
     of_which = f"{domain}: " if len(closed) > 1 else ""
     return Held(
         Reason.NO_FEASIBLE_NODE,
         f"{_listed(closed)} {'holds' if len(closed) == 1 else 'hold'} the fewest pods, {minimum}, and no node there "
-        f"takes a replacement for {board.victim(spot).name} ({of_which}{why})",
+        f"takes a replacement for {board.victim(spot).name} ({of_which}{why}){_held_by(board, tally, domain)}",
     )
+
+
+def _taken_by_others(
+    board: Board, tally: Tally, spot: Spot, closed: Iterable[str], holders: Mapping[int, str]
+) -> dict[str, str]:
+    """Return who takes room in some domains on nodes that would let a replacement on, by the nodes' names."""
+    names, settled = board.placement.table.names, _piece(board, spot).replacement.settled
+    nodes: NodeSet = 0
+    for domain in closed:
+        nodes |= tally.domains.nodes[domain] & settled
+    return {names[slot]: holders[slot] for slot in sorted(holders) if nodes >> slot & 1}
+
+
+def _held_by(board: Board, tally: Tally, domain: str) -> str:
+    """Say whose pods are on the first nodes of a domain that has no room."""
+    pods_by_node = board.placement.view.snapshot.pods_by_node
+    nodes = tally.group.domains.nodes[domain][:_NODES_LOOKED_AT]
+    pods = [pod for node in nodes for pod in pods_by_node.get(node, _NO_PODS).values() if not pod.finished]
+    if not pods:
+        return ""
+    whose = Counter((pod.namespace, str(workload_of(pod))) for pod in pods)
+    most_first = sorted(whose.items(), key=lambda each: (-each[1], each[0]))
+    shown = [f"{number} of {workload} in {namespace}" for (namespace, workload), number in most_first]
+    return f"; the pods on {_listed(nodes)} are {_listed(shown)}"
 
 
 def why_none_there(replacement: PreparedPod, nodes: Iterable[str]) -> str:

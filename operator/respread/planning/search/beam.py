@@ -13,6 +13,7 @@ from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from respread.planning.search.board import Board, Potential
+from respread.planning.search.cost import Cost
 from respread.planning.search.options import Option, Options
 from respread.planning.search.path import Choice, Way
 from respread.planning.search.safety import StepOutcome
@@ -38,8 +39,8 @@ class _Candidate(NamedTuple):
     path: _Path
 
     @property
-    def excess(self) -> int:
-        return self.potential[2]
+    def cost(self) -> Cost:
+        return Cost(self.potential.violated, self.potential.excess, self.evictions)
 
     @property
     def evictions(self) -> int:
@@ -79,11 +80,11 @@ def beam_way(board: Board, options: Options, effort: Effort, beam: Beam, best: W
             for option in steps:
                 for outcome, potential in zip(option.outcomes, option.potentials, strict=True):
                     following = _Candidate(potential, next(numbers), (*candidate.path, (option, outcome)))
-                    if not best.excess and following.evictions + potential[0] >= best.evictions:
+                    if not best.excess and following.evictions + potential.lower_bound >= best.evictions:
                         continue
                     levels.setdefault(following.evictions, []).append(following)
-                    if (following.excess, following.evictions) < best.cost:
-                        best = Way(_play(board, following.path), following.excess, proven=False)
+                    if (cost := following.cost) < best.cost:
+                        best = Way(_play(board, following.path), cost.violated, cost.excess, proven=False)
                         board.revert(start)
     return best
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from respread.cluster.pod import Pod
-from respread.planning.search.closed_form import Reach
+from respread.planning.search.cost import Cost
 from respread.planning.search.placement import Placement
 from respread.planning.search.tally import Tally
 from respread.scheduling.prepared_pod import PreparedPod
@@ -55,7 +55,15 @@ class Mark(NamedTuple):
     leaving: tuple[Pod, ...]
 
 
-Potential: TypeAlias = tuple[float, float, int]
+class Potential(NamedTuple):
+    """How far from cured."""
+
+    lower_bound: float
+    forms: float
+    """The sum of the groups' closed forms."""
+    excess: int
+    violated: tuple[int, ...]
+    """How many groups are violated, by the rank of their policies."""
 
 
 class Board:
@@ -64,12 +72,14 @@ class Board:
     __slots__ = (
         "_evicted",
         "_first_slot",
+        "_going",
         "_history",
         "_kinds_at_start",
         "_landed",
         "_leaving",
         "_movable",
         "_needs",
+        "_ranks",
         "_spots_of",
         "components",
         "fine",
@@ -87,8 +97,11 @@ class Board:
         movable: Mapping[Spot, Sequence[Pod]],
         occupied: NodeSet,
         placement: Placement,
+        *,
         components: Sequence[Sequence[int]] = (),
         first_slot: int = 0,
+        ranks: int = 1,
+        leaving: NodeSet = 0,
     ) -> None:
         """Create the board.
 
@@ -98,15 +111,19 @@ class Board:
             movable: the pods that may be evicted, those with the lowest disruption cost first.
             occupied: the nodes with a pod of the pieces.
             placement: the rest of the cluster.
-            components: the indices of the tallies, grouped by shared pods; empty if all of them share pods.
-            first_slot: among equivalent nodes, the first one from here on is used. If boards have different values,
-                their plans don't all use the same few nodes.
+            components: the tallies by their index, those together that share pods; empty if all do.
+            first_slot: of nodes that are alike the first one from here on is taken. Where each board has another one,
+                their plans don't crowd on the same few nodes.
+            ranks: how many ranks there are of the policies that want groups cured.
+            leaving: nodes that lose their pods anyway, which are told apart from others.
         """
         self.tallies = tuple(tallies)
         self.pieces = tuple(pieces)
         self.placement = placement
         self.components = tuple(map(tuple, components)) or (tuple(range(len(self.tallies))),)
         self._first_slot = first_slot
+        self._ranks = ranks
+        self._going = leaving
         self.fine = False
         """Whether nodes are distinguished by everything that can matter, or only by what usually matters."""
         self._movable = {spot: tuple(pods) for spot, pods in movable.items() if pods}
@@ -146,6 +163,16 @@ class Board:
         """Return the total excess of the groups to be restored."""
         return sum(tally.excess() for tally in self.tallies if tally.cure)
 
+    def violated(self) -> tuple[int, ...]:
+        """Return how many of the groups to be cured are violated, by the rank of their policies."""
+        return self._by_rank(tally.rank for tally in self.tallies if tally.cure and tally.excess())
+
+    def _by_rank(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        violated = [0] * self._ranks
+        for rank in ranks:
+            violated[rank] += 1
+        return tuple(violated)
+
     def excesses(self) -> list[int]:
         """Return the excess of every group."""
         return [tally.excess() for tally in self.tallies]
@@ -161,26 +188,31 @@ class Board:
             for component in self.components
         )
 
-    def reach(self, *, however_much_room: bool = False) -> Reach:
-        """Return how close to restored any plan can bring these groups, from the start of the board.
+    def reach(self, *, however_much_room: bool = False) -> Cost:
+        """Return what no plan for these groups can cost less than, if they are as at the start.
 
         Args:
             however_much_room: whether to assume that pods outside the board leave their room.
         """
         tallies = self.tallies
         reaches = [
-            [tallies[index].reach(however_much_room=however_much_room) for index in component if tallies[index].cure]
+            [
+                (tallies[index].rank, tallies[index].reach(however_much_room=however_much_room))
+                for index in component
+                if tallies[index].cure
+            ]
             for component in self.components
         ]
-        return Reach(
-            sum(each.excess for component in reaches for each in component),
-            sum(max((each.moves for each in component), default=0) for component in reaches),
+        return Cost(
+            self._by_rank(rank for component in reaches for rank, each in component if each.excess),
+            sum(each.excess for component in reaches for _, each in component),
+            sum(max((each.moves for _, each in component), default=0) for component in reaches),
         )
 
     def potential(self) -> Potential:
-        """Return the distance to the goal: the lower bound, the sum of the groups' closed forms, the total excess."""
+        """Return how far from cured the board is."""
         forms = sum(tally.fewest_moves() for tally in self.tallies if tally.cure)
-        return self.lower_bound(), forms, self.excess()
+        return Potential(self.lower_bound(), forms, self.excess(), self.violated())
 
     # Who may go
 
@@ -229,7 +261,7 @@ class Board:
         kind also contains the board's pods on the node, which pieces the node accepts, and its room, up to what all
         movable pods request.
         """
-        kind: list[object] = []
+        kind: list[object] = [self._going >> slot & 1] if self._going else []
         for tally in self.tallies:
             domain = tally.domain_of[slot]
             kind.append(tally.count(domain) if tally.single and domain is not None else domain)

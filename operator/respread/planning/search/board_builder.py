@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 from zlib import crc32
 
@@ -22,16 +22,20 @@ from respread.spread.group import SpreadGroup, template_of
 _Identity: TypeAlias = tuple[str, tuple[Labels, int, OwnerReference | None], str]
 
 
-def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
-    """Return the board on which some tasks, usually one, are solved together.
+def set_up(
+    tasks: Sequence[Task], placement: Placement, ranks: Mapping[str, int], leaving: Collection[str] = ()
+) -> Board:
+    """Return the board on which some tasks, mostly one, are solved together.
 
     Args:
         tasks: tasks of different components. All their pods have a node.
         placement: the cluster.
+        ranks: of the policies, by name; the most important has rank 0.
+        leaving: the nodes that lose their pods anyway.
     """
     groups = [group for task in tasks for group in task.groups]
     pods = [pod for task in tasks for pod in task.pods]
-    cure = {key for task in tasks for key in task.cure}
+    cure = {key: ranks[policy] for task in tasks for key, policy in task.cure.items()}
     slot_of = placement.table.slot_of
     pieces, piece_of = _pieces(groups, pods, placement)
     movable: dict[Spot, list[Pod]] = {}
@@ -40,7 +44,7 @@ def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
             movable.setdefault(Spot(piece_of[_identity(pod)], slot), []).append(pod)
     occupied = node_set([slot for pod in pods if (slot := slot_of.get(pod.node_name)) is not None])
     tallies = [
-        _tally(group, at, pieces, movable, pods, placement, cure=group.key in cure) for at, group in enumerate(groups)
+        _tally(group, at, pieces, movable, pods, placement, cure.get(group.key)) for at, group in enumerate(groups)
     ]
     return Board(
         tallies,
@@ -50,6 +54,8 @@ def set_up(tasks: Sequence[Task], placement: Placement) -> Board:
         placement,
         components=_numbered([task.groups for task in tasks]),
         first_slot=crc32(str(pods[0].key).encode()) % len(slot_of) if slot_of else 0,
+        ranks=max(ranks.values()) + 1,
+        leaving=node_set([slot for name in leaving if (slot := slot_of.get(name)) is not None]),
     )
 
 
@@ -108,12 +114,14 @@ def _tally(
     movable: dict[Spot, list[Pod]],
     pods: Iterable[Pod],
     placement: Placement,
-    *,
-    cure: bool,
+    rank: int | None,
 ) -> Tally:
-    """Create a group's tally, with the bounds from its immovable pods and from domains that accept no replacement."""
+    """Make a group's tally, with what its pods that stay and the domains that take no replacement mean for it.
+
+    Its rank is that of the policy that wants it cured; None if it is not to be cured.
+    """
     domains = domain_map(placement.table, group)
-    if not cure:
+    if rank is None:
         return Tally(group, domains, cure=False)
     counted = [piece for piece in pieces if at in piece.counted_by]
     staying = Counter(group.counts)
@@ -139,6 +147,7 @@ def _tally(
         bounds=bounds,
         closed=domains.closed(reachable & settled, group.counts),
         never=domains.closed(settled, group.counts),
+        rank=rank,
     )
 
 

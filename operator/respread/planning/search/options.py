@@ -158,12 +158,7 @@ class Options:
                 continue
             likely = assessment.likely
             potentials = self._potentials(step, likely)
-            weight = sum(outcome.weight for outcome in likely)
-            expected = tuple(
-                sum(potential[part] * outcome.weight for potential, outcome in zip(potentials, likely, strict=True))
-                / weight
-                for part in range(3)
-            )
+            expected = _expected(potentials, likely)
             by_potential = sorted(zip(potentials, likely, strict=True), key=lambda pair: (pair[0], pair[1].placed))
             gentleness = sorted((self._gentleness(pod) for pod in victims), reverse=True)
             rank = (len(step), expected, gentleness, step)
@@ -217,6 +212,18 @@ class _Patterns:
 
 def _victims(board: Board, step: Step) -> tuple[Pod, ...]:
     return tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
+
+
+def _expected(potentials: Sequence[Potential], outcomes: Sequence[StepOutcome]) -> tuple[float, float, float]:
+    """Return how far from cured the board is on average over what may come of a step."""
+    lower_bound = forms = excess = 0.0
+    weight = 0
+    for potential, outcome in zip(potentials, outcomes, strict=True):
+        weight += outcome.weight
+        lower_bound += potential.lower_bound * outcome.weight
+        forms += potential.forms * outcome.weight
+        excess += potential.excess * outcome.weight
+    return lower_bound / weight, forms / weight, excess / weight
 
 
 def _parts(step: Step) -> Iterator[Step]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from respread.cluster.pod import Pod
+from respread.planning.search.cost import Cost
 from respread.planning.search.safety import Assessment, Step, StepOutcome
 
 
@@ -21,11 +22,12 @@ class Way(NamedTuple):
     """Steps in their order."""
 
     choices: tuple[Choice, ...]
+    violated: tuple[int, ...]
+    """How many of the groups to be cured are violated then, by the rank of their policies."""
     excess: int
     """The remaining total excess."""
     proven: bool
-    """Whether no path exists with less remaining excess, or with the same excess and fewer evictions. False only if the
-    search reached its budget."""
+    """Whether no way that costs less exists. False only where the search stopped at its limit."""
     cut: bool = False
     """Whether the path ends only because it is long enough. The rest is planned after it."""
 
@@ -35,6 +37,6 @@ class Way(NamedTuple):
         return sum(len(choice.step) for choice in self.choices)
 
     @property
-    def cost(self) -> tuple[int, int]:
-        """A sort key, lower for a better path: the remaining excess, then the evictions."""
-        return self.excess, self.evictions
+    def cost(self) -> Cost:
+        """What is less for a better way."""
+        return Cost(self.violated, self.excess, self.evictions)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from respread.cluster.pod import Pod
 from respread.planning.search.placement import Placement
-from respread.planning.search.solution import Solution, Taken
+from respread.planning.search.solution import Taken, Taker
 from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 from respread.scheduling.view.volume_usage import has_volumes
@@ -38,6 +38,14 @@ class Room:
             for name, amount in amounts.items()
         )
 
+    def share(self, taken: Iterable[Taken]) -> float:
+        """Return how much a solution takes of what is free on its nodes, in nodes: that of the scarcest resource."""
+        share = 0.0
+        for each in taken:
+            wanted = ((POD_SLOTS, 1), *each.pod.spec.requests.items())
+            share += max(amount / max(self._free.of(name).free[each.slot], 1) for name, amount in wanted)
+        return share
+
     def take(self, taken: Iterable[Taken]) -> None:
         """Reserve the room that a solution takes."""
         for each in taken:
@@ -45,13 +53,13 @@ class Room:
 
 
 class RoomForAll:
-    """The room that all solutions of a plan use together, updated from plan to plan for new and removed solutions."""
+    """What is taken by a plan in all, kept from plan to plan at the cost of those takers that are new or gone."""
 
-    __slots__ = ("_amounts", "_short", "_solutions", "_unclear")
+    __slots__ = ("_amounts", "_short", "_takers", "_unclear")
 
     def __init__(self) -> None:
-        """Start without solutions."""
-        self._solutions: dict[int, Solution] = {}
+        """Begin without any."""
+        self._takers: dict[int, Taker] = {}
         """By identity."""
         self._amounts: dict[int, dict[str, int]] = {}
         """By slot."""
@@ -60,21 +68,21 @@ class RoomForAll:
         self._short: set[int] = set()
         """The slots where it is not certain that all fit."""
 
-    def holds(self, solutions: Sequence[Solution], changed: NodeSet, placement: Placement) -> bool:
-        """Whether it is certain that all solutions have room beside one another.
+    def holds(self, takers: Iterable[Taker], changed: NodeSet, placement: Placement) -> bool:
+        """Whether it is certain that there is room for all takers beside one another.
 
         Args:
-            solutions: each of them has room on its own.
-            changed: the nodes that have changed since the last call.
-            placement: the current cluster.
+            takers: each of which has room if it is alone.
+            changed: the nodes that are not as they were when this was called last.
+            placement: the cluster as it is.
         """
-        before = self._solutions
-        self._solutions = {id(each): each for each in solutions}
+        before = self._takers
+        self._takers = {id(each): each for each in takers}
         touched = set(slots_of(changed)) & self._amounts.keys()
         for identity, each in before.items():
-            if identity not in self._solutions:
+            if identity not in self._takers:
                 touched.update(self._count(each, -1))
-        for identity, each in self._solutions.items():
+        for identity, each in self._takers.items():
             if identity not in before:
                 touched.update(self._count(each, 1))
         for slot in touched:
@@ -84,12 +92,12 @@ class RoomForAll:
                 self._short.add(slot)
         return not self._short
 
-    def _count(self, solution: Solution, by: int) -> Iterable[int]:
-        for each in solution.taken:
+    def _count(self, taker: Taker, by: int) -> Iterable[int]:
+        for each in taker.taken:
             _take(self._amounts.setdefault(each.slot, {}), each.pod, by)
             if _may_want_more(each.pod):
                 self._unclear[each.slot] = self._unclear.get(each.slot, 0) + by
-        return (each.slot for each in solution.taken)
+        return (each.slot for each in taker.taken)
 
     def _is_certain(self, slot: int, placement: Placement) -> bool:
         amounts = self._amounts[slot]

@@ -1,10 +1,11 @@
 """The search for the shortest path: first greedy, then beams, then iterative deepening from the lower bound.
 
-The greedy search picks, at every position, the safe step that brings the board closest to the goal, on average over the
-likely landings. It nearly always needs exactly as many evictions as the lower bound, and is then proven to be optimal.
-If not, beams (`beam`) nearly always find the shortest path. Iterative deepening from the lower bound (IDA*), with
-single pods and then also with several pods at once, proves that no path is shorter. If no path restores everything, an
-exhaustive search looks for the least remaining excess, and then for the fewest evictions.
+The greedy way picks, at every position, the safe step after which the board is nearest to cured (on average over where
+the scheduler may put the replacements). It nearly always needs exactly as many evictions as the lower bound says, and
+is then known to be the shortest. Where it does not, beams (`beam`) nearly always find the shortest way. That no cure is
+shorter shows iterative deepening from the lower bound (IDA*), with pods one by one and then with pods together too;
+where no cure is found an exhaustive search looks for the way that leaves the fewest groups violated, then the least
+excess, by the fewest evictions.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 from respread.cluster.pod import Pod
 from respread.planning.search.beam import Beam, beam_way
 from respread.planning.search.board import Board
+from respread.planning.search.cost import Cost
 from respread.planning.search.options import Gentleness, Option, Options
 from respread.planning.search.path import Choice, Way
 from respread.planning.search.safety import StepOutcome
@@ -29,7 +31,9 @@ class SearchRules(NamedTuple):
     together: Callable[[Sequence[Pod]], bool]
     """Whether pods may be evicted at the same time."""
     effort: Effort
-    """The budget of the search. When it is spent, the search returns the best path so far."""
+    """What the search may cost; once that is spent the best way so far is taken."""
+    known: Cost | None = None
+    """What is known to be possible: what does not cost less is of no use."""
 
 
 _BEAMS: Final = (Beam(12), Beam(48), Beam(192), Beam(2, jointly=True), Beam(6, jointly=True))
@@ -43,8 +47,11 @@ _FARTHEST: Final = 300
 def best_way(board: Board, rules: SearchRules) -> Way:
     """Return the best path found. The board is left as it was."""
     reach = board.reach()
-    if reach.excess >= board.excess():
-        return Way((), board.excess(), proven=True)
+    as_it_is = Way((), board.violated(), board.excess(), proven=True)
+    if reach[:2] >= as_it_is.cost[:2]:
+        return as_it_is
+    if rules.known is not None and reach >= rules.known:
+        return as_it_is._replace(proven=False)
     search = _Search(board, rules)
     board.fine = False
     best = search.greedy()
@@ -56,15 +63,16 @@ def best_way(board: Board, rules: SearchRules) -> Way:
             best = beam_way(board, search.options, rules.effort, beam, best)
     if best.cost <= reach:
         return best._replace(proven=True)
-    return search.least_excess(best) if best.excess else search.shortest_cure(best)
+    return search.nearest_cure(best) if best.excess else search.shortest_cure(best)
 
 
 class _Search:
-    __slots__ = ("_board", "_effort", "_next_depth", "options")
+    __slots__ = ("_board", "_effort", "_known", "_next_depth", "options")
 
     def __init__(self, board: Board, rules: SearchRules) -> None:
         self._board = board
         self._effort = rules.effort
+        self._known = rules.known
         self.options = Options(board, self._effort, rules.gentleness, rules.together)
         self._next_depth: float = inf
 
@@ -80,9 +88,9 @@ class _Search:
         choices: list[Choice] = []
         while board.excess() and len(choices) < _FARTHEST and (options := self.options.nearest()):
             choices.append(self._take(options[0], options[0].outcomes[0]))
-        excess = board.excess()
+        violated, excess = board.violated(), board.excess()
         board.revert(start)
-        return Way(tuple(choices), excess, proven=False, cut=excess > 0 and len(choices) == _FARTHEST)
+        return Way(tuple(choices), violated, excess, proven=False, cut=excess > 0 and len(choices) == _FARTHEST)
 
     # As short as can be
 
@@ -90,16 +98,17 @@ class _Search:
         """Return the shortest path that restores everything, given one such path."""
         self._effort.draw_reserve()
         depth = self._board.lower_bound()
-        while depth < known.evictions and not self.exhausted:
+        fewest = known.evictions if self._known is None else min(known.cost, self._known).evictions
+        while depth < fewest and not self.exhausted:
             following = inf
             for jointly in (False, True):
                 self._next_depth = inf
                 found = self._cure(0, int(depth), {}, jointly=jointly)
                 if found is not None:
-                    return Way(tuple(found), 0, proven=not self.exhausted)
+                    return Way(tuple(found), known.violated, 0, proven=not self.exhausted)
                 following = self._next_depth
             depth = following
-        return known._replace(proven=not self.exhausted)
+        return known._replace(proven=known.evictions == fewest and not self.exhausted)
 
     def _cure(self, evictions: int, depth: int, failed: dict[Hashable, int], *, jointly: bool) -> list[Choice] | None:
         """Return how to continue to the goal with at most `depth` evictions in total, after this many."""
@@ -129,26 +138,27 @@ class _Search:
         failed[position] = evictions
         return None
 
-    # As little excess as can be
+    # As near as can be
 
-    def least_excess(self, best: Way) -> Way:
-        """Examine every position that may be better, and return the path to the least excess by the fewest moves."""
+    def nearest_cure(self, best: Way) -> Way:
+        """Look at every position that may be better; return the way to the one that costs least."""
         board = self._board
         reached: dict[Hashable, int] = {}
         path: list[Choice] = []
+        least = best.cost if self._known is None else min(best.cost, self._known)
 
         def visit(evictions: int) -> None:
-            nonlocal best
+            nonlocal best, least
             reach = board.reach()
-            if (reach.excess, evictions + reach.moves) >= (best.excess, best.evictions):
+            if reach._replace(evictions=evictions + reach.evictions) >= least:
                 return
             position = board.likeness()
             if reached.get(position, evictions + 1) <= evictions or self.exhausted:
                 return
             self._effort.spend()
             reached[position] = evictions
-            if (board.excess(), evictions) < (best.excess, best.evictions):
-                best = Way(tuple(path), board.excess(), proven=False)
+            if (cost := Cost(board.violated(), board.excess(), evictions)) < least:
+                best, least = Way(tuple(path), cost.violated, cost.excess, proven=False), cost
             for option in self.options.every(jointly=True):
                 for outcome in option.outcomes:
                     mark = board.mark()
@@ -158,7 +168,7 @@ class _Search:
                     path.pop()
 
         visit(0)
-        return best._replace(proven=not self.exhausted)
+        return best._replace(proven=best.cost == least and not self.exhausted)
 
     def _take(self, option: Option, outcome: StepOutcome) -> Choice:
         victims = self._board.play(option.step, outcome.placed)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from respread.cluster.pod import Pod
 from respread.planning.explain.blocked import why_blocked
 from respread.planning.explain.describing import Place, moves_of
 from respread.planning.held import Held
+from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.plan import Move
 from respread.planning.search.board import Board
 from respread.planning.search.board_builder import set_up
+from respread.planning.search.cost import Cost
 from respread.planning.search.path import Way
 from respread.planning.search.placement import Placement
 from respread.planning.search.safety import assess
 from respread.planning.search.search import SearchRules, best_way
 from respread.planning.search.search_budget import Effort
 from respread.planning.tasks import Task
-from respread.planning.victims.protection import victim_order
+from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
 from respread.planning.wave import FirstStep, Member
 from respread.scheduling.prepared_pod import PreparedPod
@@ -35,6 +37,16 @@ class Taken(NamedTuple):
     slot: int
     pod: Pod
     """A pod like the replacement that is placed there."""
+
+
+class Claim(NamedTuple):
+    """Room that is kept for somebody."""
+
+    taken: tuple[Taken, ...]
+    holder: str
+    """Whose it is, for people."""
+    is_waiting: bool
+    """Whether it is for pods that wait for a node, rather than for moves that are still to be planned."""
 
 
 class OpenNodes(NamedTuple):
@@ -62,12 +74,12 @@ class Solution(NamedTuple):
     """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
     then."""
     taken: tuple[Taken, ...]
-    excess_before: int
-    excess: int
-    """The remaining excess."""
-    evictions: int
+    before: Cost
+    """What there is without it."""
+    cost: Cost
+    """What it leaves, and its evictions."""
     lower_bound: int
-    """No path that leaves as little excess has fewer evictions."""
+    """No way that leaves as little has fewer evictions."""
     proven: bool
     """Whether it is proven to be the best."""
     finished: bool
@@ -81,7 +93,9 @@ class Solution(NamedTuple):
     counts_after: Mapping[GroupKey, Mapping[str, int]]
     open_nodes: tuple[OpenNodes, ...]
     touched: NodeSet
-    """The nodes whose room affected the search."""
+    """The nodes whose room made a difference to the search."""
+    landing: NodeSet
+    """The nodes that its replacements may land on."""
     vacated: NodeSet
     """The nodes that its pods may leave."""
     wanted: NodeSet
@@ -90,6 +104,16 @@ class Solution(NamedTuple):
     """The number of movable pods."""
     demand: Mapping[str, int]
     """An estimate of the room that it may use on a node, for each resource."""
+
+    @property
+    def holder(self) -> str:
+        """Who takes its room, for people."""
+        return f"the moves that restore {next(iter(self.tasks[0].cure))}"
+
+    @property
+    def cured(self) -> tuple[int, ...]:
+        """How many groups it cures, by the rank of their policies."""
+        return tuple(before - after for before, after in zip(self.before.violated, self.cost.violated, strict=True))
 
     @property
     def namespace(self) -> str:
@@ -101,16 +125,22 @@ class Solution(NamedTuple):
         return all(placement.prepare(each.sample) is each.replacement for each in self.open_nodes)
 
 
+Taker: TypeAlias = Solution | Claim
+"""What takes room."""
+
+
 class Finder:
     """Finds solutions on the current cluster."""
 
-    __slots__ = ("_effort", "_numbers", "_placement", "_selection", "_together")
+    __slots__ = ("_leaving", "_numbers", "_placement", "_ranks", "_selection", "_together")
 
     def __init__(
         self,
         placement: Placement,
         selection: Selection,
         together: Callable[[Sequence[Pod]], bool],
+        ranks: Mapping[str, int],
+        leaving: LeavingNodes,
         numbers: Iterator[int],
     ) -> None:
         """Create it.
@@ -118,30 +148,50 @@ class Finder:
         Args:
             placement: the cluster.
             selection: which policy governs which pods.
-            together: returns whether pods may be evicted at the same time.
-            numbers: a new number for each solution, to distinguish their moves.
+            together: tells whether pods may be evicted at the same time.
+            ranks: of the policies, by name; the most important has rank 0.
+            leaving: the nodes that lose their pods anyway.
+            numbers: a new one for each solution, to tell their moves apart.
         """
         self._placement = placement
         self._selection = selection
         self._together = together
+        self._ranks = ranks
+        self._leaving = leaving
         self._numbers = numbers
 
-    def find(self, tasks: tuple[Task, ...], effort: Effort, reserved: Sequence[Taken] = ()) -> Solution:
-        """Return the best path for tasks that are solved together. The cluster is left as it was.
+    def find(self, tasks: tuple[Task, ...], effort: Effort, others: Sequence[Taker] = ()) -> Solution:
+        """Return the best way for tasks that are solved together; the cluster is left as it was.
 
         Args:
-            tasks: usually one.
-            effort: the budget.
-            reserved: room that others use before.
+            tasks: mostly one.
+            effort: what it may cost.
+            others: who takes room before.
+        """
+        return self.find_better(tasks, effort, others, None)
+
+    def find_better(
+        self, tasks: tuple[Task, ...], effort: Effort, others: Sequence[Taker], known: Cost | None
+    ) -> Solution:
+        """Return the best way for tasks as `find` does, or any way if none costs less than what is known.
+
+        Args:
+            tasks: several, mostly.
+            effort: what it may cost.
+            others: who takes room before.
+            known: what the best way costs if the tasks are not solved together; None if that is not known.
         """
         view = self._placement.view
         as_it_is = view.mark()
-        for taken in reserved:
-            view.place(taken.pod, self._placement.table.names[taken.slot])
-        board = set_up(tasks, self._placement)
-        excess_before, lower_bound = board.excess(), board.lower_bound()
-        way = best_way(board, SearchRules(victim_order, self._together, effort))
-        stuck, before, after = _what_it_comes_to(board, way, tasks)
+        holders: dict[int, str] = {}
+        for other in others:
+            for taken in other.taken:
+                view.place(taken.pod, self._placement.table.names[taken.slot])
+                holders.setdefault(taken.slot, other.holder)
+        board = set_up(tasks, self._placement, self._ranks, self._leaving.names)
+        before, lower_bound = Cost(board.violated(), board.excess(), 0), board.lower_bound()
+        way = best_way(board, SearchRules(self._gentleness, self._together, effort, known))
+        stuck, counts_before, counts_after = _what_it_comes_to(board, way, tasks, holders)
         solution = Solution(
             tasks=tasks,
             steps=_steps(board, way, next(self._numbers), self._selection),
@@ -151,28 +201,32 @@ class Finder:
                 for choice in way.choices
                 for spot in choice.outcome.placed
             ),
-            excess_before=excess_before,
-            excess=way.excess,
-            evictions=way.evictions,
+            before=before,
+            cost=way.cost,
             lower_bound=way.evictions if way.proven else 0 if way.excess else int(lower_bound),
             proven=way.proven,
             finished=way.proven,
-            ideal=way.proven and (way.excess, way.evictions) <= board.reach(however_much_room=True),
+            ideal=way.proven and way.cost <= board.reach(however_much_room=True),
             stuck=stuck,
-            counts_before=before,
-            counts_after=after,
+            counts_before=counts_before,
+            counts_after=counts_after,
             open_nodes=tuple(
                 OpenNodes(piece.replacement, piece.replacement.admitted(spread=False), piece.sample)
                 for piece in board.pieces
             ),
             touched=board.touched,
+            landing=_union(choice.assessment.nodes(spot.piece) for choice in way.choices for spot in choice.step),
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
             wanted=board.settled,
             pods=sum(board.left(spot) for spot in board.movable_spots()),
-            demand={name: amount * excess_before for name, amount in board.largest_request.items()},
+            demand={name: amount * before.excess for name, amount in board.largest_request.items()},
         )
         view.revert(as_it_is)
         return solution._replace(first=self._first_step(board, way)) if way.choices else solution
+
+    def _gentleness(self, pod: Pod) -> tuple[bool, VictimOrder]:
+        """Return what puts those first that are about to lose their node anyway."""
+        return self._leaving.why(pod) is None, victim_order(pod)
 
     def _first_step(self, board: Board, way: Way) -> FirstStep | None:
         choice = way.choices[0]
@@ -190,6 +244,13 @@ class Finder:
         return FirstStep(policy.name, tuple(members))
 
 
+def _union(sets: Iterable[NodeSet]) -> NodeSet:
+    together = 0
+    for nodes in sets:
+        together |= nodes
+    return together
+
+
 def _steps(board: Board, way: Way, number: int, selection: Selection) -> tuple[tuple[Move, ...], ...]:
     """Describe each step of a path."""
     start = board.mark()
@@ -202,7 +263,7 @@ def _steps(board: Board, way: Way, number: int, selection: Selection) -> tuple[t
 
 
 def _what_it_comes_to(
-    board: Board, way: Way, tasks: Sequence[Task]
+    board: Board, way: Way, tasks: Sequence[Task], holders: Mapping[int, str]
 ) -> tuple[tuple[tuple[GroupKey, Held], ...], dict[GroupKey, dict[str, int]], dict[GroupKey, dict[str, int]]]:
     """Return what a path leaves violated, and the counts that it changes, before and after."""
     protected = [pair for task in tasks for pair in task.protected]
@@ -211,7 +272,7 @@ def _what_it_comes_to(
     for choice in way.choices:
         board.play(choice.step, choice.outcome.placed)
     stuck = tuple(
-        (tally.group.key, why_blocked(tally, board, protected, way))
+        (tally.group.key, why_blocked(tally, board, protected, way, holders))
         for tally in board.tallies
         if tally.cure and tally.excess()
     )

@@ -15,10 +15,11 @@ from itertools import chain
 from operator import is_
 from typing import Final, NamedTuple
 
+from respread.planning.search.cost import Cost, total
 from respread.planning.search.placement import Placement
 from respread.planning.search.room import Room, RoomForAll
 from respread.planning.search.search_budget import Effort
-from respread.planning.search.solution import Finder, Solution
+from respread.planning.search.solution import Claim, Finder, Solution, Taker
 from respread.planning.tasks import Task
 from respread.planning.turns import in_turns
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
@@ -56,6 +57,15 @@ class Changes(NamedTuple):
     """Whether anything else that the scheduler uses has changed."""
 
 
+class _Beside(NamedTuple):
+    """What was found with room gone that others take."""
+
+    others: tuple[Taker, ...]
+    known: Cost | None
+    """What it had to be better than."""
+    solution: Solution
+
+
 class Memory:
     """Solutions, by their tasks."""
 
@@ -64,9 +74,9 @@ class Memory:
     def __init__(self) -> None:
         """Start without solutions."""
         self._apart: dict[int, Solution] = {}
-        """By the identity of the task, which the solution keeps alive."""
-        self._joint: dict[tuple[int, ...], tuple[tuple[Solution, ...], Solution]] = {}
-        """By the identities of the tasks: the solutions whose room was gone, and the solution that was found then."""
+        """By the identity of the task, which the solution holds."""
+        self._joint: dict[tuple[int, ...], _Beside] = {}
+        """By the identities of the tasks."""
         self.room = RoomForAll()
         self.searched: dict[str, int] = {}
         """By namespace, the number of the last search for it. A namespace without searches is absent."""
@@ -87,18 +97,25 @@ class Memory:
         return known if known is not None and _holds(known, changes, placement) else None
 
     def beside(
-        self, tasks: tuple[Task, ...], others: Sequence[Solution], changes: Changes, placement: Placement
+        self,
+        tasks: tuple[Task, ...],
+        others: Sequence[Taker],
+        known: Cost | None,
+        changes: Changes,
+        placement: Placement,
     ) -> Solution | None:
-        """Return the solution of tasks beside those of others that used their room, if it is still valid."""
-        known = self._joint.get(tuple(map(id, tasks)))
-        if known is None or len(known[0]) != len(others) or not all(map(is_, known[0], others)):
+        """Return the solution of tasks beside others, whose room was gone, if it still holds."""
+        before = self._joint.get(tuple(map(id, tasks)))
+        if before is None or before.known != known or len(before.others) != len(others):
             return None
-        return known[1] if _holds(known[1], changes, placement) else None
+        if not all(map(is_, before.others, others)):
+            return None
+        return before.solution if _holds(before.solution, changes, placement) else None
 
-    def keep(self, alone: Iterable[Solution], beside: Iterable[tuple[tuple[Solution, ...], Solution]]) -> None:
-        """Keep these solutions and forget all others."""
+    def keep(self, alone: Iterable[Solution], beside: Iterable[_Beside]) -> None:
+        """Keep what was found and forget all else."""
         self._apart = {id(solution.tasks[0]): solution for solution in alone}
-        self._joint = {tuple(map(id, solution.tasks)): (others, solution) for others, solution in beside}
+        self._joint = {tuple(map(id, each.solution.tasks)): each for each in beside}
 
 
 def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
@@ -110,7 +127,7 @@ def _holds(solution: Solution, changes: Changes, placement: Placement) -> bool:
 class Solver:
     """Solves all tasks of a plan."""
 
-    __slots__ = ("_changes", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
+    __slots__ = ("_changes", "_claims", "_finder", "_left", "_limits", "_memory", "_placement", "_reserve")
 
     def __init__(self, placement: Placement, finder: Finder, memory: Memory, limits: SearchLimits) -> None:
         """Create it.
@@ -125,39 +142,78 @@ class Solver:
         self._finder = finder
         self._memory = memory
         self._changes = Changes(0, rules=False)
+        self._claims: Sequence[Claim] = ()
         self._limits = limits
         self._left = limits.of_all
         self._reserve = limits.reserve
 
-    def solve(self, tasks: Iterable[Task], changes: Changes) -> list[Solution]:
-        """Return the best paths for all tasks, in their order except for those solved together.
+    def solve(self, tasks: Iterable[Task], changes: Changes, claims: Sequence[Claim]) -> list[Solution]:
+        """Return the best ways for all tasks, in an order in which each has room beside those before.
 
         Args:
             tasks: of different components.
             changes: what has changed since the last time.
+            claims: room that is not to be taken.
         """
         self._changes = changes
+        self._claims = claims
         alone = self._each_alone(list(tasks))
-        tried: list[tuple[tuple[Solution, ...], Solution]] = []
-        if self._memory.room.holds(alone, changes.nodes, self._placement):
+        tried: list[_Beside] = []
+        if self._memory.room.holds((*alone, *claims), changes.nodes, self._placement):
             solutions = alone
         else:
             solutions = self._one_after_another(alone, tried)
+        found = {id(each.tasks[0]): each for each in alone}
         for rivals in self._rivals(solutions):
+            if _is_settled_by_order([found[id(task)] for rival in rivals for task in rival.tasks], self._placement):
+                continue
             others = [each for each in solutions if not any(each is rival for rival in rivals)]
-            joint = self._beside(tuple(task for solution in rivals for task in solution.tasks), others, tried)
-            if _quality([joint]) < _quality(rivals):
+            known = total([each.cost for each in rivals])
+            joint = self._beside(tuple(task for solution in rivals for task in solution.tasks), others, tried, known)
+            if joint.cost < known:
                 solutions = [*others, joint]
-        self._memory.keep((each for each in alone if each.finished), (pair for pair in tried if pair[1].finished))
+        if claims:
+            solutions = self._with_those_that_wait(solutions, found)
+        self._memory.keep((each for each in alone if each.finished), (each for each in tried if each.solution.finished))
         return solutions
 
-    def _one_after_another(
-        self, alone: Iterable[Solution], tried: list[tuple[tuple[Solution, ...], Solution]]
-    ) -> list[Solution]:
-        """Return solutions that each have room beside those before it, solving them again if they have not."""
+    def _with_those_that_wait(self, solutions: Sequence[Solution], alone: Mapping[int, Solution]) -> list[Solution]:
+        """Return solutions, with what is to be done once pods that wait for a node have left it room.
+
+        Args:
+            solutions: of all tasks.
+            alone: those of each task alone, by its identity.
+        """
         room = Room(self._placement)
+        for claim in self._claims:
+            if claim.is_waiting:
+                room.take(claim.taken)
+        found: list[Solution] = []
+        for solution in solutions:
+            own = alone[id(solution.tasks[0])]
+            waits = not solution.steps and own.steps and not room.holds(own.taken[: len(own.steps[0])])
+            found.append(own if waits else solution)
+        return found
+
+    def _one_after_another(self, alone: Iterable[Solution], tried: list[_Beside]) -> list[Solution]:
+        """Return solutions of which each has room beside those before it, found anew where it has not.
+
+        Those come first that cure most groups, of the most important policies, with the least room. What can't cure as
+        many beside these as it could alone takes no more than is left in the end.
+        """
+        room = Room(self._placement)
+        for claim in self._claims:
+            room.take(claim.taken)
         solutions: list[Solution] = []
-        for solution in alone:
+        left = [each for each in alone if not any(each.cured)]
+        for solution in sorted((each for each in alone if any(each.cured)), key=lambda each: _claim(each, room)):
+            fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
+            if fitting.cost.violated > solution.cost.violated:
+                left.append(solution)
+                continue
+            room.take(fitting.taken)
+            solutions.append(fitting)
+        for solution in left:
             fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
             room.take(fitting.taken)
             solutions.append(fitting)
@@ -177,29 +233,34 @@ class Solver:
     def _known(self, task: Task) -> Solution | None:
         return self._memory.alone(task, self._changes, self._placement)
 
-    def _find(self, tasks: tuple[Task, ...], others: Sequence[Solution] = ()) -> Solution:
+    def _find(self, tasks: tuple[Task, ...], others: Sequence[Taker] = (), known: Cost | None = None) -> Solution:
         is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS
         wanted, wanted_reserve = (self._limits.of_small, self._limits.reserve) if is_small else (self._limits.of_one, 0)
         given, reserve = min(wanted, max(self._left, 0)), min(wanted_reserve, max(self._reserve, 0))
         effort = Effort(given, reserve)
-        reserved = [taken for other in others for taken in other.taken]
-        found = self._finder.find(tasks, effort, reserved)
+        if known is None:
+            found = self._finder.find(tasks, effort, others)
+        else:
+            found = self._finder.find_better(tasks, effort, others, known)
         of_reserve = max(effort.spent - given, 0) if effort.drawn else 0
         self._left -= effort.spent - of_reserve
         self._reserve -= of_reserve
         had_enough = given == wanted and (reserve == wanted_reserve or not effort.drawn)
-        return found._replace(finished=found.proven or had_enough)
+        return found._replace(finished=found.proven or had_enough or not effort.exhausted)
 
     def _beside(
         self,
         tasks: tuple[Task, ...],
         others: Iterable[Solution],
-        tried: list[tuple[tuple[Solution, ...], Solution]],
+        tried: list[_Beside],
+        known: Cost | None = None,
     ) -> Solution:
-        """Return the solution of tasks without the room that others use, if the tasks might use it too."""
-        placing = tuple(other for other in others if other.taken)
-        found = self._memory.beside(tasks, placing, self._changes, self._placement) or self._find(tasks, placing)
-        tried.append((placing, found))
+        """Return the solution of tasks with the room gone that others take, as far as they may want it too."""
+        placing: tuple[Taker, ...] = (*self._claims, *(other for other in others if other.taken))
+        found = self._memory.beside(tasks, placing, known, self._changes, self._placement)
+        if found is None:
+            found = self._find(tasks, placing, known)
+        tried.append(_Beside(placing, known, found))
         return found
 
     def _rivals(self, solutions: Sequence[Solution]) -> list[list[Solution]]:
@@ -246,6 +307,46 @@ class Solver:
         )
 
 
-def _quality(solutions: Iterable[Solution]) -> tuple[int, int]:
-    """Return a sort key for solutions: less excess, then fewer evictions."""
-    return sum(solution.excess for solution in solutions), sum(solution.evictions for solution in solutions)
+def _is_settled_by_order(alone: Sequence[Solution], placement: Placement) -> bool:
+    """Whether solutions want so much the same that as many are cured as can be if those go first that take least.
+
+    So it is if each cures one group, with replacements that take the same room on any of the same nodes, and none of
+    which could go where their pods come from if there were room.
+    """
+    nodes, sizes = alone[0].landing, {tuple(sorted(each.pod.spec.requests.items())) for each in alone[0].taken}
+    if len(sizes) != 1 or not all(
+        each.proven
+        and sum(each.before.violated) == 1
+        and not any(each.cost.violated)
+        and each.landing == nodes
+        and {tuple(sorted(taken.pod.spec.requests.items())) for taken in each.taken} == sizes
+        for each in alone
+    ):
+        return False
+    vacated = would_take = nodes
+    for each in alone:
+        vacated |= each.vacated
+        would_take |= _would_take(each, placement)
+    return vacated & would_take == nodes and not any(each.vacated & nodes for each in alone)
+
+
+def _would_take(solution: Solution, placement: Placement) -> NodeSet:
+    """Return the nodes that would take any of a solution's replacements if there were room."""
+    view, found = placement.view, 0
+    mark = view.mark()
+    taken = iter(solution.taken)
+    for step in solution.steps:
+        for move in step:
+            view.evict(move.pod)
+            found |= placement.prepare(move.pod).admitted_by_spread()
+        for move, place in zip(step, taken, strict=False):
+            view.place(place.pod, placement.table.names[place.slot])
+            view.remove(move.pod)
+    view.revert(mark)
+    return found
+
+
+def _claim(solution: Solution, room: Room) -> tuple[int, float]:
+    """Return what is less for solutions that cure groups of more important policies, or more of them with less room."""
+    rank, cured = next((rank, cured) for rank, cured in enumerate(solution.cured) if cured)
+    return rank, room.share(solution.taken) / cured

@@ -87,6 +87,7 @@ class Tally:
         "domains",
         "group",
         "max_skew",
+        "rank",
         "single",
         "soft",
     )
@@ -100,20 +101,23 @@ class Tally:
         bounds: Bounds = _NO_BOUNDS,
         closed: Histogram = (),
         never: Histogram = (),
+        rank: int = 0,
     ) -> None:
         """Start from the current counts.
 
         Args:
             group: the group.
             domains: its domains.
-            cure: whether the plan should bring it within maxSkew. If not, it must only not get worse.
-            bounds: the bounds of its counts, except `most`.
-            closed: the counts of the domains that accept no replacement, however the group's own pods move.
-            never: the counts of the domains that would accept none even if they were empty.
+            cure: whether the plan is to bring it within maxSkew; if not, it must only not get worse.
+            bounds: what its counts can't become, but for `most`.
+            closed: the counts of the domains that take no replacement, however its own pods move.
+            never: the counts of the domains that would take none even if they were empty.
+            rank: that of the policy that wants it cured, the most important first.
         """
         self.group = group
         self.domains = domains
         self.cure = cure
+        self.rank = rank
         self.domain_of = domains.of_slot
         """By slot."""
         self.single = domains.single

@@ -1,0 +1,200 @@
+"""Nodes that will lose their pods without us: because of a taint, or since they are being drained.
+
+Their pods are the first to go where others would do as well, and where their going restores the spread, nothing is
+evicted for it as long as it goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.cluster.node import Node, Taint
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.held import Held
+from respread.planning.search.placement import Placement
+from respread.planning.tasks import Task
+from respread.scheduling.filters.taint_toleration import tolerates
+from respread.scheduling.filters.topology_spread import counts_as_pod
+from respread.spread.group import SpreadGroup
+
+EMPTYING_TAINTS: Final = frozenset(
+    {"karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
+)
+"""Taints, whatever their effect, whose node is emptied by whoever set them; every one with the effect NoExecute empties
+its node too, of pods that don't tolerate it."""
+
+
+class _Leaving(NamedTuple):
+    taints: tuple[Taint, ...]
+    """Those that empty the node."""
+    drained: bool
+    """Whether it is cordoned, and pods are going that we did not evict."""
+
+
+class LeavingNodes:
+    """The nodes of one snapshot after the other that are losing their pods."""
+
+    __slots__ = ("_cordoned", "_leaving", "_nodes", "_tainted")
+
+    def __init__(self) -> None:
+        """Know of none yet."""
+        self._nodes: Map[str, Node] = Map()
+        self._tainted: dict[str, tuple[Taint, ...]] = {}
+        self._cordoned: frozenset[str] = frozenset()
+        self._leaving: dict[str, _Leaving] = {}
+
+    def advance(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], drained: Collection[str] = ()) -> bool:
+        """Look at another snapshot, and return whether other nodes are leaving.
+
+        Args:
+            snapshot: the cluster.
+            ours: the pods that we have evicted.
+            drained: nodes that were being drained lately, if they still are cordoned.
+        """
+        if snapshot.nodes is not self._nodes:
+            self._nodes = snapshot.nodes
+            self._tainted = {name: taints for name, node in snapshot.nodes.items() if (taints := emptying_taints(node))}
+            self._cordoned = frozenset(name for name, node in snapshot.nodes.items() if node.unschedulable)
+        before = self._leaving
+        going = nodes_being_drained(snapshot, ours, self._cordoned) | self._cordoned.intersection(drained)
+        self._leaving = {
+            name: _Leaving(self._tainted.get(name, ()), name in going) for name in self._tainted.keys() | going
+        }
+        return self._leaving != before
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._leaving)
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the names of the nodes, pods that tolerate what empties them aside."""
+        return self._leaving.keys()
+
+    def why(self, pod: Pod) -> str | None:
+        """Return why a pod is about to lose its node; None if that is not known."""
+        leaving = self._leaving.get(pod.node_name)
+        if leaving is None:
+            return None
+        taint = next((each for each in leaving.taints if not tolerates(pod.spec.tolerations, each)), None)
+        if taint is not None:
+            return f"it has the taint {taint.key}"
+        return "it is cordoned and being drained" if leaving.drained else None
+
+
+def emptying_taints(node: Node) -> tuple[Taint, ...]:
+    """Return the taints of a node for which pods have to leave it."""
+    if not node.taints:
+        return ()
+    return tuple(taint for taint in node.taints if taint.key in EMPTYING_TAINTS or taint.effect == "NoExecute")
+
+
+def nodes_being_drained(snapshot: ClusterSnapshot, ours: Iterable[Pod], cordoned: Collection[str]) -> set[str]:
+    """Return the cordoned nodes that pods are leaving which somebody else has evicted or deleted.
+
+    Args:
+        snapshot: the cluster.
+        ours: the pods that we have evicted.
+        cordoned: the nodes that are cordoned.
+    """
+    if not cordoned or not snapshot.leaving_pods:
+        return set()
+    own = {pod.uid for pod in ours}
+    return {pod.node_name for pod in snapshot.leaving_pods.values() if pod.node_name in cordoned and pod.uid not in own}
+
+
+def waits_for_drain(
+    task: Task,
+    leaving: LeavingNodes,
+    placement: Placement,
+    since: Mapping[str, datetime],
+    patience: timedelta,
+    now: datetime,
+) -> Held | None:
+    """Return what says that the spread is restored as nodes lose their pods; None if it is not, or takes too long.
+
+    Args:
+        task: a component of spread groups.
+        leaving: the nodes that are losing their pods.
+        placement: the cluster as it is.
+        since: when each of them lost a pod last, or began to be one; those that are missing did just now.
+        patience: how long a node is waited for since then.
+        now: the time, with a time zone.
+    """
+    going = [pod for pod in task.pods if pod.node_name and leaving.why(pod) is not None]
+    if not going:
+        return None
+    last = min(since.get(pod.node_name, now) for pod in going)
+    if now >= last + patience or not _restored_without(going, task, leaving.names, placement):
+        return None
+    pod = min(going, key=lambda pod: (since.get(pod.node_name, now), pod.node_name))
+    others = len({each.node_name for each in going}) - 1
+    return Held(
+        Reason.NODE_LEAVING,
+        f"node {pod.node_name}{f' and {others} more' if others else ''} will lose its pods ({leaving.why(pod)}), and "
+        f"with the replacements of {len(going)} of them, such as {pod.name}, it holds again: nothing is evicted for it "
+        f"unless that takes longer than the policy's leavingNodePatience, {patience.total_seconds():.0f} s from one "
+        "pod to the next",
+        until=last + patience,
+    )
+
+
+def _restored_without(going: list[Pod], task: Task, leaving: Collection[str], placement: Placement) -> bool:
+    """Whether the groups to be cured hold once some pods are replaced, on the worst of the likely nodes each."""
+    view = placement.view
+    groups = [group for group in task.groups if group.key in task.cure]
+    counts = [Counter(group.counts) for group in groups]
+    mark = view.mark()
+    for pod in going:
+        view.remove(pod)
+        _count(pod, pod.node_name, groups, counts, -1)
+    placed = all(_replace(pod, groups, counts, leaving, placement) for pod in going)
+    view.revert(mark)
+    return placed and not any(_violated(group, each, leaving) for group, each in zip(groups, counts, strict=True))
+
+
+def _replace(
+    pod: Pod, groups: list[SpreadGroup], counts: list[Counter[str]], leaving: Collection[str], placement: Placement
+) -> bool:
+    prepared = placement.prepare(pod)
+    nodes = 0 if prepared.unknown is not None else prepared.admitted()
+    names = [name for name in prepared.names(prepared.best_nodes(nodes)) if name not in leaving]
+    if not names:
+        return False
+    tallies = list(zip(groups, counts, strict=True))
+    worst = max(names, key=lambda name: [_count_of(group, each, name) for group, each in tallies])
+    placement.view.place(pod, worst)
+    _count(pod, worst, groups, counts, 1)
+    return True
+
+
+def _count_of(group: SpreadGroup, counts: Counter[str], node: str) -> int:
+    domain = group.domains.of_node.get(node)
+    return 0 if domain is None else counts[domain]
+
+
+def _count(pod: Pod, node: str, groups: list[SpreadGroup], counts: list[Counter[str]], by: int) -> None:
+    if not counts_as_pod(pod):
+        return
+    for group, each in zip(groups, counts, strict=True):
+        domain = group.domains.of_node.get(node)
+        if domain is not None and pod.namespace == group.key.namespace and pod.labels in group.matched:
+            each[domain] += by
+
+
+def _violated(group: SpreadGroup, counts: Counter[str], leaving: Collection[str]) -> bool:
+    """Whether a group is violated with some counts, domains aside of which no node and no pod is left."""
+    left = {
+        domain: counts[domain]
+        for domain, nodes in group.domains.nodes.items()
+        if counts[domain] or not all(node in leaving for node in nodes)
+    }
+    minimum = 0 if len(left) < group.key.min_domains else min(left.values(), default=0)
+    return max(left.values(), default=0) - minimum > group.key.max_skew

@@ -1,0 +1,97 @@
+"""Small clusters in which several applications want into the same few places, and not all of them fit."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from immutables import Map
+
+from respread.api.label_selector import LabelSelector
+from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
+
+IMPORTANT, ORDINARY = "important", "ordinary"
+PRIORITIES = {IMPORTANT: 10, ORDINARY: 0}
+
+
+class ScarceWorld(NamedTuple):
+    """A world, and how important its applications are."""
+
+    world: World
+    importance: tuple[str, ...]
+    """That of each shape."""
+
+    @property
+    def policies(self) -> list[Policy]:
+        """One for each importance."""
+        return [
+            Policy(
+                kind="ClusterRebalancePolicy",
+                object_name=name,
+                spec=ClusterPolicySpec(
+                    pod_selector=LabelSelector(match_labels=Map(importance=name)),
+                    priority=priority,
+                    victims=VictimRules(min_replicas=1),
+                ),
+            )
+            for name, priority in PRIORITIES.items()
+        ]
+
+
+def scarce_world(seed: int) -> ScarceWorld:
+    """Return the world of a seed."""
+    random = Random(seed)
+    zones = random.choice((2, 3, 3, 3, 4))
+    hosts = [
+        Host({HOSTNAME: f"n{zone}-{number}", "zone": f"z{zone}", "pool": random.choice(("x", "x", "y"))}, room=0)
+        for zone in range(zones)
+        for number in range(random.choice((1, 1, 2)))
+    ]
+    several = random.random() < 0.3
+    importance: list[str] = []
+    shapes: list[Shape] = []
+    pods: list[Place] = []
+    for number in range(random.randint(2, 4)):
+        importance.append(random.choice((IMPORTANT, ORDINARY)) if several else ORDINARY)
+        shapes.append(_application(random, f"app{number}", importance[-1]))
+        pods.extend(Place(number, host) for host in _skewed(random, hosts, shapes[-1], random.randint(3, 5)))
+    held = [0] * len(hosts)
+    for pod in pods:
+        held[pod.host] += shapes[pod.shape].size
+    world = World(
+        hosts=tuple(
+            host._replace(room=room + _spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
+        ),
+        shapes=tuple(shapes),
+        pods=tuple(pods),
+    )
+    return ScarceWorld(world, tuple(importance))
+
+
+def _application(random: Random, name: str, importance: str) -> Shape:
+    rules = [Rule("zone", random.choice((1, 1, 1, 2)), (("app", name),))]
+    if random.random() < 0.2:
+        rules.append(Rule(HOSTNAME, random.choice((1, 2)), (("app", name),)))
+    return Shape(
+        labels={"app": name, "importance": importance},
+        rules=tuple(rules),
+        pools=random.choice((None, None, None, None, ("x",), ("x", "y"))),
+        size=random.choice((1, 1, 1, 2)),
+    )
+
+
+def _skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[int]:
+    """Place pods as after the zone that is last has come back: seldom there."""
+    allowed = [at for at, host in enumerate(hosts) if shape.pools is None or host.labels["pool"] in shape.pools]
+    last = hosts[-1].labels["zone"]
+    elsewhere = [at for at in allowed if hosts[at].labels["zone"] != last]
+    if not allowed:
+        return []
+    return [random.choice(elsewhere if elsewhere and random.random() < 0.93 else allowed) for _ in range(count)]
+
+
+def _spare(random: Random, host: Host, zones: int) -> int:
+    if host.labels["zone"] == f"z{zones - 1}":
+        return random.randint(1, 4)
+    return random.choice((0, 0, 0, 1))

@@ -1,0 +1,106 @@
+"""Pods on nodes that lose them anyway go first, and where their going restores the spread nothing is evicted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.node import Node
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.plan import Plan
+from respread.planning.planner import Planner, PolicySetting
+from tests.spreads import spread_of
+from tests.worlds import NOW, cluster, constraint, node, pods, spec, taint
+
+WEB = spec(constraint())
+LEAVING: list[dict[str, Any]] = [
+    {"taints": (taint("karpenter.sh/disrupted"),)},
+    {"taints": (taint("ToBeDeletedByClusterAutoscaler"),)},
+    {"taints": (taint("node.kubernetes.io/out-of-service", "NoExecute"),)},
+    {"taints": (taint("maintenance", "NoExecute"),)},
+]
+
+
+def planned(snapshot: ClusterSnapshot, since: Mapping[str, datetime] | None = None, **spec: Any) -> Plan:
+    policy = Policy(
+        kind="ClusterRebalancePolicy",
+        object_name="default",
+        spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1), **spec),
+    )
+    setting = PolicySetting((policy,))
+    return Planner().plan(snapshot, spread_of(snapshot), setting, now=NOW, leaving_since=since or {})
+
+
+def zones(**of_a2: Any) -> list[Node]:
+    return [node("a1", "a"), node("a2", "a", **of_a2), node("b1", "b"), node("c1", "c")]
+
+
+@pytest.mark.parametrize("fields", LEAVING, ids=lambda each: each["taints"][0].key)
+def test_where_the_drain_alone_restores_the_spread_nothing_is_evicted(fields: dict[str, Any]) -> None:
+    snapshot = cluster(zones(**fields), pods({"a1": 2, "a2": 4, "b1": 2, "c1": 0}, WEB))
+    plan = planned(snapshot)
+    assert plan.moves == ()
+    (blocked,) = plan.blocked
+    assert blocked.reason == Reason.NODE_LEAVING
+    assert "node a2 " in blocked.message
+    assert fields["taints"][0].key in blocked.message
+
+
+def test_patience_ends() -> None:
+    snapshot = cluster(zones(**LEAVING[0]), pods({"a1": 2, "a2": 4, "b1": 2}, WEB))
+    assert planned(snapshot, {"a2": NOW - timedelta(minutes=9)}).changes_at == NOW + timedelta(minutes=1)
+    late = planned(snapshot, {"a2": NOW - timedelta(minutes=10)})
+    assert {move.pod.node_name for move in late.moves} == {"a2"}
+    assert planned(snapshot, leaving_node_patience=timedelta()).moves
+
+
+@pytest.mark.parametrize("fields", [*LEAVING, {}], ids=lambda each: each["taints"][0].key if each else "drained")
+def test_among_equals_its_pods_go_first(fields: dict[str, Any]) -> None:
+    """Without one more the spread would stay violated, so something has to be evicted."""
+    snapshot = cluster(zones(**fields), pods({"a1": 8, "a2": 1, "b1": 2, "c1": 0}, WEB))
+    plan = planned(snapshot)
+    assert plan.moves
+    if fields:
+        assert plan.moves[0].pod.node_name == "a2"
+
+
+def replaced(counts: dict[str, int], pods_on_it: int) -> dict[str, int]:
+    """Return the counts once so many pods are replaced by the scheduler, which with maxSkew 1 takes the emptiest."""
+    for _ in range(pods_on_it):
+        counts = {**counts, (emptiest := min(counts, key=counts.__getitem__)): counts[emptiest] + 1}
+    return counts
+
+
+def test_it_waits_for_a_drain_if_and_only_if_that_restores_the_spread() -> None:
+    waited = 0
+    for seed in range(300):
+        random = Random(seed)
+        by_node = {name: random.randint(0, 5) for name in ("a1", "a2", "b1", "b2", "c1")}
+        snapshot = cluster(
+            [node(name, name[0], **(random.choice(LEAVING) if name == "a2" else {})) for name in by_node],
+            pods(by_node, WEB),
+        )
+        counts = {zone: sum(each for name, each in by_node.items() if name[0] == zone) for zone in "abc"}
+        if max(counts.values()) - min(counts.values()) <= 1:
+            continue
+        after = replaced({**counts, "a": by_node["a1"]}, by_node["a2"])
+        restored = max(after.values()) - min(after.values()) <= 1
+        assert [each.reason for each in planned(snapshot).blocked] == [Reason.NODE_LEAVING] * restored, by_node
+        assert bool(planned(snapshot).moves) != restored
+        waited += restored
+    assert waited > 30
+
+
+def test_a_cordoned_node_that_somebody_drains() -> None:
+    drained = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
+    of_others = pods({"a2": 1}, spec(), namespace="other", deletion_timestamp=NOW)
+    web = pods({"a1": 2, "a2": 4, "b1": 2}, WEB)
+    assert planned(cluster(zones(**drained), web)).moves
+    assert planned(cluster(zones(**drained), [*web, *of_others])).moves == ()
+    assert planned(cluster(zones(**drained), web), {"a2": NOW}).moves == ()
