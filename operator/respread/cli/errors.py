@@ -1,4 +1,4 @@
-"""What ends a command: one sentence for the person who typed it, and exit code 2."""
+"""The error that ends a command: one sentence for the user, and exit code 2."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import click
 
 
 class CommandError(click.ClickException):
-    """A command cannot do what it was asked to; the message says what is wrong, where, and what to do.
+    """A command can't do what was requested. The message says what is wrong, where, and what to do.
 
-    Exit code 1 means that constraints are violated, so everything that went wrong is 2, as wrong usage is.
+    Exit code 1 means that constraints are violated, so every error has exit code 2, like wrong usage.
     """
 
     exit_code = 2

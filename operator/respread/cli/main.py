@@ -1,4 +1,4 @@
-"""`respread` and `kubectl respread`: the commands there are, each imported only when it is called."""
+"""`respread` and `kubectl respread`: the commands, each imported only when it is called."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from respread import __version__
 from respread.cli.errors import CommandError
 
 INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells have it."""
+"""128 + SIGINT, as in shells."""
 BROKEN_PIPE: Final = 141
 """128 + SIGPIPE."""
 FAILED: Final = 2
 KUBECTL_PLUGIN: Final = "kubectl-respread"
-"""The program's name where kubectl looks for it."""
+"""The program's name as a kubectl plugin."""
 
 
 ENTRY_POINTS: Final = "respread.commands"
-"""The group of entry points by which respread-sandbox adds its commands."""
+"""The group of entry points with which respread-sandbox adds its commands."""
 
 
 class Entry(NamedTuple):
-    """A command: its module, and what it is in one line.
+    """A command: its module, and its description in one line.
 
-    The line is that of the command's own help. It is here as well because importing all commands to ask them takes
-    longer than most of them run; a test holds the two together.
+    The line equals that of the command's own help. It is repeated here because importing all commands takes longer than
+    most of them run. A test compares the two.
     """
 
     name: str
     module: str | None
-    """None if it comes with respread-sandbox."""
+    """None if respread-sandbox provides it."""
     summary: str
 
 
@@ -61,7 +61,7 @@ def load(entry: Entry) -> click.Command:
     """Import a command.
 
     Raises:
-        CommandError: it comes with a package that is not installed.
+        CommandError: its package is not installed.
     """
     command: click.Command
     if entry.module is not None:
@@ -99,7 +99,7 @@ class LazyGroup(click.Group):
 
 
 def _imported(entry: Entry) -> click.Command:
-    gc.disable()  # what is imported stays; to look through it for garbage takes an eighth of the time
+    gc.disable()  # Imported objects stay. Examining them for garbage takes an eighth of the time.
     try:
         return load(entry)
     finally:
@@ -112,15 +112,15 @@ def _imported(entry: Entry) -> click.Command:
 )
 @click.version_option(__version__, prog_name="respread")
 def respread() -> None:
-    """Keep pods spread the way their topology spread constraints say.
+    """Keep pods spread as their topology spread constraints require.
 
-    Start with `respread demo`, or look at your own cluster with `respread skew`: it only reads. Every option can be
-    given as an environment variable as well; each command's --help names it.
+    Start with `respread demo`, or look at your own cluster with `respread skew`, which only reads. You can also set
+    every option by an environment variable, which --help of each command names.
     """
 
 
 def main() -> None:
-    """Run a command line and exit: 0 for fine, 1 where constraints are violated, 2 for anything that went wrong."""
+    """Run a command line and exit: 0 for success, 1 if constraints are violated, 2 for an error."""
     name = "kubectl respread" if Path(sys.argv[0]).stem == KUBECTL_PLUGIN else "respread"
     try:
         code = respread.main(prog_name=name, standalone_mode=False)
@@ -131,7 +131,7 @@ def main() -> None:
         click.echo("Interrupted.", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # Who read has seen enough. What is left to be written goes nowhere, or Python complains of it at its end.
+        # The reader has seen enough. The rest goes nowhere, or Python would report an error at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(BROKEN_PIPE)
     except Exception:  # noqa: BLE001 - Python would exit with 1, which says that constraints are violated

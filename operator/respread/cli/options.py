@@ -1,4 +1,4 @@
-"""Options that commands share, and how every option is declared."""
+"""Options that several commands have, and the declaration of options."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import click
 import msgspec
 
 ENVIRONMENT: Final[dict[str, Any]] = {"auto_envvar_prefix": "RESPREAD", "max_content_width": 100}
-"""The `context_settings` of every command that looks at a cluster: one variable for one option, whichever command."""
+"""The `context_settings` of every command that reads a cluster: the same variable for an option of all commands."""
 
 OutputFormat = Literal["table", "wide", "json", "yaml"]
 
 R = TypeVar("R")
 
 option = partial(click.option, show_envvar=True)
-"""`click.option`, its environment variable shown in the help."""
+"""`click.option` that shows its environment variable in the help."""
 
 
 class ClusterOptions(msgspec.Struct, frozen=True):
-    """Which cluster to look at: a live one, unless a snapshot is given."""
+    """Which cluster to read: a live one, unless a snapshot is given."""
 
     kubeconfig: str | None = None
     """A file, or several joined as in `KUBECONFIG`."""
@@ -31,19 +31,19 @@ class ClusterOptions(msgspec.Struct, frozen=True):
 
 
 class OutputOptions(msgspec.Struct, frozen=True):
-    """How to show what was found."""
+    """How to show the result."""
 
     format: OutputFormat = "table"
     no_color: bool = False
 
     @property
     def wide(self) -> bool:
-        """Whether to show all there is."""
+        """Whether to show everything."""
         return self.format == "wide"
 
 
 def connection_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command the options that say which cluster it talks to, as `kubeconfig` and `context`."""
+    """Add the options that select the cluster, as `kubeconfig` and `context`."""
     kubeconfig = option(
         "--kubeconfig",
         metavar="FILE",
@@ -55,7 +55,7 @@ def connection_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command `cluster`, the ClusterOptions."""
+    """Add `cluster`, the ClusterOptions."""
 
     @connection_options
     @option(
@@ -74,7 +74,7 @@ def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _chosen(options: ClusterOptions) -> ClusterOptions:
-    """Decide between a snapshot and a cluster where both are named: what was typed counts more than variables."""
+    """Choose between a snapshot and a cluster if both are set: the command line has priority over variables."""
     if options.snapshot is None or (options.kubeconfig is None and options.context is None):
         return options
     source = click.get_current_context().get_parameter_source
@@ -90,7 +90,7 @@ def _chosen(options: ClusterOptions) -> ClusterOptions:
 
 
 def output_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command `output`, the OutputOptions."""
+    """Add `output`, the OutputOptions."""
 
     @option(
         "-o",
@@ -109,7 +109,7 @@ def output_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def namespace_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command `namespace`, None for all."""
+    """Add `namespace`, None for all."""
 
     @option("-n", "--namespace", metavar="NAME", help="Only this namespace.  [default: all of them]")
     @click.option(

@@ -1,8 +1,8 @@
-"""What the API server may answer to an eviction, and what each answer means.
+"""The API server's possible answers to an eviction, and what each means.
 
-Read in `EvictionREST.Create` of Kubernetes 1.36 and in what stands before it (authentication, authorization, priority
-and fairness, admission). The answer that matters most is none at all: whoever does not know whether a pod was evicted
-has to go on as if it had been, or the same skew is cured twice.
+Based on `EvictionREST.Create` of Kubernetes 1.36 and what comes before it (authentication, authorization, priority and
+fairness, admission). The most important case is no answer at all: if it is unknown whether a pod was evicted, Respread
+must continue as if it had been, or it would restore the same skew twice.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _OVERLAPPING: Final = "more than one PodDisruptionBudget"
 
 
 class EvictionResult(StrEnum):
-    """The result of one eviction, as the metric's label says it."""
+    """The result of one eviction. The value is the label in the metrics."""
 
     EVICTED = "Evicted"
     GONE = "Gone"
-    """The pod was not there any more, or being deleted already."""
+    """The pod no longer existed, or was already being deleted."""
     CHANGED = "Changed"
-    """There is another pod of that name, or this one changed under the API server's hands."""
+    """The pod has another UID, or changed while the API server handled the request."""
     HELD_BY_BUDGET = "HeldByBudget"
     BUDGET_OUT_OF_DATE = "BudgetOutOfDate"
-    """The budget's status is being worked on: the answer may be another in some seconds."""
+    """The budget's status is being updated: the answer may be different in some seconds."""
     OVERLAPPING_BUDGETS = "OverlappingBudgets"
     BUDGET_REFUSED = "BudgetRefused"
-    """The budget's status makes no sense to the API server, as with more than 2,000 disruptedPods."""
+    """The API server rejects the budget's status, for example with more than 2,000 disruptedPods."""
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     THROTTLED = "Throttled"
-    """The API server has too much to do."""
+    """The API server is overloaded."""
     FORBIDDEN = "Forbidden"
-    """Our rights, or an admission webhook or policy."""
+    """Our permissions, or an admission webhook or policy."""
     UNAUTHORIZED = "Unauthorized"
     INVALID = "Invalid"
-    """The API server did not understand the request: a bug of ours, or a server without policy/v1."""
+    """The API server rejected the request: a bug in Respread, or a server without policy/v1."""
     SERVER_ERROR = "ServerError"
     UNREACHABLE = "Unreachable"
-    """The request never left: nothing happened."""
+    """The request was never sent: nothing happened."""
     UNKNOWN = "Unknown"
     """The request was sent and no answer came."""
 
@@ -70,13 +70,13 @@ _REASONS: Final = {
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of asking for an eviction."""
+    """The outcome of a request for an eviction."""
 
     result: EvictionResult
     message: str = ""
-    """The API server's words, or what went wrong on the way to it."""
+    """The API server's message, or what prevented the request."""
     retry_after_seconds: float | None = None
-    """How long the API server asks to be left alone; None where it does not say."""
+    """How long the API server asks to wait; None if it does not say."""
 
     @property
     def evicted(self) -> bool:
@@ -85,18 +85,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_have_evicted(self) -> bool:
-        """Whether the pod may be going by this request: it has to be treated as if it were, until it is seen not to."""
+        """Whether this request may have evicted the pod. Then it counts as evicted until the opposite is seen."""
         return self.evicted or self.result in _UNCERTAIN
 
     @property
     def held(self) -> Held | None:
-        """Why the pod was not evicted; None where it was or had gone by itself."""
+        """Why the pod was not evicted; None if it was, or was already gone."""
         reason = _REASONS.get(self.result)
         return None if reason is None else Held(reason, self.message)
 
 
 def answer_of(status_code: int, body: bytes = b"", retry_after_seconds: float | None = None) -> Answer:
-    """Read what the API server answered to an eviction.
+    """Interpret the API server's answer to an eviction.
 
     Args:
         status_code: of the HTTP response.
@@ -146,7 +146,7 @@ def _too_many_requests(status: Status, retry_after_seconds: float | None) -> Evi
 def _forbidden(status: Status) -> EvictionResult:
     if status.has_cause(_NAMESPACE_TERMINATING):
         return EvictionResult.NAMESPACE_TERMINATING
-    # `checkAndDecrement` names the resource in the singular; a right that is missing names the pods
+    # `checkAndDecrement` names the resource in the singular. For a missing permission, the message names the pods.
     if status.is_about("poddisruptionbudget"):
         return EvictionResult.BUDGET_REFUSED
     return EvictionResult.FORBIDDEN

@@ -1,9 +1,9 @@
-"""Leaving a spread group alone for longer and longer after moves that did not improve it.
+"""Back-off of spread groups: growing pauses after moves that did not improve them.
 
-What is remembered can survive a restart: it is plain data, in wall-clock seconds. A group is known by a string of the
-caller's, and its situation by another one; once that has changed (nodes came, the workload was scaled) the group gets a
-new chance sooner, since what failed then may work now. But not before a floor, which grows with the failures: where
-things change all the time, a change says little.
+The data survives a restart: it is plain data, in wall-clock seconds. The caller identifies a group and its situation by
+strings. If the situation has changed (nodes were added, the workload was scaled), the group gets a new chance earlier,
+because what failed before may work now. But it waits at least for a floor, which grows with the failures, because a
+single change means little where things change all the time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from respread.planning.held import Held
 
 
 class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a group is left alone."""
+    """How long a group backs off."""
 
     first_seconds: float = 60.0
     factor: float = 2.0
@@ -27,41 +27,41 @@ class BackOffRules(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float = 0.2
     """The largest part of a delay that is added to it, so that groups which failed together don't return together."""
     floor: float = 1 / 8
-    """The part of a delay that a group is left alone even if its situation changes."""
+    """The part of a delay for which a group is left alone even if its situation changes."""
     seed: str = ""
     """The same seed gives the same jitter."""
 
     def delay_seconds(self, group: str, failures: int) -> float:
-        """Return how long a group is left alone after so many failures in a row."""
-        # the exponent is bounded because floats overflow long before a group fails that often
+        """Return how long a group backs off after this many failures in a row."""
+        # The exponent is bounded, because floats overflow long before a group fails that often.
         plain = min(self.longest_seconds, self.first_seconds * self.factor ** max(0, min(failures - 1, 64)))
         digest = hashlib.blake2b(f"{self.seed}\0{group}\0{failures}".encode(), digest_size=8).digest()
         return plain * (1 + self.jitter * int.from_bytes(digest) / (1 << 64))
 
 
 class BackOff(msgspec.Struct, frozen=True):
-    """What is remembered of one group."""
+    """The data of one group."""
 
     failures: int
     """Moves in a row that did not improve it."""
     until: float
     """Seconds since the epoch."""
     situation: str
-    """How things stood when the last of them failed."""
+    """The situation when the last of them failed."""
 
 
 class BackOffs(msgspec.Struct, frozen=True):
-    """What is remembered of all groups. A value: every change returns another one."""
+    """The data of all groups. A value: every change returns another one."""
 
     rules: BackOffRules = BackOffRules()
     groups: Map[str, BackOff] = Map()
 
     def failed(self, group: str, situation: str, now: float) -> BackOffs:
-        """Note a move that did not improve a group.
+        """Record a move that did not improve a group.
 
         Args:
-            group: a name for the group that is the same after a restart.
-            situation: how things stand for it now, in a form that is equal while they do.
+            group: a name for the group that survives a restart.
+            situation: its current situation, in a form that stays equal while it does not change.
             now: seconds since the epoch.
         """
         before = self.groups.get(group)
@@ -70,13 +70,13 @@ class BackOffs(msgspec.Struct, frozen=True):
         return self._with(self.groups.set(group, BackOff(failures, until, situation)))
 
     def improved(self, group: str) -> BackOffs:
-        """Note a move that did improve a group: its failures are forgotten."""
+        """Record a move that improved a group: its failures are forgotten."""
         return self._with(self.groups.delete(group)) if group in self.groups else self
 
     def held(self, group: str, situation: str, now: float) -> Held | None:
         """Return why a group is left alone, or None if it is not.
 
-        A moment further away than any delay can be is the mark of a clock that was set back: it is not waited for.
+        A time further away than any delay means that a clock was set back. It is ignored.
         """
         known = self.groups.get(group)
         if known is None or not now < known.until <= now + self._longest_seconds:
@@ -93,19 +93,19 @@ class BackOffs(msgspec.Struct, frozen=True):
         return Held(Reason.BACKING_OFF, f"{left} {known.until - now:.0f} s, or {sooner} its situation changes")
 
     def release(self, group: str, situation: str) -> float | None:
-        """Return when a group is released, in seconds since the epoch; None if it is not known."""
+        """Return when a group is released, in seconds since the epoch; None if unknown."""
         known = self.groups.get(group)
         if known is None:
             return None
         return known.until if known.situation == situation else self._floor(group, known)
 
     def without_others(self, groups: Collection[str]) -> BackOffs:
-        """Forget all groups but these: those that are no longer there or no longer violated."""
+        """Forget all groups except these, because they no longer exist or are no longer violated."""
         kept = Map({group: known for group, known in self.groups.items() if group in groups})
         return self if len(kept) == len(self.groups) else self._with(kept)
 
     def _floor(self, group: str, known: BackOff) -> float:
-        """Return until when a group is left alone whatever changes, which follows from until when it is otherwise."""
+        """Return until when a group is left alone in any case, derived from the end of its back-off."""
         return known.until - self.rules.delay_seconds(group, known.failures) * (1 - self.rules.floor)
 
     @property

@@ -1,14 +1,14 @@
-"""Pausing a policy whose moves fail one after another, whichever groups they are for.
+"""Pauses a policy whose moves fail one after another, for any groups.
 
-A group that a move did not help backs off by itself (`backoff`). Where moves of several workloads fail in a row, the
-cause lies elsewhere: in the nodes, the registry, an admission webhook. Then the policy evicts nothing for a while, and
-after that makes a single move. If that succeeds all is as before; if it fails the next pause is longer. Workloads are
-counted, not moves, so that one of them that always fails does not pause the others.
+A group that a move did not help backs off by itself (`backoff`). If moves of several workloads fail in a row, the cause
+is elsewhere: in the nodes, the registry, an admission webhook. Then the policy evicts nothing for some time, and after
+that makes a single move. If that succeeds, the pause is over. If it fails, the next pause is longer. Workloads are
+counted, not moves, so that one workload that always fails does not pause the others.
 
-A namespace in which nothing has failed waits no longer than the first pause lasted, however long later ones are, and
-then has a single move of its own: what one tenant's workloads do must not stop the others.
+A namespace in which nothing has failed waits only as long as the first pause, however long later ones are, and then has
+a single move of its own. So the workloads of one tenant don't stop the others.
 
-What is remembered can survive a restart: it is plain data, in wall-clock seconds.
+The data survives a restart: it is plain data, in wall-clock seconds.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from respread.cluster.workload import WorkloadName
 from respread.planning.held import Held
 
 _IN: Final = " in "
-"""Between a workload and its namespace; no name has a space in it."""
+"""Separates a workload and its namespace. No name contains a space."""
 _NAMED: Final = 3
 """How many of the workloads a message names."""
 
 
 class PauseRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a policy is paused."""
+    """The durations of pauses."""
 
     first_seconds: float = 60.0
     factor: float = 2.0
     longest_seconds: float = 4 * 3600.0
 
     def pause_seconds(self, pauses: int) -> float:
-        """Return how long the last of so many pauses in a row is."""
-        # the exponent is bounded because floats overflow long before a policy pauses that often
+        """Return the duration of the last of this many pauses in a row."""
+        # The exponent is bounded, because floats overflow long before a policy pauses that often.
         return min(self.longest_seconds, self.first_seconds * self.factor ** max(0, min(pauses - 1, 64)))
 
 
 class Failures(msgspec.Struct, frozen=True):
-    """What failed in the name of a policy since a move last succeeded."""
+    """The failures of a policy since its last success."""
 
     workloads: tuple[str, ...] = ()
-    """Each once, in the order they failed first."""
+    """Each once, in the order of their first failure."""
     pauses: int = 0
     """In a row."""
     until: float = 0.0
@@ -58,25 +58,25 @@ _NONE: Final = Failures()
 
 
 class Breakers(msgspec.Struct, frozen=True):
-    """What is remembered of all policies. A value: every change returns another one.
+    """The data of all policies. A value: every change returns another one.
 
-    `most` is how many different workloads may fail in a row before the policy is paused; 0 if it never is.
+    `most` is the number of different workloads that may fail in a row before the policy is paused; 0 if it never is.
     """
 
     rules: PauseRules = PauseRules()
     policies: Map[str, Failures] = Map()
 
     def failed(self, policy: str, workload: WorkloadName, most: int, now: float) -> Breakers:
-        """Note a move that failed.
+        """Record a move that failed.
 
         Args:
-            policy: in whose name it was made.
-            workload: whose pod was moved.
+            policy: the policy for which it was made.
+            workload: the workload of the pod.
             most: how many workloads may fail.
             now: seconds since the epoch.
         """
         known = self.policies.get(policy, _NONE)
-        # No workload has a name so long but one that somebody wrote into a status.
+        # A longer name can only have been written into a status by somebody else.
         name, names = f"{workload}{_IN}{workload.namespace}"[-MAX_FAILED_WORKLOAD_LENGTH:], known.workloads
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
             names = (*names, name)
@@ -86,24 +86,24 @@ class Breakers(msgspec.Struct, frozen=True):
         return self._with(self.policies.set(policy, after))
 
     def succeeded(self, policy: str) -> Breakers:
-        """Note a move that succeeded: what failed before is forgotten."""
+        """Record a move that succeeded: earlier failures are forgotten."""
         return self._with(self.policies.delete(policy)) if policy in self.policies else self
 
     def undecided(self, policy: str, most: int, now: float) -> Breakers:
-        """Note a move that came to nothing, as after a scale-down: if it was the one that was tried, wait as before."""
+        """Record a move without a result, for example after a scale-down. If it was the single one, wait again."""
         known = self.policies.get(policy, _NONE)
         if not self._tripped(known, most) or self._lasts(known, now):
             return self
         return self._with(self.policies.set(policy, self._paused(known, known.pauses, now)))
 
     def paused(self, policy: str, most: int, now: float, namespace: str | None = None) -> Held | None:
-        """Return why nothing is evicted in the name of a policy for now, or None if it is not paused.
+        """Return why a policy evicts nothing now, or None if it is not paused.
 
         Args:
             policy: its name.
             most: how many workloads may fail.
             now: seconds since the epoch.
-            namespace: where; None for the policy as a whole.
+            namespace: the namespace; None for the policy as a whole.
         """
         known = self.policies.get(policy, _NONE)
         if not self._tripped(known, most) or not self._lasts(known, now):
@@ -119,18 +119,18 @@ class Breakers(msgspec.Struct, frozen=True):
         )
 
     def single(self, policy: str, most: int) -> Held | None:
-        """Return what holds all moves but one of a policy whose pause is over; None if it is not being tried out."""
+        """Return what holds all moves but one of a policy after its pause; None if it has none."""
         known = self.policies.get(policy, _NONE)
         if not self._tripped(known, most):
             return None
         return Held(Reason.PAUSED, f"{_what_failed(policy, known)}; one pod is tried before others are evicted")
 
     def failing_namespaces(self, policy: str) -> frozenset[str]:
-        """Return the namespaces of the workloads that failed in a row in the name of a policy."""
+        """Return the namespaces of the workloads that failed in a row for a policy."""
         return frozenset(name.rpartition(_IN)[2] for name in self.policies.get(policy, _NONE).workloads)
 
     def next_end(self, now: float) -> float | None:
-        """Return when the next pause ends, for whoever has to wake up then; None if there is none."""
+        """Return when the next pause ends; None if there is none."""
         lasting = [each for each in self.policies.values() if self._lasts(each, now)]
         ends = (end for each in lasting for end in (self._until_elsewhere(each), each.until) if end > now)
         return min(ends, default=None)
@@ -139,7 +139,7 @@ class Breakers(msgspec.Struct, frozen=True):
         return 0 < most <= len(known.workloads)
 
     def _lasts(self, known: Failures, now: float) -> bool:
-        """Tell whether a pause lasts; one longer than any is the mark of a clock that was set back."""
+        """Return whether a pause is still on. One longer than possible means that a clock was set back."""
         return now < known.until <= now + self.rules.longest_seconds
 
     def _until_elsewhere(self, known: Failures) -> float:

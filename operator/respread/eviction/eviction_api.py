@@ -1,4 +1,4 @@
-"""Asking the API server to evict one pod: policy/v1 Eviction, for the very pod that was planned and no other."""
+"""Evicts one pod through the API server: policy/v1 Eviction, for exactly the planned pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from respread.kube.requests import NoResponseError, PreparedRequest, Requests, R
 
 TIMEOUT_SECONDS: Final = 10.0
 _LEAST_GRACE_PERIOD_SECONDS: Final = 1
-"""With 0 the API server deletes a pod before its node has stopped it, and a StatefulSet may start it a second time."""
+"""With 0, the API server deletes a pod before its node has stopped it, and a StatefulSet may start it a second time."""
 
 _POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
 _EVICTION: Final = f"{_POD}/eviction"
@@ -29,7 +29,7 @@ class _Pod(msgspec.Struct):
 
 
 class PreparedEviction:
-    """A request of an eviction that is ready to be sent."""
+    """The request of an eviction, ready to be sent."""
 
     __slots__ = ("_request",)
 
@@ -37,7 +37,7 @@ class PreparedEviction:
         self._request = request
 
     async def send(self) -> Answer:
-        """Ask once for the eviction; return the API server's answer, `Unknown` where none came."""
+        """Send the eviction once, and return the API server's answer, `Unknown` if none came."""
         try:
             return _answer(await self._request.send())
         except NoResponseError as error:
@@ -60,13 +60,13 @@ class EvictionApi:
         dry_run: bool = False,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> PreparedEviction | Answer:
-        """Return a request of a pod's eviction, with its credentials in it; or the answer if there are none.
+        """Return the request of a pod's eviction, including credentials, or an answer if there are none.
 
         Args:
-            pod: the pod that was planned; a namesake that came after it is left alone.
-            grace_period_seconds: what the pod is given to stop; None: what it asks for itself, but at least a second.
-            dry_run: whether the API server is only to say what it would do. It evaluates budgets and changes nothing.
-            timeout_seconds: within how many seconds from now it has to have been answered; 10 at most.
+            pod: the planned pod. A later pod of the same name is left alone.
+            grace_period_seconds: the time that the pod has to stop; None: its own value, but at least a second.
+            dry_run: whether the API server should only say what it would do. It checks budgets and changes nothing.
+            timeout_seconds: the time until the answer must arrive, at most 10.
         """
         options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
         if grace_period_seconds is None and pod.spec.stops_without_grace:
@@ -94,10 +94,10 @@ class EvictionApi:
         return PreparedEviction(request)
 
     async def read(self, pod: Pod) -> Answer | None:
-        """Return why there is no point in asking for a pod's eviction, or None if the pod is there.
+        """Return why evicting a pod would be useless, or None if the pod exists.
 
-        The API server takes a disruption off the budget before it finds that the UID is another's, and gives it back
-        only after two minutes.
+        With a wrong UID, the API server takes a disruption from the budget before it finds the difference, and returns
+        it only after two minutes.
         """
         try:
             response = await self._requests.send("GET", _POD, _names(pod), timeout_seconds=TIMEOUT_SECONDS)
@@ -105,7 +105,7 @@ class EvictionApi:
             return Answer(result=EvictionResult.UNREACHABLE, message=error.message)
         if response.status_code != HTTPStatus.OK:
             answer = _answer(response)
-            if answer.may_have_evicted:  # reading a pod evicts nothing, however it fails
+            if answer.may_have_evicted:  # Reading a pod evicts nothing, however it fails.
                 return msgspec.structs.replace(answer, result=EvictionResult.UNREACHABLE)
             return answer
         return _answer_about(response.body, pod)

@@ -1,7 +1,7 @@
-"""In which order steps of different namespaces get the places in flight that there are: max-min fairness.
+"""The order in which steps of different namespaces get the available places in flight: max-min fairness.
 
-The next place goes to the namespace that has the fewest in flight; among those that have as many, to the one that was
-served longest ago. Within a namespace the plan's order counts.
+The next place goes to the namespace with the fewest moves in flight, then to the one that was served longest ago.
+Within a namespace, the plan's order is used.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from respread.planning.plan import Move
 
 
 class FairOrder:
-    """Yields steps one by one; say of each that is made that it is, before the next."""
+    """Yields steps one by one. The caller reports each step that is made before it takes the next."""
 
     __slots__ = ("_in_flight", "_served", "_waiting")
 
     def __init__(self, steps: Iterable[Step], in_flight: Iterable[Move], served: Mapping[str, int]) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            steps: in the plan's order; all pods of a step are in one namespace.
-            in_flight: what is under way already.
+            steps: in the plan's order. All pods of a step are in one namespace.
+            in_flight: the moves that are already in flight.
             served: by namespace, the number of the last eviction there.
         """
         self._in_flight = Counter(move.pod.namespace for move in in_flight)
@@ -45,7 +45,7 @@ class FairOrder:
                 heappush(due, self._priority(namespace))
 
     def made(self, step: Step) -> None:
-        """Note that the step that was just yielded is made."""
+        """Record that the last step is made."""
         self._in_flight[step[0].pod.namespace] += len(step)
 
     def _priority(self, namespace: str) -> tuple[int, int, int, str]:

@@ -1,4 +1,4 @@
-"""One move that is under way: how far it has come, how long that may take, and how it ended."""
+"""One move in flight: its stage, how long it may take, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,42 +17,41 @@ from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active
 
 LEAVING_SINCE: Final = datetime.fromtimestamp(0, UTC)
-"""The deletion timestamp of pods that the watch does not show terminating yet; only that there is one is ever read."""
+"""The deletion timestamp of pods that the watch does not show as terminating yet. Only its presence is used."""
 
 _NO_PODS: Final[PodsByName] = Map()
 _NONE: Final[Map[str, PodsByName]] = Map()
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a move may take before it is given up on, in seconds."""
+    """How long a move may take before Respread gives up on it, in seconds."""
 
     unconfirmed_seconds: float = 75.0
-    """From an eviction without an answer until its pod, still there, is taken never to have been evicted. An API server
-    carries a request on for at most a minute (`--request-timeout`)."""
+    """After an eviction without an answer, a pod that still exists counts as not evicted after this time. An API server
+    works on a request for at most a minute (`--request-timeout`)."""
     step_seconds: float = 300.0
-    """From one step to the next: the pod is seen terminating, is replaced, the replacement has a node."""
+    """For each stage: the pod is terminating, is replaced, the replacement has a node."""
     ready_seconds: Map[str, float] = Map()
-    """From when a replacement has a node until one is Ready, by the name of the move's policy; `step_seconds` for a
-    policy that is not there."""
+    """From when a replacement has a node until one is Ready, by policy name; `step_seconds` for an unknown policy."""
     termination_seconds: float = 3600.0
-    """For a StatefulSet's pod to be gone, since only then is it replaced."""
+    """For a StatefulSet's pod to be gone, because it is replaced only then."""
 
     @property
     def longest_seconds(self) -> float:
-        """How long after it was sent a move may still be under way."""
+        """How long after it was sent a move may still be in flight."""
         return self.unconfirmed_seconds + self.termination_seconds + 3 * self.step_seconds
 
 
 class Stage(IntEnum):
-    """How far a move has come."""
+    """The stage of a move."""
 
     OWED = 0
-    """The eviction was refused although others of its step were made: it is to be asked for again."""
+    """The eviction was refused although others of its step were made. It will be sent again."""
     SENT = 1
-    """The eviction was sent; whether it was accepted is not known yet, or never will be."""
+    """The eviction was sent. It is not known (yet) whether it was accepted."""
     EVICTED = 2
     LEAVING = 3
-    """The watch shows the pod terminating or gone."""
+    """The watch shows the pod as terminating or gone."""
     REPLACED = 4
     """The replacement exists."""
     PLACED = 5
@@ -60,7 +59,7 @@ class Stage(IntEnum):
 
 
 class Flight(msgspec.Struct, frozen=True, kw_only=True):
-    """One move under way."""
+    """One move in flight."""
 
     move: Move
     sent_at: float
@@ -70,18 +69,18 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     known: frozenset[str]
     """UIDs of pods that are not the replacement: its controller had them before, or they replace others."""
     sent_time: float = 0.0
-    """The same moment as `sent_at` in seconds since the epoch: for whoever follows the move after us."""
+    """The same time as `sent_at` in seconds since the epoch, for the next leader."""
     newest: datetime = LEAVING_SINCE
-    """When the newest of the pods that its controller had before was created, by the API server's clock."""
+    """When the newest of its controller's earlier pods was created, by the API server's clock."""
     replacement: Pod | None = None
     placed_at: float | None = None
-    """When a replacement, this one or one before it, first had a node: those that fail one after another are not waited
-    for longer than one."""
+    """When a replacement, this one or an earlier one, first had a node. Several that fail one after another get no more
+    time than one."""
     ours: bool = True
-    """Whether it may be asked for again where it is not known to be made: not if another process began it, and by our
-    rules it should not have."""
+    """Whether it may be sent again if it is not known to be made. Not if another process started it and our rules now
+    forbid it."""
     wanted: bool = True
-    """Whether its controller wants a replacement; it does not after a scale-down, or in a rollout."""
+    """Whether its controller wants a replacement. It does not after a scale-down or in a rollout."""
 
     @property
     def uid(self) -> str:
@@ -90,26 +89,26 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A move that is over."""
+    """A finished move."""
 
     move: Move
     outcome: Outcome
     replacement: Pod | None
     seconds: float
-    """From the eviction until it was over."""
+    """From the eviction to the end."""
     message: str
     """How it ended, in a sentence."""
     unreplaced: bool = False
-    """Whether the pod is gone and its controller brought back none, though it wants one."""
+    """Whether the pod is gone and its controller created no replacement although it wants one."""
 
     @property
     def failed(self) -> bool:
-        """Whether it left things no better, or worse, than they were; a scale-down in between is no failure."""
+        """Whether it improved nothing. A scale-down in between is not a failure."""
         return self.unreplaced or self.outcome in FAILURES
 
 
 def controller_uid_of(move: Move) -> str:
-    """Return the UID of a pod's controller, or nothing if it has none."""
+    """Return the UID of a pod's controller, or an empty string."""
     return "" if move.pod.controller is None else move.pod.controller.uid
 
 
@@ -119,7 +118,7 @@ def pods_of(snapshot: ClusterSnapshot, namespace: str, controller_uid: str) -> P
 
 
 def waiting(flight: Flight, patience: Patience) -> tuple[float, float]:
-    """Return since when a move waits for what it waits for, on the clock, and how many seconds it may."""
+    """Return since when a move waits in its stage, on the clock, and how many seconds it may."""
     if flight.placed_at is not None:
         return flight.placed_at, patience.ready_seconds.get(flight.move.policy, patience.step_seconds)
     if flight.stage <= Stage.SENT:
@@ -130,7 +129,7 @@ def waiting(flight: Flight, patience: Patience) -> tuple[float, float]:
 
 
 def still_there(snapshot: ClusterSnapshot, pod: Pod) -> Pod | None:
-    """Return a pod as the snapshot shows it, unless it is terminating, finished, gone or another of that name."""
+    """Return a pod from the snapshot, unless it is terminating, finished, gone or another pod of that name."""
     current = snapshot.pods.get(pod.key)
     return current if current is not None and current.uid == pod.uid and is_active(current) else None
 
@@ -141,11 +140,11 @@ def as_shown(pod: Pod, snapshot: ClusterSnapshot) -> Pod:
 
 
 def is_stateful(flight: Flight) -> bool:
-    """Whether the replacement has the evicted pod's name and comes only when that is gone."""
+    """Whether the replacement has the evicted pod's name and is created only after that is gone."""
     controller = flight.move.pod.controller
     return controller is not None and controller.kind == "StatefulSet"
 
 
 def at_stage(flight: Flight, stage: Stage, now: float) -> Flight:
-    """Return a flight at another stage, which it has come to now."""
+    """Return a flight at another stage, which starts now."""
     return msgspec.structs.replace(flight, stage=stage, stage_since=now)

@@ -1,4 +1,4 @@
-"""What became of a move under way, as a snapshot shows it: its pod, its replacement, and how the move ends."""
+"""Follows a move in flight in a snapshot: its pod, its replacement, and how the move ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STILL_THERE: Final = {
 
 
 class ReplacementPods:
-    """The pods of a snapshot that may replace those in flight, looked at once for all moves that know the same."""
+    """The possible replacements in a snapshot, determined once for all moves with the same known pods."""
 
     __slots__ = ("_candidates", "_snapshot", "_taken")
 
@@ -43,10 +43,10 @@ class ReplacementPods:
         self._snapshot = snapshot
         self._taken = set(taken)
         self._candidates: dict[tuple[str, int], tuple[frozenset[str], deque[Pod]]] = {}
-        """By controller and the identity of what is known, which is held; the first one is the first to be taken."""
+        """By controller and the identity of the known pods, which are kept alive. The first one is taken first."""
 
     def take(self, flight: Flight) -> Pod | None:
-        """Return the replacement of a pod, which no other has then; None if there is none yet."""
+        """Return the replacement of a pod, and give it to no other; None if there is none yet."""
         names = pods_of(self._snapshot, flight.move.pod.namespace, controller_uid_of(flight.move))
         if is_stateful(flight):
             same = names.get(flight.move.pod.name)
@@ -75,7 +75,7 @@ class ReplacementPods:
 
 
 class Knowing:
-    """Lets moves know of the pods that replaced others, whose moves are over."""
+    """Adds the replacements of finished moves to the known pods of other moves."""
 
     __slots__ = ("_known", "_replacing")
 
@@ -83,13 +83,13 @@ class Knowing:
         self._replacing: dict[str, set[str]] = {}
         """By controller."""
         self._known: dict[tuple[str, int], frozenset[str]] = {}
-        """By controller and the identity of what was known, so that moves that knew the same still do."""
+        """By controller and the identity of the known pods, so that moves with the same known pods still share them."""
         for each in over:
             if each.replacement is not None:
                 self._replacing.setdefault(controller_uid_of(each.move), set()).add(each.replacement.uid)
 
     def of(self, flight: Flight) -> Flight:
-        """Return a flight with all that it knows now."""
+        """Return a flight with everything that is known now."""
         controller = controller_uid_of(flight.move)
         if (replacing := self._replacing.get(controller)) is None:
             return flight
@@ -100,7 +100,7 @@ class Knowing:
 
 
 def followed(flight: Flight, snapshot: ClusterSnapshot, now: float, replacements: ReplacementPods) -> Flight:
-    """Return the flight with what the snapshot shows of its pod and its replacement."""
+    """Return the flight with the state of its pod and its replacement in the snapshot."""
     if flight.stage < Stage.LEAVING:
         if still_there(snapshot, flight.move.pod) is not None:
             return flight
@@ -119,7 +119,7 @@ def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, rep
             return flight
         if current is not None:
             return msgspec.structs.replace(flight, replacement=current)
-        # it failed or was deleted in its turn: its controller makes another one
+        # It failed or was deleted too: its controller creates another one.
         known = flight.known | {flight.replacement.uid}
         flight = msgspec.structs.replace(at_stage(flight, Stage.LEAVING, now), replacement=None, known=known)
     replacement = replacements.take(flight)
@@ -131,7 +131,7 @@ def _with_replacement(flight: Flight, snapshot: ClusterSnapshot, now: float, rep
 
 
 def end_of(flight: Flight, now: float, patience: Patience, compare: Compare) -> Ended | None:
-    """Return how a move has ended, or None if it goes on."""
+    """Return how a move has ended, or None if it continues."""
     replacement = flight.replacement
     if replacement is not None and flight.stage is Stage.PLACED and replacement.ready:
         where = f"its replacement {replacement.name} on {replacement.node_name} is Ready"
@@ -143,7 +143,7 @@ def end_of(flight: Flight, now: float, patience: Patience, compare: Compare) -> 
 
 
 def _given_up(flight: Flight, now: float, waited: str) -> Ended:
-    """Return how a move has ended that is not waited for any longer."""
+    """Return how a move has ended on which Respread gives up."""
     replacement = flight.replacement
     if flight.placed_at is not None:
         if replacement is None:

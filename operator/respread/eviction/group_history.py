@@ -1,8 +1,8 @@
-"""How many evictions were made for each spread group within the last hour.
+"""The number of evictions for each spread group within the last hour.
 
-Whoever works against them, another descheduler or an autoscaler that swings, is to cost a bounded number of them. So
-those that improved the group count like all others: that is what an oscillation is made of. A group that is balanced in
-between keeps its count.
+If something undoes the evictions, such as another descheduler or an autoscaler that scales up and down, their number
+must be bounded. So evictions that improved the group count like all others, because an oscillation consists of them. A
+group that becomes balanced in between keeps its count.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ class GroupHistory(msgspec.Struct, frozen=True):
     """The evictions of the last hour, by group. A value: every change returns another one."""
 
     evictions: EvictionHistory = EvictionHistory()
-    """By a name for the group that is the same after a restart, instead of the policy's."""
+    """By a name for the group that survives a restart."""
     policies: Map[str, str] = Map()
-    """By the same names, in which policy's name the last of them was made: its status remembers them."""
+    """By the same names, the policy for which the last one was made. Its status stores them."""
 
     def with_evictions(self, policy: str, groups: Iterable[str], last: float, evictions: int = 1) -> GroupHistory:
         """Return it with more evictions for some groups.
 
         Args:
-            policy: in whose name they were made.
-            groups: names of the groups that each of them was made for.
+            policy: the policy for which they were made.
+            groups: the names of the groups for which each of them was made.
             last: when the last of them was made, in seconds since the epoch.
-            evictions: how many there were.
+            evictions: their number.
         """
         names = tuple(groups)
         policies = self.policies.update(dict.fromkeys(names, policy))
         return GroupHistory(self.evictions.with_evictions(names, last, evictions), policies)
 
     def in_last_hour(self, group: str, now: float) -> int:
-        """Return how many evictions were made for a group within the last hour."""
+        """Return the number of evictions for a group within the last hour."""
         return self.evictions.count_in_last_hour(group, now)
 
     def of_policy(self, policy: str, now: float) -> Iterator[tuple[str, tuple[MinuteOfEvictions, ...]]]:
-        """Yield the groups for which evictions were made in the name of a policy within the last hour, and these."""
+        """Yield the groups with evictions for a policy within the last hour, and these evictions."""
         for name, known in self.policies.items():
             if known == policy and (recent := self.evictions.in_last_hour(name, now)):
                 yield name, recent
 
     def without_old(self, now: float) -> GroupHistory:
-        """Forget the groups for which none was made within the last hour."""
+        """Forget the groups without evictions in the last hour."""
         kept = {name: policy for name, policy in self.policies.items() if self.evictions.in_last_hour(name, now)}
         if len(kept) == len(self.policies):
             return self

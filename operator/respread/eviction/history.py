@@ -1,4 +1,4 @@
-"""How many evictions were made within the last hour, for `limits.perHour`."""
+"""The number of evictions within the last hour, for `limits.perHour`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINUTE_SECONDS: Final = 60
 
 
 class MinuteOfEvictions(NamedTuple):
-    """The evictions of a minute: they are as old as the last of them."""
+    """The evictions of a minute. They count as being made at the time of the last one."""
 
     last: float
     """Seconds since the epoch."""
@@ -23,26 +23,26 @@ class MinuteOfEvictions(NamedTuple):
 
     @property
     def minute(self) -> int:
-        """Which minute it is, counted from the epoch."""
+        """The minute, counted from the epoch."""
         return int(self.last // MINUTE_SECONDS)
 
 
 class EvictionHistory(msgspec.Struct, frozen=True):
-    """How many evictions were made that count for a policy's `limits.perHour`, and when.
+    """The evictions that count for a policy's `limits.perHour`, with their times.
 
-    They are counted by the minute: an hour takes as little memory after a million evictions as after a few.
+    They are counted by minute, so an hour takes the same memory for a million evictions as for a few.
     """
 
     minutes: Map[str, tuple[MinuteOfEvictions, ...]] = Map()
-    """By policy name, oldest first, `MAX_RECENT_EVICTIONS` of them at most."""
+    """By policy name, the oldest first, at most `MAX_RECENT_EVICTIONS`."""
 
     def with_evictions(self, policies: Iterable[str], last: float, evictions: int = 1) -> EvictionHistory:
-        """Return the history with evictions of one minute more, without what is older than an hour.
+        """Return the history with more evictions in one minute, and without those older than an hour.
 
         Args:
-            policies: names of the policies that they count for.
+            policies: the names of the policies for which they count.
             last: when the last of them was made, in seconds since the epoch.
-            evictions: how many there were.
+            evictions: their number.
         """
         minutes = self.minutes.mutate()
         for policy in policies:
@@ -52,12 +52,12 @@ class EvictionHistory(msgspec.Struct, frozen=True):
     def in_last_hour(self, policy: str, now: float) -> tuple[MinuteOfEvictions, ...]:
         """Return the evictions of the last hour that count for a policy.
 
-        Those in the future, from before a clock was set back, count as well: too few evictions do no harm.
+        Evictions in the future, from before a clock was set back, count too: too few evictions do no harm.
         """
         return tuple(each for each in self.minutes.get(policy, ()) if each.last > now - HOUR_SECONDS)
 
     def count_in_last_hour(self, policy: str, now: float) -> int:
-        """Return how many evictions of the last hour count for a policy."""
+        """Return the number of evictions of the last hour that count for a policy."""
         return sum(each.evictions for each in self.in_last_hour(policy, now))
 
 
@@ -67,7 +67,7 @@ def _with(known: Iterable[MinuteOfEvictions], more: MinuteOfEvictions) -> tuple[
     same = by_minute.get(more.minute, more._replace(evictions=0))
     by_minute[more.minute] = _together(same, more)
     minutes = [each for _, each in sorted(by_minute.items())]
-    if len(minutes) > MAX_RECENT_EVICTIONS:  # an hour has 61: the others come of clocks that were set back
+    if len(minutes) > MAX_RECENT_EVICTIONS:  # An hour has 61. Others come from clocks that were set back.
         oldest, second, *others = minutes
         minutes = [_together(oldest, second), *others]
     return tuple(minutes)

@@ -1,7 +1,7 @@
-"""Moves that are under way: the pod is evicted, or may be, and its replacement is not Ready yet.
+"""Moves in flight: the pod is evicted, or may be, and its replacement is not Ready yet.
 
-Until a move has ended, its pod counts as gone whatever the watch says, so that no plan cures the same skew again; and
-limits count it. A move ends when its replacement is Ready, when none will come, or when it is given up on.
+Until a move has ended, its pod counts as gone whatever the watch says, so that no plan restores the same skew again,
+and limits count it. A move ends when its replacement is Ready, when none will come, or when Respread gives up on it.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from respread.planning.plan import Move
 
 
 class UnderWay(NamedTuple):
-    """A cluster with what moves under way mean for planning."""
+    """A cluster, with what moves in flight mean for planning."""
 
     snapshot: ClusterSnapshot
     """All pods in flight are terminating in it."""
     in_flight: tuple[Pod, ...]
-    """These as the watch shows them, gone ones as terminating: for a `BudgetLedger`."""
+    """The pods in flight as the watch shows them, and gone ones as terminating: for a `BudgetLedger`."""
     unreplaced: tuple[Pod, ...]
-    """Those whose replacements don't exist yet, and will: each of these needs a place."""
+    """Pods whose replacements don't exist yet but will. Each of these needs a place."""
 
 
 class _Entry(NamedTuple):
     number: int
-    """It grows from each move that is sent to the next."""
+    """It increases with each move that is sent."""
     flight: Flight
 
 
 class _Siblings(NamedTuple):
-    """The pods of a controller at a moment: what moves that are sent then know."""
+    """The pods of a controller at one moment, which moves sent then know."""
 
     names: PodsByName
     uids: frozenset[str]
@@ -64,7 +64,7 @@ class _Siblings(NamedTuple):
 
 
 class InFlight(msgspec.Struct, frozen=True, dict=True):
-    """All moves under way. A value: every change returns another one, which shares with it what is the same."""
+    """All moves in flight. A value: every change returns another one that shares unchanged parts."""
 
     patience: Patience = Patience()
     _entries: Map[str, _Entry] = Map()
@@ -72,34 +72,34 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
     _of_controller: Map[str, Map[str, None]] = Map()
     """The same UIDs by that of the pods' controller."""
     _siblings: Map[str, _Siblings] = Map()
-    """By the UID of the controller, as they were when one of its pods was last sent."""
+    """By the UID of the controller, as they were when one of its pods was last evicted."""
     _number: int = 0
-    """Of the next one to be sent."""
+    """The number of the next one."""
 
     def __len__(self) -> int:
-        """Return how many moves are under way."""
+        """Return the number of moves in flight."""
         return len(self._entries)
 
     def __contains__(self, move: Move) -> bool:
-        """Tell whether a move is under way."""
+        """Return whether a move is in flight."""
         return move.pod.uid in self._entries
 
     @cached_property
     def flights(self) -> tuple[Flight, ...]:
-        """What is known of each, in the order they were sent."""
+        """The state of each move, in the order in which they were sent."""
         return tuple(flight for _, flight in sorted(self._entries.values(), key=itemgetter(0)))
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """The moves under way."""
+        """The moves in flight."""
         return tuple(flight.move for flight in self.flights)
 
     def sent(self, move: Move, snapshot: ClusterSnapshot, now: float, time: float = 0.0) -> InFlight:
-        """Note a move right before its eviction is sent.
+        """Record a move right before its eviction is sent.
 
         Args:
             move: the move.
-            snapshot: the cluster as it was known then; its pods are not the replacement.
+            snapshot: the cluster as it is known then. Its pods are not the replacement.
             now: seconds on the caller's clock.
             time: the same in seconds since the epoch.
         """
@@ -118,11 +118,11 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return msgspec.structs.replace(noted, _siblings=self._siblings.set(controller, siblings))
 
     def answered(self, move: Move, answer: Answer | None, now: float) -> InFlight:
-        """Note what the API server said to a move's eviction.
+        """Record the API server's answer to a move's eviction.
 
         Args:
             move: the move.
-            answer: its answer; None where the eviction was held back after all, and not sent.
+            answer: its answer; None if the eviction was held after all, and not sent.
             now: seconds on the caller's clock.
         """
         if answer is None or not answer.may_have_evicted:
@@ -132,33 +132,33 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return self if flight is None or flight.stage >= stage else self._with(at_stage(flight, stage, now))
 
     def owed(self, move: Move) -> InFlight:
-        """Note that a move that was sent was refused, and is to be made all the same, others of its step being made."""
+        """Record that a sent move was refused, and is owed, because others of its step are made."""
         flight = self._of(move)
         return self if flight is None else self._with(msgspec.structs.replace(flight, stage=Stage.OWED))
 
     def is_owed(self, move: Move) -> bool:
-        """Tell whether a move was refused although others of its step were made."""
+        """Return whether a move was refused although others of its step were made."""
         flight = self._of(move)
         return flight is not None and flight.stage is Stage.OWED
 
     def sent_at(self, move: Move) -> float:
-        """Return when a move under way was sent, on the caller's clock."""
+        """Return when a move in flight was sent, on the caller's clock."""
         return self._entries[move.pod.uid].flight.sent_at
 
     def patient(self, patience: Patience) -> InFlight:
-        """Return the same, waited for as long as another patience says."""
+        """Return the same moves with other time limits."""
         return self if patience == self.patience else msgspec.structs.replace(self, patience=patience)
 
     def resumed(self, flights: Iterable[Flight]) -> InFlight:
-        """Return these, which are all that are under way, with what is known here of those that were known before."""
+        """Return these moves as all that are in flight, with the known state of known ones."""
         return _in_flight(self.patience, [self._of(each.move) or each for each in flights])
 
     def unanswered(self, now: float, least_seconds: float) -> tuple[Move, ...]:
-        """Return the moves that are to be asked for again: sent and never answered, or owed.
+        """Return the moves to send again: sent without an answer, or owed.
 
         Args:
             now: seconds on the caller's clock.
-            least_seconds: how long ago they were sent at least. Those that are to be given up on are left out.
+            least_seconds: the minimum time since they were sent. Moves about to be given up on are excluded.
         """
         most_seconds = self.patience.unconfirmed_seconds
         return tuple(
@@ -168,7 +168,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         )
 
     def without(self, move: Move) -> InFlight:
-        """Return all but one."""
+        """Return all except one."""
         flight = self._of(move)
         if flight is None:
             return self
@@ -183,21 +183,21 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         )
 
     def not_wanted(self, move: Move) -> InFlight:
-        """Note that a move's controller has all the pods it wants: if it has no replacement, the move is over."""
+        """Record that a move's controller wants no more pods: if it has no replacement, the move is over."""
         flight = self._of(move)
         return self if flight is None else self._with(msgspec.structs.replace(flight, wanted=False))
 
     def unreplaced_since(self, moment: float) -> tuple[Move, ...]:
-        """Return the moves whose pods have been leaving since a moment, on the caller's clock, with no replacement."""
+        """Return the moves whose pods have been leaving since a time, on the caller's clock, without a replacement."""
         return tuple(each.move for each in self.flights if each.stage is Stage.LEAVING and each.stage_since <= moment)
 
     def updated(self, snapshot: ClusterSnapshot, now: float, compare: Compare) -> tuple[InFlight, tuple[Ended, ...]]:
-        """Take over what has happened, and return the moves that are over by it.
+        """Take over a snapshot, and return the moves that are over.
 
         Args:
-            snapshot: the cluster as the watch shows it, not as `overlay` returns it.
+            snapshot: the cluster as the watch shows it, not from `overlay`.
             now: seconds on the caller's clock.
-            compare: asked about each replacement that is Ready.
+            compare: called for each replacement that is Ready.
         """
         going_on: list[Flight] = []
         over: list[Ended] = []
@@ -225,7 +225,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return began, ended
 
     def overlay(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """Return the snapshot with all pods in flight terminating, as planning has to see it."""
+        """Return the snapshot with all pods in flight terminating, for planning."""
         state = ClusterState(snapshot)
         state.apply(
             "pods",
@@ -242,7 +242,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return tuple(as_shown(flight.move.pod, snapshot) for flight in self.flights)
 
     def for_planning(self, snapshot: ClusterSnapshot) -> UnderWay:
-        """Return a cluster as planning has to see it.
+        """Return the cluster for planning.
 
         Args:
             snapshot: the cluster as the watch shows it, which `updated` was called with.
@@ -255,17 +255,17 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def replacements(self) -> frozenset[str]:
-        """The UIDs of the pods that replace those in flight, as far as they exist."""
+        """The UIDs of the existing replacements of pods in flight."""
         return frozenset(each.replacement.uid for each in self.flights if each.replacement is not None)
 
     @cached_property
     def uncertain(self) -> bool:
-        """Whether an eviction was sent of which it is not known whether it is still on its way."""
+        """Whether an eviction was sent that may still be on its way."""
         return any(flight.stage is Stage.SENT for flight in self.flights)
 
     @cached_property
     def unmade(self) -> bool:
-        """Whether a move is under way that may not have been made: `unanswered` will have it sooner or later."""
+        """Whether a move in flight may not have been made. `unanswered` will return it sooner or later."""
         return any(flight.ours and flight.stage <= Stage.SENT for flight in self.flights)
 
     def leaving(self, controller_uid: str) -> frozenset[str]:
@@ -278,7 +278,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return sum(self._entries[uid].flight.replacement is None for uid in uids)
 
     def next_deadline(self) -> float | None:
-        """Return when `updated` may end a move by time alone; None where no move is under way."""
+        """Return when `updated` may end a move without an event; None if no move is in flight."""
         return min((sum(waiting(each, self.patience)) for each in self.flights), default=None)
 
     def _of(self, move: Move) -> Flight | None:
@@ -286,7 +286,7 @@ class InFlight(msgspec.Struct, frozen=True, dict=True):
         return None if entry is None else entry.flight
 
     def _with(self, flight: Flight) -> InFlight:
-        """Return all, one of them as it is now; one that was not there is the last."""
+        """Return all with the new state of one of them. A new one is the last."""
         entry = self._entries.get(flight.uid)
         if entry is not None:
             return msgspec.structs.replace(self, _entries=self._entries.set(flight.uid, _Entry(entry.number, flight)))

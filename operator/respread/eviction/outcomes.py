@@ -1,4 +1,4 @@
-"""What became of a move."""
+"""The outcomes of moves."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from respread.planning.plan import Move
 
 
 class Outcome(StrEnum):
-    """What a move did to the spread, as the metric's label says it. After all but `Improved` its groups back off."""
+    """The effect of a move on the spread.
+
+    The value is the label in the metrics. After all but `Improved`, the groups back off.
+    """
 
     IMPROVED = "Improved"
     UNCHANGED = "Unchanged"
-    """The replacement is in the domain that the pod was in."""
+    """The replacement is in the same domain as the pod was."""
     WORSE = "Worse"
     UNPLACED = "Unplaced"
     """The replacement found no node."""
     NOT_READY = "NotReady"
-    """The replacement has a node, and did not become Ready, or did not stay so."""
+    """The replacement has a node, and did not become or stay Ready."""
     UNKNOWN = "Unknown"
     """No replacement came, or the pod never went."""
 
 
 FAILURES: Final = frozenset({Outcome.UNCHANGED, Outcome.WORSE, Outcome.UNPLACED, Outcome.NOT_READY})
-"""Outcomes that leave things no better, or worse, than they were."""
+"""Outcomes that improved nothing."""
 
 Compare = Callable[[Move, Pod], Outcome]
-"""Compares where a move's replacement is with where the pod was. The replacement has a node."""
+"""Compares the replacement's place with the pod's. The replacement has a node."""

@@ -1,7 +1,7 @@
-"""Which of a plan's moves are made now, within the limits of all policies they count for.
+"""Which of a plan's moves are made now, within the limits of all policies for which they count.
 
-Namespaces share what a ClusterRebalancePolicy allows: places go to those that have the fewest in flight, and those
-whose replacements are not known to get Ready don't get all of them (`standing`).
+Namespaces share the limits of a ClusterRebalancePolicy: places go to those with the fewest moves in flight. Namespaces
+whose replacements are not known to become Ready don't get all of them (`standing`).
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ class HeldMove(NamedTuple):
 
 
 class Paced(NamedTuple):
-    """What becomes of a plan's moves."""
+    """The moves of a plan, made now or held."""
 
     now: tuple[Move, ...]
-    """They are made now, all together."""
+    """Moves to make now, at the same time."""
     held: tuple[HeldMove, ...]
     """The others, in the plan's order."""
 
 
 class Limiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy's limits, and whose evictions they bound."""
+    """A policy's limits, and the evictions that they bound."""
 
     policy: str
     limits: Limits
     namespaces: Selector = NOTHING
-    """Of a ClusterRebalancePolicy: the namespaces it selects."""
+    """For a ClusterRebalancePolicy: the namespaces that it selects."""
     pods: Selector = NOTHING
-    """Of a ClusterRebalancePolicy: the pods it selects there."""
+    """For a ClusterRebalancePolicy: the pods that it selects there."""
 
     shared: bool = False
     """Whether several namespaces share them."""
 
     @classmethod
     def of(cls, policy: Policy) -> Limiter:
-        """Return the limits of a policy: they bound what is done in its name.
+        """Return the limits of a policy. They bound the evictions that are made for it.
 
-        Those of a ClusterRebalancePolicy bound whatever is done to pods that it selects, in whoever's name.
+        The limits of a ClusterRebalancePolicy also bound all evictions of pods that it selects, for any policy.
         """
         spec = policy.spec
         if not isinstance(spec, ClusterPolicySpec):
@@ -77,7 +77,7 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def bounds(self, move: Move, snapshot: ClusterSnapshot) -> bool:
-        """Tell whether a move counts for these limits."""
+        """Return whether a move counts for these limits."""
         if move.policy == self.policy:
             return True
         name = move.pod.namespace
@@ -90,15 +90,15 @@ class Limiter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupPace(NamedTuple):
-    """How a spread group stands to `limits.perHourPerGroup`."""
+    """The evictions of a spread group, for `limits.perHourPerGroup`."""
 
     pods: int
-    """That the group counts."""
+    """The number of pods that the group counts."""
     in_last_hour: int
-    """Evictions for it."""
+    """The evictions for it in the last hour."""
 
     def beyond(self, limiter: str, limits: Limits, more: int = 1) -> Held | None:
-        """Return that so many evictions more would be beyond the limit of a policy, or None if they would not."""
+        """Return that this many more evictions would exceed the limit of a policy, or None."""
         limit = limits.per_hour_of_group(self.pods)
         if limit is None or self.in_last_hour + more <= limit:
             return None
@@ -111,35 +111,35 @@ class GroupPace(NamedTuple):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides which moves are made now, but the moves."""
+    """Everything except the moves that decides which moves are made now."""
 
     snapshot: ClusterSnapshot
     limiters: tuple[Limiter, ...]
     """One for every policy."""
     in_flight: tuple[Move, ...] = ()
     replacements: frozenset[str] = frozenset()
-    """UIDs of the pods that replace those in flight."""
+    """UIDs of the replacements of pods in flight."""
     history: EvictionHistory = EvictionHistory()
     groups: Callable[[GroupKey], GroupPace | None] = lambda _: None
-    """What decides how many evictions more a spread group may have; None where none is known."""
+    """Returns how many more evictions a spread group may have; None if unlimited."""
     single: Mapping[str, Held] = {}
-    """Policies in whose name a single step is tried, by name, and what holds all others."""
+    """Policies for which a single step is tried, by name, with what holds all others."""
     failed_before: Callable[[Move], Held | None] = lambda _: None
-    """Why a move is not made after others of its policy failed in a row; None if nothing of that holds it."""
+    """Returns why a move is not made after others of its policy failed in a row; None if it is made."""
     closed: Mapping[str, Held] = {}
-    """Policies in whose name nothing is done now, by name, and why: DryRun, or all windows closed."""
+    """Policies that evict nothing now, by name, with the reason: DryRun, or all windows closed."""
     room: Callable[[str], int] = lambda _: maxsize
-    """How many moves of a namespace can be sent before what they were planned on is old."""
+    """How many moves of a namespace can be sent before their plan is too old."""
     standings: Standings | None = None
-    """How the namespaces stand; None if that is not to count."""
+    """The standings of the namespaces; None if they are not used."""
     now: float
     """Seconds since the epoch."""
 
     def of(self, moves: Sequence[Move]) -> Paced:
-        """Choose the moves that are made now, those of a step together.
+        """Choose the moves to make now, keeping those of a step together.
 
-        They are taken in the plan's order within a namespace, and in a fair one between namespaces. A step that is held
-        holds no other, but for later ones of its component.
+        They are taken in the plan's order within a namespace, and in a fair order between namespaces. A held step does
+        not hold others, except later ones of its component.
         """
         steps = list(steps_of(moves))
         controllers = ControllerPods(self.snapshot, {move.pod.uid for move in self.in_flight} | self.replacements)
@@ -200,7 +200,7 @@ def _wait(move: Move, busy: Collection[object]) -> Held | None:
 
 
 class _Tallies:
-    """What counts so far, by whose limits a step may come up against."""
+    """The current counts, by the limits that a step may reach."""
 
     __slots__ = ("_everywhere", "_own")
 
@@ -222,7 +222,7 @@ class _Tallies:
                 self._own[limiter.policy] = _Tally(limiter, pace, under_way, controllers, has_rivals=False)
 
     def of(self, step: Step) -> Iterator[_Tally]:
-        """Yield those that may count a step: there may be thousands of policies that have no say in it."""
+        """Yield the tallies that may count a step. There may be thousands of policies that don't apply to it."""
         yield from self._everywhere
         for policy in sorted({move.policy for move in step}):
             if (own := self._own.get(policy)) is not None:
@@ -230,7 +230,7 @@ class _Tallies:
 
 
 class _Tally:
-    """What counts for one policy's limits so far."""
+    """The current counts for one policy's limits."""
 
     __slots__ = (
         "_controllers",
@@ -255,14 +255,14 @@ class _Tally:
         *,
         has_rivals: bool,
     ) -> None:
-        """Count what is in flight.
+        """Count the moves in flight.
 
         Args:
             limiter: the limits.
-            pace: all that decides.
-            in_flight: those that may count for them.
+            pace: everything that decides.
+            in_flight: the moves in flight that may count for them.
             controllers: the pods of the moves' controllers.
-            has_rivals: whether more than one namespace has moves that are made or are to be.
+            has_rivals: whether several namespaces have moves in flight or to make.
         """
         self.limiter = limiter
         self._snapshot = pace.snapshot
@@ -280,14 +280,14 @@ class _Tally:
                 self._count(move)
 
     def add(self, step: Step) -> None:
-        """Count the moves of a step that is made now, as far as they count for these limits."""
+        """Count the moves of a step that is made now, if they count for these limits."""
         for move in self._bounded(step):
             self._in_last_hour += 1
             self._groups_now.update(move.groups)
             self._count(move)
 
     def full(self, step: Step) -> Held | None:
-        """Return the limit that a step would exceed, or None if there is none."""
+        """Return the limit that a step would exceed, or None."""
         bounded = self._bounded(step)
         if not bounded:
             return None
@@ -346,9 +346,9 @@ class _Tally:
             self._unproven += 1
 
     def _beyond_share(self, bounded: Step, most: int) -> Held | None:
-        """Return that a namespace does not get a place for now that others may need, or None if it does.
+        """Return that a namespace does not get a place now because others may need it, or None.
 
-        One that was not heard of gets a first one in any case, and all of them as long as no other wants any.
+        A new namespace always gets a first place, and all places are available while no other namespace needs any.
         """
         if self._standings is None:
             return None
@@ -369,7 +369,7 @@ class _Tally:
         )
 
     def _beyond(self, what: str, count: int, more: int, limit: int) -> Held | None:
-        """Return that so many evictions more would be beyond a limit, or None if they would not."""
+        """Return that this many more evictions would exceed a limit, or None."""
         if count + more <= limit:
             return None
         named = f"limits.{what} of policy {self.limiter.policy} is {limit}"
@@ -398,5 +398,5 @@ class _Tally:
 
 
 def _places(move: Move) -> tuple[tuple[str, str], tuple[str, str], tuple[str, object]]:
-    """Return what a move counts for besides the whole: its pod's namespace, node and workload."""
+    """Return what a move counts for besides the total: its pod's namespace, node and workload."""
     return ("namespace", move.pod.namespace), ("node", move.pod.node_name), ("workload", move.workload)

@@ -1,7 +1,7 @@
-"""Replacements that became Ready: whether they stay so for long enough for their moves to count as successes.
+"""Whether replacements that became Ready stay Ready long enough for their moves to count as successes.
 
-A container without a readiness probe is Ready as soon as it runs, and one that crashes again and again is so for an
-instant every time.
+A container without a readiness probe is Ready as soon as it runs, and one that crashes repeatedly is Ready for a moment
+each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from respread.eviction.outcomes import Outcome
 from respread.planning.plan import Move
 
 STEADY_SECONDS: Final = 10.0
-"""How long a replacement has to stay Ready."""
+"""How long a replacement must stay Ready."""
 
 
 class _Watched(NamedTuple):
@@ -28,26 +28,26 @@ class _Watched(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What has become of replacements."""
+    """The results for replacements."""
 
     lasting: tuple[Move, ...]
-    """Theirs have stayed Ready."""
+    """Moves whose replacements have stayed Ready."""
     relapsed: tuple[Ended, ...]
-    """Theirs are not Ready any more: moves that ended well end once more, as `NotReady`."""
+    """Moves whose replacements are not Ready any more. They end once more, as `NotReady`."""
 
 
 class Probation(msgspec.Struct, frozen=True):
-    """Moves that ended well a moment ago. A value: every change returns another one."""
+    """Moves that ended well just now. A value: every change returns another one."""
 
     watched: tuple[_Watched, ...] = ()
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """The moves of which it is not known yet."""
+        """The moves without a result yet."""
         return tuple(each.ended.move for each in self.watched)
 
     def begun(self, ended: Iterable[Ended], now: float) -> Probation:
-        """Return it with the moves that ended well just now; `now` is in seconds on the caller's clock."""
+        """Return it with the moves that ended well just now. `now` is in seconds on the caller's clock."""
         more = tuple(
             _Watched(each, each.replacement, now)
             for each in ended
@@ -56,9 +56,9 @@ class Probation(msgspec.Struct, frozen=True):
         return Probation(self.watched + more) if more else self
 
     def judged(self, snapshot: ClusterSnapshot, now: float) -> tuple[Probation, Judged]:
-        """Return those that are still to be watched, and what became of the others.
+        """Return the moves that are still being watched, and the results of the others.
 
-        A replacement that is deleted in its turn, by a rollout or a scale-down, tells nothing of our move.
+        A replacement that a rollout or a scale-down deletes says nothing about our move.
         """
         going_on: list[_Watched] = []
         lasting: list[Move] = []
@@ -76,7 +76,7 @@ class Probation(msgspec.Struct, frozen=True):
         return Probation(tuple(going_on)), Judged(tuple(lasting), tuple(relapsed))
 
     def next_end(self) -> float | None:
-        """Return when `judged` may judge by time alone, on the caller's clock; None where nothing is watched."""
+        """Return when `judged` may have a result without an event, on the caller's clock; None if never."""
         return min((each.ready_at + STEADY_SECONDS for each in self.watched), default=None)
 
 

@@ -1,9 +1,8 @@
-"""What was refused, so that it is not asked for again until something has changed.
+"""Remembers refusals, so that an eviction is not sent again until something has changed.
 
-Budgets are read before anything is asked, so most refusals never happen. Those that do come from a watch that lags
-behind, from admission webhooks or from rights that are missing; asking for the same again at once would get the same
-answer, only faster. What the last look at a pod's controllers finds and what lasts is remembered likewise, so that
-another pod is planned in its place.
+Budgets are checked before an eviction is sent, so most refusals never happen. The others come from a watch that is
+behind, from admission webhooks or from missing permissions. Sending the same again at once would get the same answer.
+Lasting results of the last look at a pod's controllers are remembered too, so that another pod is planned instead.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ from respread.planning.held import Held
 from respread.planning.victims.refused import Refused
 
 Budgets: TypeAlias = tuple[PodDisruptionBudget, ...]
-"""The budgets that select a pod, as `BudgetLedger.budgets_of` returns them."""
+"""The budgets that select a pod, as from `BudgetLedger.budgets_of`."""
 
 _BY_BUDGET: Final = frozenset(
     {EvictionResult.HELD_BY_BUDGET, EvictionResult.OVERLAPPING_BUDGETS, EvictionResult.BUDGET_REFUSED}
 )
-"""Holds until a budget of the pod changes."""
+"""Valid until a budget of the pod changes."""
 _AT_MOST_SECONDS: Final = 600.0
-"""After that it is asked again all the same: a change and its reversal may both have been missed."""
+"""After this time, the eviction is sent again in any case, because a change and its reversal may both have been
+missed."""
 _FOR_SECONDS: Final = {
     EvictionResult.BUDGET_OUT_OF_DATE: 10.0,
     EvictionResult.NAMESPACE_TERMINATING: 60.0,
@@ -37,11 +37,11 @@ _FOR_SECONDS: Final = {
     EvictionResult.INVALID: 60.0,
     EvictionResult.UNAUTHORIZED: 10.0,
 }
-"""Holds for so long, where the API server does not say for how long itself."""
+"""Valid for this time, if the API server does not specify one."""
 _FOR_ALL_SECONDS: Final = {EvictionResult.THROTTLED: 1.0, EvictionResult.UNREACHABLE: 1.0}
-"""Holds for every pod, and for so long where the API server does not say."""
+"""Valid for every pod, and for this time if the API server does not specify one."""
 _OF_POD: Final = frozenset({Reason.PROTECTED_POD, Reason.REPLACEMENT_WOULD_WAIT, Reason.TEMPLATE_DIFFERS})
-"""What the last look finds that lasts, and is so of one pod."""
+"""Lasting results of the last look for one pod."""
 _OF_CONTROLLER: Final = frozenset(
     {
         Reason.GROUP_TOO_LARGE,
@@ -51,9 +51,9 @@ _OF_CONTROLLER: Final = frozenset(
         Reason.UNKNOWN_REPLACEMENT,
     }
 )
-"""What it finds that is so of all pods of a controller."""
+"""Lasting results of the last look for all pods of a controller."""
 _LOOK_AGAIN_SECONDS: Final = 60.0
-"""When the last look is worth another try."""
+"""After this time, the last look is repeated."""
 
 _Key: TypeAlias = tuple[str, ...]
 """The namespace first, then what was refused there."""
@@ -63,8 +63,8 @@ class _Refusal(msgspec.Struct, frozen=True):
     held: Held
     until: float
     budgets: Budgets | None = None
-    """It ends as soon as the pod's budgets are not these very objects any more: a snapshot keeps what has not changed,
-    and a budget that has changed and changed back is another object. None: it ends by time alone."""
+    """It ends when the pod's budgets are no longer these objects. A snapshot keeps unchanged objects, and a budget that
+    changed back is another object. None: only time ends it."""
 
     def lasts(self, budgets: Budgets, now: float) -> bool:
         if self.budgets is not None:
@@ -74,22 +74,22 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 class Refusals:
-    """What was refused, by pod or budget, for as long as that is worth remembering."""
+    """What was refused, by pod or budget, while it is valid."""
 
     __slots__ = ("_clock", "_of_all", "_refusals")
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Remember nothing yet; `clock` returns seconds that never go back."""
+        """Start empty. `clock` returns seconds of a monotonic clock."""
         self._clock = clock
         self._refusals: dict[_Key, _Refusal] = {}
         self._of_all: _Refusal | None = None
 
     def note(self, pod: Pod, budgets: Budgets, answer: Answer) -> None:
-        """Remember what the API server answered to a pod's eviction, if that was a refusal.
+        """Remember the API server's answer to a pod's eviction, if it was a refusal.
 
         Args:
             pod: the pod.
-            budgets: the budgets that selected it in the snapshot by which it was asked for.
+            budgets: the budgets that selected it in the snapshot at that time.
             answer: the API server's answer.
         """
         held = answer.held
@@ -107,7 +107,7 @@ class Refusals:
             self._refusals[_key(pod, ())] = _Refusal(held, now + seconds)
 
     def hold(self, pod: Pod, held: Held) -> None:
-        """Remember what the last look at a pod's controllers found, if it is of the kind that lasts.
+        """Remember the result of the last look at a pod's controllers, if it is a lasting one.
 
         Args:
             pod: the pod that was to be evicted.
@@ -121,7 +121,7 @@ class Refusals:
         self._refusals[key] = _Refusal(held, now + _LOOK_AGAIN_SECONDS)
 
     def why_not(self, pod: Pod, budgets: Budgets) -> Held | None:
-        """Return why there is no point in asking for a pod's eviction now, or None if there is.
+        """Return why evicting a pod would be useless now, or None.
 
         Args:
             pod: the pod.
@@ -133,7 +133,7 @@ class Refusals:
         return _why_not(self._refusals, pod, budgets, now)
 
     def for_planning(self) -> Refused:
-        """Return what was refused of single pods and budgets, as it is now: what holds all pods is soon over."""
+        """Return the current refusals for single pods and budgets. What holds all pods is over soon."""
         now = self._clock()
         self._forget_ended(now)
         refusals = self._refusals.copy()
@@ -143,7 +143,7 @@ class Refusals:
         )
 
     def next_end(self) -> float | None:
-        """Return when a refusal ends by time alone, on the clock; None where none does."""
+        """Return when a refusal ends without an event, on the clock; None if none does."""
         return min((each.until for each in self._refusals.values()), default=None)
 
     def _forget_ended(self, now: float) -> None:

@@ -1,6 +1,6 @@
-"""Moves under way as policies' statuses tell of them: what became of each is seen in a snapshot, by whoever looks.
+"""Moves in flight from the statuses of policies. A snapshot shows what became of them.
 
-For the next leader, who follows them to their outcome, and for commands, which plan beside them.
+The next leader follows them to their outcome, and commands plan beside them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from respread.planning.victims.controllers import siblings_of
 from respread.spread.group import GroupKey
 
 GroupsNamed: TypeAlias = Callable[[str], Mapping[str, GroupKey]]
-"""Given a namespace, its spread groups by the names that statuses have for them."""
+"""Takes a namespace and returns its spread groups by their names in statuses."""
 
 _API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
-"""Of the controllers that replace evicted pods."""
+"""The API versions of the controllers that replace evicted pods."""
 
 
 class ClockReading(NamedTuple):
-    """One moment on two clocks."""
+    """One time on two clocks."""
 
     now: float
-    """Seconds on a clock that never goes back."""
+    """Seconds on a monotonic clock."""
     time: float
     """Seconds since the epoch."""
 
@@ -46,9 +46,9 @@ def remembered_flights(
     moment: ClockReading,
     patience: Patience,
 ) -> Iterator[Flight]:
-    """Yield the moves that statuses tell of, as they were when they were written down.
+    """Yield the moves from statuses, as they were when they were recorded.
 
-    A RebalancePolicy's status tells only of its own namespace: whoever wrote it is to reach no further than that.
+    The status of a RebalancePolicy only counts for its own namespace, so that its author can't affect others.
 
     Args:
         statuses: by the policies' names.
@@ -63,19 +63,19 @@ def remembered_flights(
         for each in status.moves_in_flight:
             if namespace and each.namespace != namespace:
                 continue
-            # Which were of one step is not remembered, and no plan has components below 0.
+            # Statuses don't store which moves were of one step, and no plan has components below 0.
             number -= 1
             move = _move(policy, each, snapshot, groups_named(each.namespace), component=number)
             yield _flight(move, each, snapshot, moment, patience)
 
 
 def moves_under_way(statuses: Mapping[str, PolicyStatus], snapshot: ClusterSnapshot, time: datetime) -> InFlight:
-    """Return the moves that statuses tell of and that are still under way in a snapshot, for planning beside them.
+    """Return the moves from statuses that are still in flight in a snapshot, for planning beside them.
 
     Args:
         statuses: by the policies' names.
         snapshot: the cluster.
-        time: when it was like this, with a time zone.
+        time: the time of the snapshot, with a time zone.
     """
     now, in_flight = time.timestamp(), InFlight()
     flights = remembered_flights(statuses, snapshot, lambda _: {}, ClockReading(now, now), in_flight.patience)
@@ -106,7 +106,7 @@ def _flight(
 ) -> Flight:
     sent_time = remembered.sent.timestamp()
     sent_at = moment.now - max(0.0, moment.time - sent_time)
-    # If its pod is gone by now and has no replacement, none is waited for.
+    # If its pod is gone by now and has no replacement, none is expected.
     is_long_ago = moment.now - sent_at > patience.longest_seconds
     older = (each.uid for each in siblings_of(snapshot, move.pod) if _is_older(each, remembered))
     return Flight(
@@ -131,7 +131,7 @@ def _there(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod | None:
 
 
 def _pod(remembered: MoveInFlight, snapshot: ClusterSnapshot) -> Pod:
-    """Return the evicted pod: as it is if it is still there, else as its controller's other pods are."""
+    """Return the evicted pod if it still exists, else one like its controller's other pods."""
     if (there := _there(remembered, snapshot)) is not None:
         return there
     bare = Pod(

@@ -1,8 +1,8 @@
-"""How the namespaces stand that share limits: what their replacements came to lately, and who was served last.
+"""The standing of namespaces that share limits: the results of their last replacements, and when they were last served.
 
-A pod whose replacement never gets Ready keeps its place in flight for minutes. So that two such namespaces don't keep
-all places from everybody, a namespace has all that limits allow only once a replacement in it was Ready; see
-`unproven_share`. The places themselves go to whoever has the fewest in flight (`fair_order`).
+A pod whose replacement never becomes Ready keeps its place in flight for minutes. So that two such namespaces don't use
+all places, a namespace may use all of a limit only after a replacement in it was Ready; see `unproven_share`. The
+places go to the namespace with the fewest moves in flight (`fair_order`).
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ import msgspec
 from immutables import Map
 
 UNPROVEN_SHARE: Final = 1 / 5
-"""Which part of `limits.inFlight` namespaces have together in which no replacement was Ready yet, or not the last."""
+"""The part of `limits.inFlight` for all namespaces in which no replacement was Ready yet, or not the last one."""
 
 
 class Standing(Enum):
-    """What is known of a namespace."""
+    """The standing of a namespace."""
 
     PROVEN = "proven"
     """The last replacement was Ready."""
     NEW = "new"
     """No move there has ended yet."""
     FAILED = "failed"
-    """The last replacement was not Ready when it was given up on."""
+    """Respread gave up on the last replacement before it was Ready."""
 
 
 class Standings(msgspec.Struct, frozen=True):
-    """A value: every change returns another one. Nothing is lost with it but a little time."""
+    """A value: every change returns another one. Losing it only costs a little time."""
 
     ready: Map[str, bool] = Map()
     """By namespace, whether the last replacement was Ready."""
     served: Map[str, int] = Map()
     """By namespace, the number of the last eviction there."""
     evictions: int = 0
-    """How many there were, in all namespaces."""
+    """The number of evictions, in all namespaces."""
 
     def of(self, namespace: str) -> Standing:
-        """Return how a namespace stands."""
+        """Return the standing of a namespace."""
         ready = self.ready.get(namespace)
         if ready is None:
             return Standing.NEW
         return Standing.PROVEN if ready else Standing.FAILED
 
     def with_end(self, namespace: str, *, ready: bool) -> Standings:
-        """Return them knowing that a move is over, and whether its replacement was Ready."""
+        """Return them after a move has ended, and whether its replacement was Ready."""
         return msgspec.structs.replace(self, ready=self.ready.set(namespace, ready))
 
     def with_eviction(self, namespace: str) -> Standings:
-        """Return them knowing that a namespace was served."""
+        """Return them after a namespace was served."""
         number = self.evictions + 1
         return msgspec.structs.replace(self, served=self.served.set(namespace, number), evictions=number)
 
     def among(self, namespaces: Collection[str]) -> Standings:
-        """Return them without those of namespaces that are gone."""
+        """Return them without namespaces that are gone."""
         if all(name in namespaces for known in (self.ready, self.served) for name in known):
             return self
         return msgspec.structs.replace(
@@ -67,5 +67,5 @@ class Standings(msgspec.Struct, frozen=True):
 
 
 def unproven_share(in_flight: int) -> int:
-    """Return how many of a limit's places namespaces that are not proven have together; at least one."""
+    """Return how many of a limit's places unproven namespaces have together; at least one."""
     return max(1, round(in_flight * UNPROVEN_SHARE))

@@ -9,10 +9,10 @@ from typing import TypeAlias
 from respread.planning.plan import Move
 
 Step: TypeAlias = tuple[Move, ...]
-"""Mostly one move. Of several, the replacements fit only if all of the pods are evicted."""
+"""Usually one move. If there are several, the replacements fit only if all of the pods are evicted."""
 
 
 def steps_of(moves: Iterable[Move]) -> Iterator[Step]:
-    """Yield the steps of moves that are in the order of a plan."""
+    """Yield the steps of moves in the order of a plan."""
     for _, step in groupby(moves, lambda move: (move.turn, move.component, move.step)):
         yield tuple(step)

@@ -1,4 +1,4 @@
-"""The pods of the controllers whose pods are to be moved: how many there are, and which are not Ready."""
+"""The pods of the controllers whose pods are to be moved: their number, and which are not Ready."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from respread.planning.victims.controllers import is_active, siblings_of
 
 
 class ControllerPods:
-    """Looks at each controller once."""
+    """Examines each controller once."""
 
     __slots__ = ("_accounted", "_found", "_snapshot")
 
     def __init__(self, snapshot: ClusterSnapshot, accounted: Collection[str]) -> None:
-        """Look at a snapshot.
+        """Use a snapshot.
 
         Args:
             snapshot: the cluster.
-            accounted: UIDs of pods that count already, being evicted or replacing what was.
+            accounted: UIDs of pods that already count, because they are evicted or are replacements.
         """
         self._snapshot = snapshot
         self._accounted = set(accounted)
         self._found: dict[str, tuple[int, dict[str, str]]] = {}
 
     def go(self, step: Step) -> None:
-        """Note that the pods of a step are evicted now."""
+        """Record that the pods of a step are evicted now."""
         self._accounted.update(move.pod.uid for move in step)
 
     def replicas(self, move: Move) -> int:
-        """Return how many pods a move's controller has; it wants no fewer, or its last look would hold the move."""
+        """Return the number of pods of a move's controller. It wants no fewer, or its last look would hold the move."""
         return self._of(move)[0]
 
     def not_ready(self, move: Move, step: Step) -> Sequence[str]:
-        """Return the names of the controller's pods that are not Ready, but for those in flight or in a step."""
+        """Return the names of the controller's pods that are not Ready, except those in flight or in a step."""
         found = self._of(move)[1]
         if not found:
             return ()

@@ -1,4 +1,4 @@
-"""`respread explain`: what a plan makes of a workload, a pod or a policy, and why."""
+"""`respread explain`: what a plan does with a workload, a pod or a policy, and why."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def explain(
 ) -> None:
     """Show why pods move, and why others don't.
 
-    TARGET is a workload such as deploy/web, a pod such as pod/web-7c9-x2, a policy such as crbp/default, or a name
-    alone. Shown are its constraints, the domains that count and those that don't, what the plan does, each pod and why
-    it may move or not, and what a scale-down would leave. It is the plan of `respread plan`, looked at closely.
+    TARGET is a workload such as deploy/web, a pod such as pod/web-7c9-x2, a policy such as crbp/default, or just a
+    name. The output shows its constraints, the domains that count and those that don't, what the plan does, why each
+    pod may or may not move, and what a scale-down would leave. The plan is that of `respread plan`.
 
     Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
     """

@@ -1,4 +1,4 @@
-"""`respread migrate`: a descheduler's policy as policies of Respread."""
+"""`respread migrate`: converts descheduler's policies to policies of Respread."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STANDARD_INPUT = ("-",)
 def migrate(files: tuple[str, ...]) -> None:
     """Write policies that do what descheduler is told.
 
-    FILE holds a DeschedulerPolicy (v1alpha1 or v1alpha2), a ConfigMap with one, or the values of descheduler's Helm
-    chart; CronJobs and Deployments beside it say when it runs. Without FILE, or with -, it is read from standard input.
-    The policies go to standard output, in mode DryRun, with a comment for every line that has no counterpart. No
-    cluster is asked.
+    FILE contains a DeschedulerPolicy (v1alpha1 or v1alpha2), a ConfigMap with one, or the values of descheduler's Helm
+    chart. CronJobs and Deployments beside it define when descheduler runs. Without FILE, or with -, the command reads
+    standard input. It writes the policies to standard output, in mode DryRun, with a comment for every setting without
+    a counterpart. It does not contact a cluster.
 
-    Exit code: 0 if they are written, 2 for an error.
+    Exit code: 0 if the policies are written, 2 for an error.
     """
     files = files or _STANDARD_INPUT
     reading = Reading()

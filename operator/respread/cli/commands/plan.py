@@ -24,9 +24,9 @@ def plan(
 ) -> None:
     """Show the evictions that would restore the spread.
 
-    In their order, with where each replacement may land; and what stays violated, and why. It is what the operator
-    would do now, whatever the mode and windows of its policies, but for what it knows of the last minutes: quiet
-    periods and back-off. Nothing is evicted. Without any policy the plan is made for one with an empty spec.
+    The output lists the evictions in their order, where each replacement may land, and what stays violated and why. The
+    operator would do the same now, except that the command ignores modes, windows, quiet periods and back-off. Nothing
+    is evicted. If there is no policy, the plan is made for a policy with an empty spec.
 
     Exit code: 0 if all constraints that the policies restore hold, 1 if one is violated, 2 for an error.
     """

@@ -100,8 +100,8 @@ def run(
 ) -> None:
     """Run the operator.
 
-    It watches the cluster, plans for every policy, and evicts where a policy's mode is Enforce; until SIGTERM or
-    Ctrl-C. The right place for it is in the cluster (see manifests/); here it is as good for a try.
+    It watches the cluster, plans for every policy, and evicts for policies in mode Enforce, until SIGTERM or Ctrl-C.
+    Normally it runs in the cluster (see manifests/). To try it, run it here.
     """
     configure_logging(
         sys.stderr, log_format=None if log_format is None else LogFormat(log_format), level=LogLevel(log_level)

@@ -29,7 +29,7 @@ from respread.spread.carried import DefaultConstraints
 from respread.spread.index import SpreadIndex
 
 LATER: Final = timedelta(days=365)
-"""After which no pod is too young to be evicted: what is needed is asked, not what may be done at once."""
+"""After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""
 
 
 @click.command(context_settings=ENVIRONMENT)
@@ -58,12 +58,12 @@ def simulate(
 ) -> None:
     """Show what changes would do to the spread, without making them.
 
-    A scale-down deletes the pods that its controller would, with Respread's pod deletion costs and without them; pods
-    that are new or lose their node go where the scheduler lets them and likes them best, which is likely and no more.
-    All changes are made one after another: nodes added, domains removed, nodes drained, workloads scaled. Nothing is
-    changed in the cluster.
+    A scale-down deletes the pods that its controller would delete, with and without Respread's pod deletion costs. New
+    pods, and pods that lose their node, go to the feasible nodes that the scheduler prefers. This is likely, not
+    certain. The changes are applied one after another: add nodes, remove domains, drain nodes, scale workloads. Nothing
+    is changed in the cluster.
 
-    Exit code: 0 if afterwards all constraints shown hold, 1 if one is violated, 2 for an error.
+    Exit code: 0 if all constraints shown hold afterwards, 1 if one is violated, 2 for an error.
     """
     typed = Typed(scale, drain, remove_domain, add_nodes)
     if typed.nothing:
@@ -89,7 +89,7 @@ def simulate(
 
 
 def _runs(planned: Planned, changes: HypotheticalChanges, workloads: Mapping[WorkloadName, WorkloadPods]) -> Runs:
-    """Make the changes; twice more, with and without costs, where a scale-down goes by them."""
+    """Apply the changes, and twice more, with and without costs, if a scale-down uses them."""
     as_it_is = _run(planned, changes, "as it is")
     by_costs = any(
         replicas < len(workloads[name].pods) and workloads[name].replica_sets for name, replicas in changes.scale
@@ -130,7 +130,7 @@ def _run(planned: Planned, changes: HypotheticalChanges, ranking: Ranking) -> Ru
 def _protections(
     planned: Planned, changes: HypotheticalChanges, workloads: Mapping[WorkloadName, WorkloadPods]
 ) -> dict[WorkloadName, tuple[int, ScaleDownProtection]]:
-    """Return of each workload that is scaled how many pods it has, and whether they are protected."""
+    """Return the number of pods of each scaled workload, and whether they are protected."""
     policies = () if planned.default_policy else planned.setting.policies
     index = PolicyIndex(policies)
     return {

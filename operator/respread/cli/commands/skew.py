@@ -64,9 +64,9 @@ def skew(
 ) -> None:
     """Show how evenly pods are spread, worst first.
 
-    One line for every topology spread constraint that pods have, over all namespaces, or that a scheduler's
-    configuration makes them have; those that are violated are drawn domain by domain. WORKLOAD is a name, a kind and a
-    name such as deploy/web, or a pattern such as 'web-*'.
+    The output has one row for every topology spread constraint of pods in all namespaces, including default constraints
+    if they are requested. Violated constraints have one line per domain. WORKLOAD is a name, a kind and a name such as
+    deploy/web, or a pattern such as 'web-*'.
 
     Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
     """
@@ -99,7 +99,7 @@ def skew(
 
 
 def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | None) -> list[str]:
-    """Return a note if default constraints are missing because nobody knows whom they count."""
+    """Return a note if default constraints are missing because their selectors are unknown."""
     names = [
         f"{owner.kind} {owner.key}"
         for owners_namespace, owners in spread.owners.items()

@@ -1,4 +1,4 @@
-"""`respread snapshot`: what a plan depends on, in a file."""
+"""`respread snapshot`: writes everything that a plan depends on to a file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STANDARD_OUTPUT: Final = STANDARD_INPUT
 
 
 class Writable(Protocol):
-    """What bytes can be written to."""
+    """A destination for bytes."""
 
     def write(self, data: bytes, /) -> object:
         """Write them."""
@@ -47,9 +47,9 @@ _SHOWN_KINDS: Final = ("pods", "nodes", "namespaces", "poddisruptionbudgets")
 def snapshot(*, file: str, kubeconfig: str | None, context: str | None) -> None:
     """Write all that a plan depends on to a file.
 
-    FILE is gzipped if its name ends in .gz; - is standard output. `respread skew`, `respread plan` and others look at
-    it by --snapshot. Environment variables, commands, probes and annotations that decide nothing are left out, so that
-    it can be shown to others; the names of things are not.
+    The file is compressed if the name of FILE ends in .gz; - is standard output. `respread skew`, `respread plan` and
+    others read it with --snapshot. Environment variables, commands, probes and irrelevant annotations are left out, so
+    that you can share it. Names are included.
     """
     with closing(connect(kubeconfig, context)) as connection:
         _write(connection, file)
@@ -104,7 +104,7 @@ def _items(reader: ApiReader, wanted: WantedKind) -> Iterator[bytes]:
 
 @contextmanager
 def _written(file: str) -> Iterator[Writable]:
-    """Open what is written to; a file is there in whole or not at all."""
+    """Open the destination. A file is written in full or not at all."""
     if file == STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -24,7 +24,7 @@ _ONLY_V1ALPHA1: Final = frozenset(
         "ignorePvcPods",
     }
 )
-"""Fields by which a policy is told to be of v1alpha1 where the values leave the chart's own version."""
+"""Fields that identify a policy of v1alpha1 if the values don't change the chart's version."""
 _READ: Final = (POLICY, _VERSION, "kind", "schedule", "timeZone", "suspend", "deschedulingInterval", "cmdOptions")
 _KINDS: Final = ("CronJob", "Deployment")
 _ALL_STRATEGIES: Final = (
@@ -100,14 +100,14 @@ _DEPLOYMENT: Final = frozenset(
         "ttlSecondsAfterFinished",
     }
 )
-"""Values that say how descheduler's own objects look."""
+"""Values for descheduler's own objects."""
 _TOLD: Final = frozenset({"USER-SUPPLIED VALUES", "COMPUTED VALUES"})
 """The line that `helm get values` starts with."""
 _SUBCHART: Final = "descheduler"
 
 
 def values_in(document: Mapping[Any, Any], place: SourcePlace) -> tuple[Mapping[Any, Any], SourcePlace] | None:
-    """Return the chart's values if a document holds some, be it as those of a subchart; and where."""
+    """Return the chart's values if a document contains some, also as those of a subchart, and their place."""
     if any(name in document for name in (*_READ[:2], "deschedulingInterval")) or _looks_like_values(document):
         return document, place
     below = document.get(_SUBCHART)
@@ -123,13 +123,13 @@ def _looks_like_values(document: Mapping[Any, Any]) -> bool:
 def with_defaults(
     values: Mapping[Any, Any], place: SourcePlace, reading: Reading
 ) -> tuple[dict[str, Any] | None, list[Remark]]:
-    """Return the policy that the chart writes for these values, and what of it is not in them.
+    """Return the policy that the chart creates from these values, and the parts of it that the values don't contain.
 
-    Helm merges objects and replaces lists; null takes a default away. Without a policy in the values the chart's own
-    holds, which restores topology spread.
+    Helm merges objects and replaces lists; null removes a default. Without a policy in the values, the chart's own is
+    used, which restores topology spread.
 
     Returns:
-        The policy, None if the values take it away.
+        The policy, None if the values remove it.
     """
     at = place.at(POLICY)
     version = values.get(_VERSION)
@@ -204,7 +204,7 @@ def _text(values: Mapping[Any, Any], name: str, default: str, place: SourcePlace
 
 
 def remarks_on(values: Mapping[Any, Any], place: SourcePlace) -> list[Remark]:
-    """Return what is to be said of values that say nothing about evictions."""
+    """Return remarks about values that don't concern evictions."""
     deployment = [place.at(name) for name in values if name in _DEPLOYMENT or (name == "suspend" and not values[name])]
     idle = "schedule" if values.get("kind") == "Deployment" else "deschedulingInterval"
     remarks = [

@@ -1,6 +1,6 @@
-"""What a DeschedulerPolicy of v1alpha2 may say, from descheduler 0.27 to 0.36, as far as it decides anything here.
+"""The fields of a DeschedulerPolicy of v1alpha2, from descheduler 0.27 to 0.36, as far as they matter here.
 
-Every field is None where it is not given. Deprecated fields are here as long as some version reads them.
+Every field is None if it is not set. Deprecated fields are included as long as some version reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUP: Final = "descheduler"
 EVICTOR: Final = "DefaultEvictor"
 SPREAD: Final = "RemovePodsViolatingTopologySpreadConstraint"
 CRITICAL_PRIORITY: Final = 2_000_000_000
-"""The value of system-cluster-critical; descheduler refuses a higher threshold."""
+"""The value of system-cluster-critical. descheduler rejects a higher threshold."""
 
 DefaultProtection = Literal["PodsWithLocalStorage", "DaemonSetPods", "SystemCriticalPods", "FailedBarePods"]
 ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]
@@ -45,7 +45,7 @@ class Plugins(msgspec.Struct, frozen=True, kw_only=True):
     presort: PluginSet | None = None
     sort: PluginSet | None = None
     evict: PluginSet | None = None
-    """Of 0.26; no version since reads it."""
+    """Of 0.26; no later version reads it."""
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class DeschedulerProfile(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The whole of it."""
+    """The whole policy."""
 
     api_version: str | None = None
     kind: str | None = None
@@ -78,12 +78,12 @@ class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     metrics_collector: Any = None
     metrics_providers: Any = None
     tracing: Any = None
-    """In the chart's values only, as a comment; no version reads it from a policy."""
+    """Only in the chart's values, as a comment; no version reads it from a policy."""
     grace_period_seconds: _Count | None = None
 
 
 class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of namespaces: either of the two."""
+    """Names of namespaces: one of the two lists."""
 
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] | None = None

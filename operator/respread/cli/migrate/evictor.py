@@ -1,4 +1,4 @@
-"""What becomes of the arguments of the DefaultEvictor, but for its selectors."""
+"""Converts the arguments of the DefaultEvictor, except its selectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GO_DURATION: Final = re.compile(r"[+-]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|Â
 
 
 def lines_of_evictor(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> Iterator[Line]:
-    """Yield what becomes of each argument that is given, and of the defaults that are not ours."""
+    """Yield the result for each argument that is set, and for defaults that differ from Respread's."""
     args, places = evictor
     yield _min_age(args.min_pod_age, places.get("min_pod_age"), reading)
     yield _min_replicas(args.min_replicas, places.get("min_replicas"))
@@ -54,7 +54,7 @@ def lines_of_evictor(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
 
 
 def read_go_duration(text: str, place: SourcePlace, reading: Reading) -> timedelta | None:
-    """Read a duration as Go does; None, and a mistake, if it is none."""
+    """Read a duration in Go's syntax; None, and a mistake, if it is invalid."""
     if not _GO_DURATION.fullmatch(text):
         reading.mistake(place, f"must be a duration such as 30s, 5m or 1h30m, not {shown(text)}")
         return None
@@ -67,7 +67,7 @@ def _min_age(text: str | None, place: SourcePlace | None, reading: Reading) -> S
     age = read_go_duration(text, place, reading) or timedelta()
     if age > _GREATEST_AGE:
         return Setting("victims.minAge", "8760h", f"{text} there; Respread takes a year at most.", (place,))
-    # No finer than a millisecond, and rather too old than too young.
+    # No finer than a millisecond, and rather too long than too short.
     milliseconds = -(-max(age, timedelta()) // timedelta(milliseconds=1))
     rounded = format_duration(timedelta(milliseconds=milliseconds)) if milliseconds else "0s"
     return Setting("victims.minAge", rounded, "", (place,))

@@ -1,4 +1,4 @@
-"""Finding policies of descheduler, and how they are run, in whatever files there are."""
+"""Finds policies of descheduler, and how descheduler runs, in files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUN_KINDS: Final = ("CronJob", "Deployment", "Job")
 
 
 class FoundPolicy(NamedTuple):
-    """A DeschedulerPolicy of either version, and what is known of it from where it was found."""
+    """A DeschedulerPolicy of either version, and what is known from where it was found."""
 
     document: Mapping[str, Any]
     place: SourcePlace
@@ -37,9 +37,10 @@ class _InConfigMap(NamedTuple):
 
 
 def find_policies(files: Iterable[str], reading: Reading) -> list[FoundPolicy]:
-    """Return all policies of files in their order, each with the ways in which it is run.
+    """Return all policies of files in their order, each with the ways in which it runs.
 
-    A policy in a ConfigMap is run by what mounts it; any other by whatever runs descheduler and mounts none of these.
+    A policy in a ConfigMap runs in the workloads that mount it. Any other policy runs in the workloads with descheduler
+    that mount none of these.
 
     Raises:
         CommandError: if a file can't be read, or is not YAML.
@@ -74,7 +75,7 @@ _TAKES: Final = (
 
 
 def nothing_found(files: Iterable[str]) -> str:
-    """Return what to say where there is no policy at all."""
+    """Return the message for input without a policy."""
     names = ", ".join("standard input" if file == "-" else file for file in files)
     return f"{names}: there is no policy of descheduler in it: {_TAKES}."
 

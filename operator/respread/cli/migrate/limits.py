@@ -1,4 +1,4 @@
-"""What becomes of descheduler's limits: those of a run become limits of what is in flight, and of an hour."""
+"""Converts descheduler's limits: those of a run become limits for evictions in flight, and for an hour."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FIELDS: Final = {
 
 
 def lines_of_limits(policy: Sourced[DeschedulerPolicy], runs_per_hour: Fraction | None) -> Iterator[Line]:
-    """Yield what becomes of the limits and the grace period of a policy.
+    """Yield the result for the limits and the grace period of a policy.
 
     Args:
-        policy: what is said for all profiles.
-        runs_per_hour: how often descheduler runs; None if that is not known.
+        policy: the settings for all profiles.
+        runs_per_hour: how often descheduler runs; None if unknown.
     """
     args, places = policy
     for source, field in _FIELDS.items():

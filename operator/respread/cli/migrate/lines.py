@@ -1,4 +1,4 @@
-"""What becomes of a line of a descheduler's policy: a field of ours, or a comment that says why there is none."""
+"""The result for a line of descheduler's policy: a field of our policy, or a comment that says why there is none."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from respread.cli.migrate.place import SourcePlace
 
 
 class Setting(NamedTuple):
-    """A field of a policy of ours."""
+    """A field of a policy of Respread."""
 
     field: str
-    """Below `spec`, as `victims.minAge`."""
+    """Below `spec`, such as `victims.minAge`."""
     value: Any
-    """As JSON has it."""
+    """As in JSON."""
     why: str = ""
-    """What a reader should know of it: a sentence or two, or nothing if its places say it."""
+    """What a reader should know: one or two sentences, or nothing if its places are enough."""
     places: tuple[SourcePlace, ...] = ()
-    """What it was made of; none for what descheduler does unless told otherwise."""
+    """The fields that it was made from; none for a default of descheduler."""
 
 
 class Remark(NamedTuple):
-    """A line that has no field of ours."""
+    """A line without a corresponding field."""
 
     places: tuple[SourcePlace, ...]
     why: str
     """Why there is none, and what to do."""
     caution: bool = False
-    """Whether without it pods may be evicted that descheduler leaves alone."""
+    """Whether pods may be evicted without it that descheduler protects."""
 
 
 Line = Setting | Remark

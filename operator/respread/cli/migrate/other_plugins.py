@@ -1,4 +1,4 @@
-"""What becomes of plugins that do not restore topology spread: they stay with descheduler, and what to know of each."""
+"""Plugins that don't restore topology spread: they stay with descheduler. Advice for each."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _ADVICE: Final = {
         "to descheduler."
     ),
 }
-"""By the plugins of descheduler 0.36; in v1alpha1 they are called strategies, by the same names."""
+"""By the plugins of descheduler 0.36. In v1alpha1 they are called strategies and have the same names."""
 
 
 def advice(plugin: str) -> str:
-    """Return that a plugin has no field in a policy of ours, why, and what to do about it."""
+    """Return that no field of our policies corresponds to a plugin, why, and what to do."""
     known = _ADVICE.get(
         plugin, "descheduler 0.36 has no such plugin; if it is one of your own, leave it to descheduler."
     )

@@ -1,4 +1,4 @@
-"""Where something stands in what was given."""
+"""The place of a field in the input."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class SourcePlace(NamedTuple):
     """A field of a document."""
 
     document: str
-    """What a message calls it: a file, and what of it."""
+    """Its name in messages: a file and the document in it."""
     path: str = ""
-    """As `profiles[0].name`; empty for the document itself."""
+    """Such as `profiles[0].name`; empty for the document itself."""
 
     def at(self, name: str) -> SourcePlace:
         """Return the place of a field of the object here."""

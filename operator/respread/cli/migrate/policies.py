@@ -1,4 +1,4 @@
-"""What a DeschedulerPolicy becomes: policies, and what is to be said of everything that is in none of them."""
+"""Converts a DeschedulerPolicy to policies, with remarks about everything that is in none of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Draft(NamedTuple):
     kind: PolicyKind
     namespace: str
     namespace_places: tuple[SourcePlace, ...]
-    """Where the namespace is named; none for a ClusterRebalancePolicy, which has none."""
+    """Where the namespace is named; none for a ClusterRebalancePolicy."""
     name: str
     profile: ProfileParts
     settings: tuple[Setting, ...]
@@ -51,16 +51,16 @@ class Draft(NamedTuple):
 
 
 class Migrated(NamedTuple):
-    """What a DeschedulerPolicy has become."""
+    """The result for a DeschedulerPolicy."""
 
     place: SourcePlace
     remarks: tuple[Remark, ...]
-    """Of what holds for all profiles, and of profiles that do not restore topology spread."""
+    """Remarks about settings for all profiles, and about profiles that don't restore topology spread."""
     drafts: tuple[Draft, ...]
 
 
 def migrate(found: Iterable[FoundPolicy], reading: Reading) -> list[Migrated]:
-    """Return what becomes of policies; what is wrong with them is told to `reading`."""
+    """Return the results for policies, and report their errors to `reading`."""
     migrated = [_migrate(each, reading) for each in found]
     drafts = [draft for each in migrated for draft in each.drafts]
     names, priorities = _names(drafts), _priorities(drafts)
@@ -129,7 +129,7 @@ def _read(found: FoundPolicy, reading: Reading) -> tuple[Sourced[DeschedulerPoli
 
 
 def _draft(profile: ProfileParts, spread: Sourced[SpreadArgs], shared: Iterable[Line], reading: Reading) -> Draft:
-    """Return the policy of a profile; `shared` is what all policies get from outside of it."""
+    """Return the policy for a profile. `shared` contains what all policies get from elsewhere."""
     selection = selection_of(profile.evictor, spread, reading)
     own: list[Line] = [
         Setting("mode", "DryRun", _MODE),
@@ -181,7 +181,7 @@ def _about_policy(policy: Sourced[DeschedulerPolicy]) -> Iterator[Remark]:
 
 
 def _names(drafts: Iterable[Draft]) -> list[str]:
-    """Return a name for each policy: of the profile's, and no two alike."""
+    """Return a unique name for each policy, from the name of the profile."""
     names: list[str] = []
     for draft in drafts:
         words = re.sub(r"[^a-z0-9]+", "-", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", draft.profile.name).lower()).strip(
@@ -197,7 +197,7 @@ def _names(drafts: Iterable[Draft]) -> list[str]:
 
 
 def _priorities(drafts: Iterable[Draft]) -> list[tuple[Setting, ...]]:
-    """Return a priority for each of the policies that may select the same pods: the first has the highest."""
+    """Return a priority for each of the policies that may select the same pods. The first has the highest."""
     drafts = tuple(drafts)
     left = Counter((draft.kind, draft.namespace) for draft in drafts)
     several = {key for key, count in left.items() if count > 1}
@@ -212,10 +212,10 @@ def _priorities(drafts: Iterable[Draft]) -> list[tuple[Setting, ...]]:
 
 
 def _check(draft: Draft, reading: Reading) -> None:
-    """Read a policy as the operator does, and say of what is wrong with it where it came from."""
+    """Read a policy as the operator does, and report its errors at the places that they came from."""
     for problem in decode_manifest(manifest(draft)).problems:
         if problem.field.startswith("spec.windows"):
-            continue  # said already, of the schedule itself
+            continue  # Already reported, about the schedule itself.
         causes = [each for each in draft.settings if f"{problem.field}.".startswith(f"spec.{each.field}")]
         place = next((each.places[-1] for each in causes if each.places), draft.profile.place)
         reading.mistake(place, f"{problem.message} ({problem.field} of a policy)")

@@ -1,4 +1,4 @@
-"""The profiles of a DeschedulerPolicy of v1alpha2: what each says of topology spread, and what else is in it."""
+"""The profiles of a DeschedulerPolicy of v1alpha2: their settings for topology spread, and their other content."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ProfileParts(NamedTuple):
 
 
 def read_profile(profile: DeschedulerProfile, place: SourcePlace, reading: Reading) -> ProfileParts:
-    """Take a profile apart by its plugins."""
+    """Split a profile by its plugins."""
     configs, remarks = _configs(profile, place.at("pluginConfig"), reading)
     enabled = list(_enabled(profile.plugins or Plugins(), place.at("plugins"), reading))
     others: dict[str, list[SourcePlace]] = {}
@@ -72,7 +72,7 @@ def read_profile(profile: DeschedulerProfile, place: SourcePlace, reading: Readi
 def _configs(
     profile: DeschedulerProfile, place: SourcePlace, reading: Reading
 ) -> tuple[dict[str, tuple[PluginConfig, SourcePlace]], list[Remark]]:
-    """Return the arguments of each plugin, and what is to be said of others."""
+    """Return the arguments of each plugin, and remarks about others."""
     configs: dict[str, tuple[PluginConfig, SourcePlace]] = {}
     remarks: list[Remark] = []
     for index, config in enumerate(profile.plugin_config or ()):

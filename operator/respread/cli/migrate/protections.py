@@ -1,4 +1,4 @@
-"""Which kinds of pods the DefaultEvictor protects, and what of it a policy can say."""
+"""Which kinds of pods the DefaultEvictor protects, and which of these a policy can express."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLAGS: Final = {
     "ignore_pvc_pods": ("PodsWithPVC", True),
     "ignore_pods_without_pdb": ("PodsWithoutPDB", True),
 }
-"""The deprecated fields: what each is about, and whether those pods are protected where it is true."""
+"""The deprecated fields: the kind of pods, and whether true means that they are protected."""
 
 
 class EvictorProtection(NamedTuple):
@@ -29,9 +29,9 @@ class EvictorProtection(NamedTuple):
 
 
 def read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> Mapping[str, EvictorProtection]:
-    """Return what is said of each kind of pods, by the names that podProtections has for them.
+    """Return the setting for each kind of pods, by the names in podProtections.
 
-    The deprecated fields say the same as podProtections; as for descheduler, both together are a mistake.
+    The deprecated fields mean the same as podProtections. As in descheduler, using both is an error.
     """
     args, places = evictor
     said: dict[str, EvictorProtection] = {}
@@ -54,7 +54,7 @@ def read_protections(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
 
 
 def lines_of_protections(said: Mapping[str, EvictorProtection], evictor: Sourced[DefaultEvictorArgs]) -> Iterator[Line]:
-    """Yield what becomes of each, but for SystemCriticalPods, which the priority threshold is about."""
+    """Yield the result for each, except SystemCriticalPods, which the priority threshold covers."""
     if storage := said.get("PodsWithLocalStorage"):
         yield Setting("victims.localStorage", _word(on=storage.on), "", (storage.place,))
     if daemon := said.get("DaemonSetPods"):

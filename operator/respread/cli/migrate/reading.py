@@ -1,4 +1,4 @@
-"""Reading documents that others wrote, and all that is wrong with them."""
+"""Reads documents that others wrote, and collects their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Args_co = TypeVar("_Args_co", bound=msgspec.Struct, covariant=True)
 
 
 class Sourced(NamedTuple, Generic[_Args_co]):
-    """A structure, and where each of its fields that was given stands; it may be in several objects."""
+    """A structure, and the place of each field that is set. The fields may be in several objects."""
 
     args: _Args_co
     places: Mapping[str, SourcePlace]
@@ -25,9 +25,9 @@ class Sourced(NamedTuple, Generic[_Args_co]):
 
 
 class Reading:
-    """What is found out while documents are read.
+    """What is found while documents are read.
 
-    `mistakes` are what descheduler itself refuses; `passed_over` are fields that it does not know, and ignores.
+    `mistakes` are errors that descheduler rejects too. `passed_over` are fields that it does not know and ignores.
     """
 
     def __init__(self) -> None:
@@ -35,11 +35,11 @@ class Reading:
         self.passed_over: list[Remark] = []
 
     def mistake(self, place: SourcePlace, what: str) -> None:
-        """Note that something is wrong, and what to do."""
+        """Record what is wrong, and what to do."""
         self.mistakes.append(f"{place}: {what}")
 
     def structure(self, kind: type[_Structure], value: object, place: SourcePlace) -> _Structure:
-        """Read an object; what is absent, null or wrong has its default."""
+        """Read an object. A field that is absent, null or invalid has its default."""
         found, problems = read_structure(kind, {} if value is None else value, place.path)
         for problem in problems:
             at = SourcePlace(place.document, problem.field.removeprefix("."))
@@ -55,7 +55,7 @@ class Reading:
         return Sourced(args, places_of(args, place))
 
     def mapping(self, value: object, place: SourcePlace) -> Mapping[str, Any]:
-        """Read an object whose fields are anyone's; null is one without any."""
+        """Read an object with arbitrary fields. Null means an empty one."""
         if value is None:
             return {}
         if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
@@ -64,7 +64,7 @@ class Reading:
         return {}
 
     def items(self, value: object, place: SourcePlace) -> list[tuple[Any, SourcePlace]]:
-        """Read a list of anything, each item with its place; null is an empty one."""
+        """Read a list of anything, each item with its place. Null means an empty list."""
         if value is None:
             return []
         if isinstance(value, list):

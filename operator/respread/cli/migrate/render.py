@@ -1,4 +1,4 @@
-"""Policies as YAML, with a comment for what each line was made of, and for each line that became none."""
+"""Writes policies as YAML, with a comment for the origin of each line and for each line without a counterpart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDER: Final = (
     "eviction",
     "windows",
 )
-"""Of the fields of a spec: as docs/policy.md has them."""
+"""The order of the fields of a spec, as in docs/policy.md."""
 
 _ONE_NAMESPACE: Final = (
     "One namespace, so a RebalancePolicy in it. It governs its pods before any ClusterRebalancePolicy does, unless the "
@@ -84,7 +84,7 @@ def _fields(
 
 
 def _dump(fields: dict[str, Any], indent: str) -> Iterator[str]:
-    # PyYAML writes a mapping in braces where all its values are scalars; a list beside them keeps this one in lines.
+    # PyYAML writes a mapping in braces if all its values are scalars. A list beside them prevents that.
     fields = {**fields, "_": []}
     text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, default_flow_style=None, width=_COLUMNS)
     for line in text.splitlines()[:-1]:

@@ -1,4 +1,4 @@
-"""How descheduler is run: once, by a CronJob, or as a Deployment that repeats it."""
+"""How descheduler runs: once, by a CronJob, or as a Deployment that repeats it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class CommandOption(NamedTuple):
 
 
 class DeschedulerRun(NamedTuple):
-    """One way in which it is run."""
+    """One way in which it runs."""
 
     name: str
-    """As a comment says it: `CronJob kube-system/descheduler`."""
+    """Its name in comments: `CronJob kube-system/descheduler`."""
     place: SourcePlace
     schedule: str | None = None
     schedule_place: SourcePlace | None = None
@@ -57,15 +57,15 @@ class DeschedulerRun(NamedTuple):
 
 
 class RunPace(NamedTuple):
-    """What a policy gets from how descheduler is run."""
+    """What a policy gets from how descheduler runs."""
 
     lines: tuple[Line, ...]
     runs_per_hour: Fraction | None
-    """In an hour in which it runs at all, of all ways in which it is run; None if that is not known."""
+    """In an hour in which it runs, for all ways in which it runs; None if unknown."""
 
 
 def read_options(arguments: Iterable[tuple[str, SourcePlace]]) -> Iterator[CommandOption]:
-    """Read `--name=value`, `--name value` and `--name` as Go's flags are written; everything else is passed over."""
+    """Read `--name=value`, `--name value` and `--name`, as for Go's flags. Everything else is ignored."""
     pending: CommandOption | None = None
     for argument, place in arguments:
         if argument.startswith("-"):
@@ -81,7 +81,7 @@ def read_options(arguments: Iterable[tuple[str, SourcePlace]]) -> Iterator[Comma
 
 
 def pace_of(runs: Iterable[DeschedulerRun], reading: Reading) -> RunPace:
-    """Return the windows of all ways in which it is run, and how often that is."""
+    """Return the windows of all ways in which it runs, and how often that is."""
     lines: list[Line] = []
     windows: list[dict[str, Any]] = []
     scheduled: list[SourcePlace] = []

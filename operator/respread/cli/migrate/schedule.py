@@ -1,4 +1,4 @@
-"""When a CronJob runs descheduler, said in windows: times in which evictions are made."""
+"""Converts the schedule of a CronJob to windows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from respread.cli.migrate.place import SourcePlace
 from respread.cli.migrate.reading import Reading
 
 WINDOW: Final = "1h"
-"""How long a window stays open: descheduler evicts at once, Respread waits for each replacement."""
+"""How long a window stays open. descheduler evicts at once, while Respread waits for each replacement."""
 _DESCRIPTORS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -35,22 +35,22 @@ class Times(NamedTuple):
     """When a CronJob runs."""
 
     windows: tuple[dict[str, Any], ...]
-    """As `spec.windows` has them; empty where it runs at least once in every hour."""
+    """As in `spec.windows`; empty if it runs at least once in every hour."""
     runs_per_hour: int
-    """In an hour in which it runs at all."""
+    """In an hour in which it runs."""
 
 
 def times_of(schedule: str, time_zone: str | None, place: SourcePlace, reading: Reading) -> Times | None:
     """Read the schedule of a CronJob.
 
     Args:
-        schedule: five fields, or a word such as @daily; before them may stand a time zone, as older clusters take it.
-        time_zone: None where the CronJob names none.
-        place: of the schedule; the field timeZone is beside it.
-        reading: gets what is wrong.
+        schedule: five fields, or a word such as @daily. A time zone may come before them, as older clusters accept it.
+        time_zone: None if the CronJob does not set one.
+        place: of the schedule. The field timeZone is beside it.
+        reading: collects errors.
 
     Returns:
-        None for an `@every …`, which is no time of day, and for a schedule that is none, which is a mistake.
+        None for an `@every …`, which is not a time of day, and for an invalid schedule, which is an error.
     """
     if given := _ZONE.match(schedule):
         time_zone, schedule = given.group(1), schedule[given.end() :]

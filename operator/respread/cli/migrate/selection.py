@@ -1,4 +1,4 @@
-"""Which pods a profile is for: namespaces and labels, said in one policy."""
+"""The namespaces and labels of a profile, as the selectors of one policy."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class PolicyScope(NamedTuple):
 
 
 def selection_of(evictor: Sourced[DefaultEvictorArgs], spread: Sourced[SpreadArgs], reading: Reading) -> PolicyScope:
-    """Return which policy selects the pods that a profile is for.
+    """Return which policy selects the pods of a profile.
 
-    A single namespace that is named gets a RebalancePolicy of its own; everything else is said by a
-    ClusterRebalancePolicy, which the label of each namespace with its name lets name them.
+    A single included namespace gets a RebalancePolicy of its own. For everything else, a ClusterRebalancePolicy selects
+    namespaces by the label with their name.
     """
     pods = tuple(_pods(evictor, spread))
     given = spread.args.namespaces

@@ -1,4 +1,4 @@
-"""What becomes of the arguments of RemovePodsViolatingTopologySpreadConstraint, but for its selectors."""
+"""Converts the arguments of RemovePodsViolatingTopologySpreadConstraint, except its selectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from respread.cli.migrate.reading import Sourced
 
 
 def lines_of_spread(spread: Sourced[SpreadArgs]) -> Iterator[Line]:
-    """Yield what becomes of each argument that is given."""
+    """Yield the result for each argument that is set."""
     args, places = spread
     kinds = list(dict.fromkeys(args.constraints or ("DoNotSchedule",)))
     if args.include_soft_constraints and "ScheduleAnyway" not in kinds:

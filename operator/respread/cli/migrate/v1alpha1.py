@@ -39,12 +39,12 @@ _PARAMS: Final = {
     "threshold_priority": "priority_threshold",
     "threshold_priority_class_name": "priority_threshold",
 }
-"""Those parameters of a strategy that are arguments of the DefaultEvictor in v1alpha2."""
+"""The parameters of a strategy that are arguments of the DefaultEvictor in v1alpha2."""
 _COMMON_FIELDS: Final = ("node_selector", "max_no_of_pods_to_evict_per_node", "max_no_of_pods_to_evict_per_namespace")
 
 
 class V1alpha1Policy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The whole of it. Where fields have the names of v1alpha2's, they mean the same."""
+    """The whole policy. Fields with the same names as in v1alpha2 have the same meaning."""
 
     api_version: str | None = None
     kind: str | None = None
@@ -80,7 +80,7 @@ class SpreadParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PolicyRead(NamedTuple):
-    """A policy in terms of v1alpha2."""
+    """A policy in the terms of v1alpha2."""
 
     common: Sourced[DeschedulerPolicy]
     """What holds for all of it."""
@@ -88,7 +88,7 @@ class PolicyRead(NamedTuple):
 
 
 def read(document: Mapping[str, Any], place: SourcePlace, reading: Reading) -> PolicyRead:
-    """Read a policy as descheduler does: a strategy is a profile, and all of them have one DefaultEvictor."""
+    """Read a policy as descheduler does: a strategy is a profile, and all of them share one DefaultEvictor."""
     policy, places = reading.sourced(V1alpha1Policy, document, place)
     common = {field: getattr(policy, field) for field in _COMMON_FIELDS}
     strategies = reading.mapping(policy.strategies, place.at("strategies"))

@@ -1,4 +1,4 @@
-"""What a command looks at: a cluster as it was read, from an API server or from a file."""
+"""The cluster that a command reads, from an API server or from a file."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from respread.cluster.state import ClusterSnapshot
 
 
 class ReadCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster, and what a plan for it depends on besides."""
+    """A cluster, and the other data that a plan for it depends on."""
 
     snapshot: ClusterSnapshot
     policies: tuple[Policy, ...] = ()
     """Of both kinds, sorted by name."""
     statuses: Map[str, PolicyStatus] = Map()
-    """What the operator says, by the policies' names."""
+    """What the operator reports, by the policies' names."""
     priority_classes: Map[str, int] = Map()
     time: datetime
-    """When it was like this, with a time zone."""
+    """The time of the snapshot, with a time zone."""
     source: str
-    """What was read, as a sentence names it: `context prod`, `the file prod.json.gz`."""
+    """What was read, as in a sentence: `context prod`, `the file prod.json.gz`."""
     namespace: str = "default"
     """The current one."""
     server_version: str = ""
     """Of the API server, such as `v1.36.3`; empty if it is not known."""
     left_out: frozenset[str] = frozenset()
-    """Resources that the cluster has and that could not be read."""
+    """Existing resources that could not be read."""
     notes: tuple[str, ...] = ()
-    """What the person should know about what could not be read, each a sentence."""
+    """Sentences for the user about what could not be read."""

@@ -1,4 +1,4 @@
-"""The connection that a command's options name."""
+"""The connection that a command's options select."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ADVICE: Final = (
 
 
 def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
-    """Return a client for the API server; no request is made yet.
+    """Return a client for the API server. It makes no request yet.
 
     Args:
         kubeconfig: a file, or several joined as in `KUBECONFIG`.
         context: one of its contexts; by default its current one.
 
     Raises:
-        CommandError: there is none, or its credentials can't be had.
+        CommandError: there is none, or its credentials are not available.
     """
     try:
         return open_connection(load_access(kubeconfig=kubeconfig, context=context, advice=_ADVICE), READS_AGAIN)

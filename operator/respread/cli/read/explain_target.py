@@ -1,4 +1,4 @@
-"""What a person wants explained: a workload, a pod or a policy."""
+"""The workload, pod or policy to explain."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ _POLICIES: Final = frozenset(
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be explained: pods or policies, never both."""
+    """What to explain: pods or policies, never both."""
 
     pods: tuple[Pod, ...] = ()
-    """Of the workloads that are meant, or those meant themselves; sorted by namespace and name."""
+    """The pods of the selected workloads, or the selected pods; sorted by namespace and name."""
     workloads: tuple[WorkloadName, ...] = ()
     """Of these, sorted."""
     whole_workloads: bool = True
-    """Whether the workloads are meant, rather than single pods of theirs."""
+    """Whether workloads are selected, and not single pods of them."""
     policies: tuple[Policy, ...] = ()
     namespace: str | None = None
-    """Where what the policies do is of interest; None is everywhere."""
+    """The namespace for which to explain policies; None for all."""
 
 
 def find_target(
     word: str, snapshot: ClusterSnapshot, policies: Iterable[Policy], namespace: str | None = None
 ) -> Target:
-    """Return what a person means by `deploy/web`, `pod/web-1`, `crbp/default`, or a name alone.
+    """Return the target for `deploy/web`, `pod/web-1`, `crbp/default`, or just a name.
 
-    A name alone is a workload's, else a pod's, else a policy's.
+    A name is that of a workload, else of a pod, else of a policy.
 
     Args:
-        word: what was typed.
+        word: the argument.
         snapshot: where to look for pods.
         policies: where to look for policies.
-        namespace: where to look; None is everywhere, and all that have the name are meant.
+        namespace: where to look; None is everywhere, and all objects with the name are selected.
 
     Raises:
-        CommandError: there is no such thing.
+        CommandError: there is no such object.
     """
     kind, slash, name = word.rpartition("/")
     kind = kind.partition(".")[0].lower()
@@ -98,7 +98,7 @@ def _of_pods(pods: Iterable[Pod], *, whole_workloads: bool) -> Target:
 
 
 def _pods(snapshot: ClusterSnapshot, namespace: str | None) -> Iterator[Pod]:
-    """Yield the pods of a namespace, or all of them, that are not finished."""
+    """Yield the unfinished pods of a namespace, or of all."""
     found = snapshot.pods_by_labels
     parts = found.values() if namespace is None else [found[namespace]] if namespace in found else []
     named = chain.from_iterable(by_labels.values() for by_labels in parts)

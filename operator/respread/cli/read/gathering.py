@@ -1,4 +1,4 @@
-"""Objects on their way into a ReadCluster: the same decoders and stores that the operator has."""
+"""Collects objects for a ReadCluster, with the same decoders and stores as the operator."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from respread.stores.stores import DecodedPage, PolicySink, PrioritySink, Sink, 
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, PRIORITY_CLASSES
 
 OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
-"""What owns pods. The operator reads single ones when it needs them; a snapshot holds them all."""
+"""The owners of pods. The operator reads single ones when it needs them; a snapshot contains all of them."""
 READ_KINDS: Final = (
     *sorted(KINDS.values(), key=lambda kind: (kind.resource != "pods", kind.resource)),
     PRIORITY_CLASSES,
     *POLICY_KINDS,
 )
-"""Everything that a snapshot holds, in its order."""
+"""Everything that a snapshot contains, in its order."""
 
 
 class Gathering:
-    """Takes objects in and returns the view of the cluster that they make up."""
+    """Collects objects and returns the cluster that they form."""
 
     __slots__ = ("_decoder", "_policies", "_priority_classes", "_sinks", "_state")
 
@@ -46,18 +46,18 @@ class Gathering:
         }
 
     def decode_page(self, kind: Kind, body: bytes) -> DecodedPage:
-        """Read a page of a LIST, which is not taken in yet.
+        """Decode a page of a LIST, without adding it.
 
         Raises:
-            DecodeError: it is no list at all.
+            DecodeError: it is not a list.
         """
         return self._sinks[kind].decode_page(body)
 
     def decode_object(self, kind: Kind, body: bytes) -> tuple[Any, Any]:
-        """Read one object, which is not taken in yet, and return its key and what it is.
+        """Decode one object, without adding it, and return its key and the object.
 
         Raises:
-            DecodeError: it can't be read.
+            DecodeError: it can't be decoded.
         """
         if kind.resource in KINDS:
             decoded = self._decoder.decode_object(kind.resource, body)
@@ -68,11 +68,11 @@ class Gathering:
             raise DecodeError(kind.resource, "", "", "", str(error)) from error
 
     def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
-        """Take objects in."""
+        """Add objects."""
         self._sinks[kind].apply(objects)
 
     def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
-        """Take over what is known of objects that can't be read in full."""
+        """Store what is known about objects that can't be decoded in full."""
         self._sinks[kind].note_undecodable((ObjectKey(fault.namespace, fault.name), fault) for fault in faults)
 
     def view(
@@ -85,7 +85,7 @@ class Gathering:
         server_version: str = "",
         left_out: Iterable[str] = (),
     ) -> ReadCluster:
-        """Return the cluster as it was taken in."""
+        """Return the collected cluster."""
         policies = self._policies.policies
         return ReadCluster(
             snapshot=self._state.snapshot,

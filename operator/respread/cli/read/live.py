@@ -1,4 +1,4 @@
-"""Reading a cluster from its API server: raw pages of LISTs into the decoders that the operator has."""
+"""Reads a cluster from its API server: raw pages of LISTs, decoded as in the operator."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _MOST_FAULTS_SHOWN: Final = 3
 
 
 class UnreadableError(Exception):
-    """A kind that the API server does not let us read, or does not have; the message is a sentence without its end."""
+    """A kind that the API server does not have, or does not allow us to read.
+
+    The message is a sentence without its end.
+    """
 
     def __init__(self, message: str, *, absent: bool) -> None:
         super().__init__(message)
@@ -39,7 +42,7 @@ class UnreadableError(Exception):
 
 
 class ListExpiredError(Exception):
-    """A list took so long that the API server has forgotten where it was."""
+    """A list took so long that its continue token expired."""
 
 
 class ApiReader:
@@ -51,7 +54,7 @@ class ApiReader:
         self._connection = connection
 
     def pages(self, wanted: WantedKind) -> Iterator[bytes]:
-        """Return the pages of a list, the first of them asked for now.
+        """Return the pages of a list. The first one is requested now.
 
         Raises:
             CommandError: the API server can't be reached, or rejects our credentials; also while iterating.
@@ -86,7 +89,7 @@ class ApiReader:
         raise CommandError(f"the API server at {self._connection.server} can't list {name}: {said}.")
 
     def version(self) -> str:
-        """Return the API server's version, such as `v1.36.3`; empty if it does not say.
+        """Return the API server's version, such as `v1.36.3`; empty if it does not report one.
 
         Raises:
             CommandError: the API server can't be reached, or rejects our credentials.
@@ -98,10 +101,10 @@ class ApiReader:
             return ""
 
     def get(self, path: str, parameters: dict[str, str | int] | None = None) -> requests.Response:
-        """Return the answer to a GET, if it is one that says something about what was asked for.
+        """Return the answer to a GET, unless the server can't be reached or rejects our credentials.
 
         Raises:
-            CommandError: nobody answered, or did not accept our credentials.
+            CommandError: there was no answer, or our credentials were rejected.
         """
         connection = self._connection
         try:
@@ -168,7 +171,7 @@ def _take(
     begin: Callable[[], Iterator[bytes]],
     begin_again: Callable[[], Iterator[bytes]],
 ) -> list[DecodeError]:
-    """Read a whole list and take it in; return what of it could not be read."""
+    """Read a whole list and add it. Return what could not be read."""
     for _ in range(_MOST_RELISTS):
         objects: list[tuple[Any, Any]] = []
         faults: list[DecodeError] = []
@@ -189,7 +192,7 @@ def _take(
 
 
 def note_unless_required(wanted: WantedKind, error: UnreadableError) -> str:
-    """Return a note that a kind could not be read, where that is bearable."""
+    """Return a note that a kind could not be read, if it is not required."""
     if error.absent and wanted.kind in POLICY_KINDS:
         return "The CustomResourceDefinitions of Respread are not installed in this cluster."
     if not wanted.required:
@@ -223,11 +226,11 @@ def _continue_token(page: bytes) -> str:
     try:
         return msgspec.json.decode(page, type=_AnyList).metadata.continue_
     except msgspec.DecodeError:
-        return ""  # whoever decodes the page says what is wrong with it
+        return ""  # The decoder of the page reports what is wrong with it.
 
 
 def _message_of(response: requests.Response) -> str:
-    """Return what an error answer says: a Status's message, else the status line."""
+    """Return the message of an error answer: that of its Status, else the status line."""
     try:
         message = response.json().get("message")
     except (ValueError, AttributeError):
@@ -236,7 +239,7 @@ def _message_of(response: requests.Response) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the error that all the others wrap, in its own words."""
+    """Return the innermost error of a chain, in its own words."""
     while True:
         inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)
         if not isinstance(inner, BaseException) or inner is error:

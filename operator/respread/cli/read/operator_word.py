@@ -1,4 +1,4 @@
-"""What the operator itself says in the statuses of policies: it knows of the last minutes, and a command does not."""
+"""What the operator reports in the statuses of policies. It knows about recent events, which a command does not."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class OperatorWord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why the operator does not, or not fully, restore a constraint."""
 
     time: datetime | None
-    """Of the plan that it is about."""
+    """The time of the plan that it describes."""
     reason: str
     message: str
 
 
 def conditions_of(policy: Policy, view: ReadCluster) -> tuple[ConditionReport, ...]:
-    """Return the conditions that the operator gave a policy as it is now; none if it has not seen it so yet."""
+    """Return the conditions of a policy for its current generation; none if the operator has not seen it yet."""
     status = view.statuses.get(policy.name)
     if status is None or policy not in view.policies or status.observed_generation != policy.generation:
         return ()
@@ -42,7 +42,7 @@ def conditions_of(policy: Policy, view: ReadCluster) -> tuple[ConditionReport, .
 
 
 def word_on(group: SpreadGroup, policy: str | None, view: ReadCluster) -> OperatorWord | None:
-    """Return what the operator says of a group, if it has a reason; a status holds only the worst 20."""
+    """Return what the operator reports about a group, if it has a reason. A status contains only the worst 20."""
     status = None if policy is None else view.statuses.get(policy)
     if status is None:
         return None

@@ -1,4 +1,4 @@
-"""A plan for the cluster that a command looks at, and what was taken for granted in it."""
+"""A plan for the cluster that a command reads, and its assumptions."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ R = TypeVar("R")
 
 
 class PlanningOptions(NamedTuple):
-    """What a plan is made for."""
+    """The policies and options of a plan."""
 
     filenames: tuple[str, ...]
-    """Of policies that count instead of those in the cluster; none: those do."""
+    """Files with policies that replace those in the cluster; none: the cluster's are used."""
     namespaced_policies: bool
     """Whether RebalancePolicies count."""
     scheduler_configuration: SchedulerConfiguration
 
     def counts(self, policy: Policy) -> bool:
-        """Tell whether a policy counts: one that does not is as if it did not exist, as for the operator."""
+        """Return whether a policy is used. The plan ignores others, as the operator does."""
         return self.namespaced_policies or policy.is_cluster_policy
 
 
@@ -52,15 +52,15 @@ class Planned(NamedTuple):
     view: ReadCluster
     setting: PolicySetting
     reports: tuple[PolicyReport, ...]
-    """Of the policies, in their order."""
+    """The reports of the policies, in their order."""
     default_policy: bool
-    """Whether the only policy is one that is not in the cluster, since there is none."""
+    """Whether there is no policy in the cluster, so that a default one is used."""
     spread: Spread
     predictor: Predictor
     """Its view is at the snapshot."""
     plan: Plan
     notes: tuple[str, ...]
-    """What the person should know besides, each a sentence."""
+    """Other sentences for the user."""
 
     @property
     def origin(self) -> Origin:
@@ -69,7 +69,7 @@ class Planned(NamedTuple):
 
 
 def planning_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command `namespace`, `planning`, `cluster` and `output`: all that a plan that is shown depends on."""
+    """Add `namespace`, `planning`, `cluster` and `output`: everything that a plan and its output depend on."""
 
     @namespace_options
     @option(
@@ -108,7 +108,7 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
     """Read a cluster and plan for it.
 
     Raises:
-        CommandError: it can't be read, or something in the policies of a file is wrong.
+        CommandError: it can't be read, or a policy in a file is invalid.
     """
     if planning.filenames.count("-") + (cluster.snapshot == "-") > 1:
         raise click.UsageError("standard input can be read only once.")
@@ -147,7 +147,7 @@ def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Plann
 
 
 def _wrong(policy: Policy, view: ReadCluster) -> list[str]:
-    """Return what is wrong with a policy in this very cluster."""
+    """Return what is wrong with a policy in this cluster."""
     if policy.problems:
         return []
     try:

@@ -1,4 +1,4 @@
-"""Policies from files that no API server has checked."""
+"""Policies from files that no API server has validated."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from respread.cli.errors import CommandError
 from respread.cli.read.yaml_documents import read_documents
 
 DEFAULT_POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
-"""What a plan is made for where there is no policy at all: what an empty spec means."""
+"""The policy for a plan if there is none: an empty spec."""
 
 
 def read_policies(files: Iterable[str], *, default_namespace: str) -> tuple[Policy, ...]:
-    """Read the policies of YAML or JSON files, each of several documents or a List.
+    """Read the policies of YAML or JSON files with several documents or a List.
 
     Args:
         files: their paths, `-` for standard input.
-        default_namespace: of RebalancePolicies that name none.
+        default_namespace: of RebalancePolicies without one.
 
     Raises:
-        CommandError: a file can't be read, or something in a policy is wrong; says all that is.
+        CommandError: a file can't be read, or a policy is invalid. The message contains all problems.
     """
     policies: dict[tuple[str, str], Policy] = {}
     wrong: list[str] = []

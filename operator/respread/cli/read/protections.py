@@ -1,4 +1,4 @@
-"""Whether workloads' scale-downs go by Respread's pod deletion costs, as it is reported."""
+"""Reports whether workloads' scale-downs follow Respread's pod deletion costs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from respread.spread.index import Spread
 from respread.stores.watched_kinds import POLICY_KINDS
 
 _DEPENDS_ON: Final = frozenset({"namespaces", *(kind.resource for kind in POLICY_KINDS)})
-"""Resources without which nobody can tell."""
+"""Resources without which this is unknown."""
 
 
 def protection_reports(
     view: ReadCluster, spread: Spread, groups: Iterable[SpreadGroup]
 ) -> tuple[ProtectionReport, ...] | None:
-    """Return for the workloads of some groups whether they are protected; None if policies could not be read."""
+    """Return whether the workloads of some groups are protected; None if policies could not be read."""
     if not _DEPENDS_ON.isdisjoint(view.left_out):
         return None
     names = sorted({name for group in groups for name in group.workloads}, key=_by_namespace)
@@ -31,7 +31,7 @@ def protection_reports(
     found = []
     for name in names:
         if (workload := workloads.get(name)) is None:
-            continue  # all its pods are being deleted
+            continue  # All its pods are being deleted.
         protection = protection_of(workload, index, view.snapshot)
         found.append(
             ProtectionReport(

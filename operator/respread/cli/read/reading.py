@@ -1,4 +1,4 @@
-"""From a command's options to the cluster that it looks at."""
+"""Reads the cluster that a command's options select."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES,
 def read_for_skew(
     options: ClusterOptions, namespace: str | None, *, with_policies: bool, with_services: bool
 ) -> ReadCluster:
-    """Read what the spread of a namespace's pods depends on, or of all pods.
+    """Read what the spread of the pods of a namespace, or of all pods, depends on.
 
-    Policies are read too if they are wanted and may be, and Services, on which default constraints depend.
+    It also reads policies, if they are requested and may be read, and Services, on which default constraints depend.
     """
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
@@ -43,7 +43,7 @@ def read_for_skew(
 
 
 def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ReadCluster:
-    """Read what the operator reads, since what a replacement finds on a node depends on all pods there."""
+    """Read what the operator reads, because the room for a replacement on a node depends on all pods there."""
     if options.snapshot is not None:
         return read_snapshot(options.snapshot)
     wanted = [WantedKind(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
@@ -56,7 +56,7 @@ def spread_with_owners(
     """Return a view, with the pods' owners if default constraints depend on them, and the spread of its pods."""
     index = SpreadIndex(defaults)
     spread = index.update(view.snapshot)
-    if spread.owners and options.snapshot is None:  # a snapshot has them, or nobody
+    if spread.owners and options.snapshot is None:  # A snapshot contains them, or they are unknown.
         view = _with_owners(options, view, namespace)
         spread = index.update(view.snapshot)
     return view, spread
@@ -65,7 +65,7 @@ def spread_with_owners(
 def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | None) -> ReadCluster:
     """Return a view with the ReplicaSets and other owners of pods.
 
-    The operator reads single ones; for who looks once, a list is less to ask for.
+    The operator reads single ones. For a single run, a list needs fewer requests.
     """
     read = _read(options, [WantedKind(kind, required=False, namespace=namespace) for kind in OWNERS])
     snapshot = msgspec.structs.replace(
@@ -78,7 +78,7 @@ def _with_owners(options: ClusterOptions, view: ReadCluster, namespace: str | No
 
 
 def _read(options: ClusterOptions, wanted: Collection[WantedKind]) -> ReadCluster:
-    # The clients take three times as long to import as a snapshot of a small cluster takes to be read and shown.
+    # Importing the clients takes three times as long as reading and showing the snapshot of a small cluster.
     from respread.cli.read.connection import connect  # noqa: PLC0415 - see above
     from respread.cli.read.live import read_live  # noqa: PLC0415 - see above
 

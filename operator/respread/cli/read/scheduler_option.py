@@ -1,4 +1,4 @@
-"""`--scheduler-configuration`: what the cluster's scheduler is told, and no API tells."""
+"""`--scheduler-configuration`: the configuration of the cluster's scheduler, which the API does not expose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def scheduler_option(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command `scheduler_configuration`, the SchedulerConfiguration."""
+    """Add `scheduler_configuration`, the SchedulerConfiguration."""
 
     @option(
         "--scheduler-configuration",

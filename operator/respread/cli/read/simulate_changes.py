@@ -1,4 +1,4 @@
-"""What is to be simulated, as it was typed, found in a cluster."""
+"""The changes to simulate, from the command line, resolved in a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEVER_SCALED: Final = {
 
 
 class Typed(NamedTuple):
-    """The changes as a person typed them."""
+    """The changes as on the command line."""
 
     scale: tuple[str, ...] = ()
     """`deploy/web=4` each."""
@@ -34,15 +34,15 @@ class Typed(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing is to be simulated."""
+        """Whether there is nothing to simulate."""
         return not any(self)
 
 
 class HypotheticalChanges(NamedTuple):
-    """The changes, in the order in which they are made."""
+    """The changes in the order in which they are made."""
 
     add: tuple[Node, ...] = ()
-    """Nodes to be added, each by the one that it is like."""
+    """Nodes to add, each by the node that it copies."""
     remove: tuple[str, ...] = ()
     """Names of nodes."""
     drain: tuple[str, ...] = ()
@@ -50,15 +50,15 @@ class HypotheticalChanges(NamedTuple):
 
 
 def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None) -> HypotheticalChanges:
-    """Return the changes that a person means.
+    """Return the changes for the arguments.
 
     Args:
-        typed: what they typed.
+        typed: the arguments.
         snapshot: the cluster.
         namespace: where to look for workloads; None is everywhere.
 
     Raises:
-        CommandError: there is no such thing, or more than one; says which there are.
+        CommandError: there is no such object, or more than one. The message lists them.
     """
     removed = tuple(name for each in typed.remove_domain for name in _nodes_in(each, snapshot))
     drained = tuple(_node(name, snapshot, f"--drain {name}").name for name in typed.drain)
@@ -157,7 +157,7 @@ def _nodes_in(typed: str, snapshot: ClusterSnapshot) -> list[str]:
 
 
 def _models(typed: str, snapshot: ClusterSnapshot) -> list[Node]:
-    """Return the nodes that new ones are like; where none is named, one of each zone in turn."""
+    """Return the nodes to copy. If none is named, one of each zone in turn."""
     number, comma, like = typed.partition(",")
     option, equals, name = like.partition("=")
     if not number.isdecimal() or not int(number) or (comma and (option != "like" or not equals or not name)):

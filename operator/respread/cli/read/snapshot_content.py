@@ -1,6 +1,6 @@
-"""What of an object goes into a snapshot file: nothing that may hold a secret and decides nothing.
+"""What a snapshot file contains of an object: nothing that may be secret and does not matter.
 
-People attach snapshots to bug reports.
+Users attach snapshots to bug reports.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 LEFT_OUT_OF_CONTAINERS: Final = frozenset(
     {"args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"}
 )
-"""Where people put passwords and tokens: probes and hooks have commands and HTTP headers."""
+"""Where users put passwords and tokens. Probes and hooks have commands and HTTP headers."""
 _KEPT_ANNOTATIONS: Final = frozenset({BIND_COMPLETED, MIGRATED_PLUGINS, MIRROR, SELECTED_NODE, STORAGE_CLASS})
 
 
 def snapshot_content(kind: Kind, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object as a snapshot holds it; items of a LIST don't say of which kind they are, this does."""
+    """Return an object as in a snapshot, with its kind, which items of a LIST don't have."""
     content = {**item, "apiVersion": kind.api_version, "kind": kind.kind}
     if isinstance(metadata := item.get("metadata"), Mapping):
         content["metadata"] = _metadata(metadata)
@@ -51,7 +51,7 @@ def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _owners_of_cost(managed_fields: Any) -> list[dict[str, Any]]:
-    """Return who owns a pod's deletion cost, and nothing of what else they own: it says whether the cost is ours."""
+    """Return the owners of a pod's deletion cost, which show whether it is ours, and none of their other fields."""
     if not isinstance(managed_fields, list):
         return []
     field = f"f:{POD_DELETION_COST}"
@@ -73,7 +73,7 @@ def _annotations_owned(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of a pod, or of what has a pod template; any other stays as it is."""
+    """Return the spec of a pod, or of an object with a pod template. Any other stays unchanged."""
     content = dict(spec)
     for containers in CONTAINERS:
         if isinstance(listed := spec.get(containers), list):

@@ -22,7 +22,7 @@ from respread.stores.watched_kinds import full_name
 
 STANDARD_INPUT: Final = "-"
 ABOUT: Final = "respread.dev/snapshot"
-"""The member of the document that says how it came about. A document of kubectl's has none."""
+"""The member of the document with its origin. A document of kubectl has none."""
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
 _BY_API_KIND: Final[Mapping[tuple[str, str], Kind]] = {(kind.api_version, kind.kind): kind for kind in READ_KINDS}
@@ -31,15 +31,15 @@ _ASK_KUBECTL: Final = "kubectl get pods,nodes,namespaces,pdb,pvc,pv,sc,csinodes,
 
 
 class About(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """How a snapshot came about."""
+    """The origin of a snapshot."""
 
     taken_at: datetime
-    """When the first list was asked for."""
+    """When the first list was requested."""
     source: str = ""
     namespace: str = "default"
-    """The current one of who took it."""
+    """The current namespace of the user."""
     server_version: str = ""
-    """Of the API server; its scheduler has the quirks of that version."""
+    """Of the API server. Its scheduler has the bugs of that version."""
     respread_version: str = ""
     notes: tuple[str, ...] = ()
     """What could not be read."""
@@ -58,13 +58,13 @@ class _ItemKind(msgspec.Struct):
 
 
 def read_snapshot(file: str) -> ReadCluster:
-    """Read a snapshot file, gzipped or not.
+    """Read a snapshot file, compressed or not.
 
     Args:
         file: its path, or `-` for standard input.
 
     Raises:
-        CommandError: it can't be read; says which item, and which field of it.
+        CommandError: it can't be read. The message names the item and the field.
     """
     name = "standard input" if file == STANDARD_INPUT else file
     document = _document(name, _content(file, name))
@@ -119,7 +119,7 @@ def _document(name: str, content: bytes) -> _Document:
 
 
 def _items(name: str, document: _Document) -> Iterator[tuple[int, Kind, msgspec.Raw]]:
-    """Return the items that Respread reads, with their position and kind; `kubectl get --raw` gives them none."""
+    """Return the items that Respread reads, with their position and kind. `kubectl get --raw` omits kinds."""
     list_kind = document.kind if isinstance(document.kind, str) else ""
     list_version = document.api_version if isinstance(document.api_version, str) else ""
     for position, raw in enumerate(document.items or ()):
@@ -133,7 +133,7 @@ def _items(name: str, document: _Document) -> Iterator[tuple[int, Kind, msgspec.
 
 
 def _missing(name: str, found: Mapping[Kind, int], about: About | None) -> list[str]:
-    """Return what the reader should know about kinds that the file does not hold."""
+    """Return notes about kinds that the file does not contain."""
     if about is not None:
         return list(about.notes)  # what is not in it was not in the cluster
     needed = [full_name(kind) for kind in _NEEDED if kind not in found]
@@ -148,7 +148,7 @@ def _missing(name: str, found: Mapping[Kind, int], about: About | None) -> list[
 
 
 def _take_names_of_namespaces(gathering: Gathering, pods: list[tuple[Any, Any]]) -> None:
-    """Take in the namespaces of the pods, without labels but their names: policies select namespaces there are."""
+    """Add the namespaces of the pods, labeled only by name, because policies only select existing namespaces."""
     names = sorted({key.namespace for key, _ in pods})
     kind = KINDS["namespaces"]
     manifests = [{"metadata": {"name": name, "labels": {NAMESPACE_NAME_LABEL: name}}} for name in names]

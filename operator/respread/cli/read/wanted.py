@@ -1,4 +1,4 @@
-"""What is to be read of a cluster."""
+"""What to read of a cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class WantedKind(NamedTuple):
 
     kind: Kind
     required: bool
-    """Whether it makes no sense to go on without it."""
+    """Whether the command can't continue without it."""
     namespace: str | None = None
     """Only the objects of this namespace."""
 
     @property
     def path(self) -> str:
-        """Where the API server lists it."""
+        """The path of its list."""
         if self.namespace is None:
             return self.kind.path
         root, _, resource = self.kind.path.rpartition("/")

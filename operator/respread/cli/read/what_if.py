@@ -1,7 +1,7 @@
-"""A hypothetical cluster: workloads scaled, nodes drained, gone or added, on a copy of a snapshot.
+"""A hypothetical cluster: workloads scaled, nodes drained, removed or added, on a copy of a snapshot.
 
-What a scale-down deletes is what its controller would; where new pods and those of lost nodes go is where the scheduler
-lets them and likes them best, which is likely and no more.
+A scale-down deletes the pods that its controller would delete. New pods and those of lost nodes go to the feasible
+nodes that the scheduler prefers. This is likely, not certain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from respread.spread.index import Spread, SpreadIndex
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _STAYS_ON_ITS_NODE: Final = frozenset({"DaemonSet", "Node"})
-"""Controllers of pods that go and come with their node, and that a drain leaves alone."""
+"""Controllers whose pods come and go with their node, and that a drain leaves alone."""
 
 
 class Placed(NamedTuple):
@@ -37,47 +37,47 @@ class Placed(NamedTuple):
 
     pod: Pod
     certain: bool
-    """Whether its domains are known for sure; its node seldom is."""
+    """Whether its domains are certain. Its node seldom is."""
 
 
 class Unplaced(NamedTuple):
-    """A pod that no node takes, and why, in a sentence without its end."""
+    """A pod that no node accepts, and why, in a sentence without its end."""
 
     pod: Pod
     why: str
 
 
 class HypotheticalOutcome(NamedTuple):
-    """What came of the changes."""
+    """The result of the changes."""
 
     snapshot: ClusterSnapshot
     spread: Spread
     added: tuple[str, ...]
     """Names of nodes."""
     deleted: tuple[Pod, ...]
-    """By scale-downs, in their order."""
+    """Deleted by scale-downs, in their order."""
     certain: bool
-    """Whether it is known for sure which these are."""
+    """Whether it is certain which pods these are."""
     lost: tuple[Pod, ...]
-    """Pods of drained or removed nodes that no controller makes again."""
+    """Pods of drained or removed nodes that no controller recreates."""
     placed: tuple[Placed, ...]
     unplaced: tuple[Unplaced, ...]
 
 
 class WhatIf:
-    """Takes one change after another."""
+    """Applies one change after another."""
 
     def __init__(
         self, snapshot: ClusterSnapshot, index: SpreadIndex, predictor: Predictor, *, now: datetime, ranking: Ranking
     ) -> None:
-        """Begin with a cluster as it is.
+        """Start with the current cluster.
 
         Args:
             snapshot: the cluster.
-            index: of spread groups; it is moved on to what the changes make of the snapshot.
-            predictor: of what the cluster's schedulers do; its view is moved on too.
+            index: of spread groups. It is advanced with the changes.
+            predictor: of the cluster's schedulers. Its view is advanced too.
             now: the time of the snapshot, with a time zone.
-            ranking: which pod deletion costs scale-downs go by.
+            ranking: which pod deletion costs scale-downs use.
         """
         self._state = ClusterState(snapshot)
         self._index = index
@@ -92,14 +92,14 @@ class WhatIf:
         self._placed: dict[ObjectKey, Placed] = {}
 
     def workload(self, name: WorkloadName) -> WorkloadPods | None:
-        """Return a workload as it stands by now; None if it has no pods."""
+        """Return a workload in its current state; None if it has no pods."""
         snapshot = self._state.snapshot
         return workloads_of(snapshot, self._index.update(snapshot), {name.namespace}).get(name)
 
     # Changes
 
     def add_nodes(self, models: Iterable[Node]) -> None:
-        """Add a node like each of these, with the pods of DaemonSets and static ones that these have."""
+        """Add a node like each of these, with their DaemonSet and static pods."""
         snapshot = self._state.snapshot
         pods: list[Pod] = []
         for model in models:
@@ -120,14 +120,14 @@ class WhatIf:
         self._state.apply("pods", [(pod.key, pod) for pod in pods])
 
     def remove_nodes(self, names: Collection[str]) -> None:
-        """Take nodes away at once, as a zone fails: all their pods are gone before the first is made again."""
+        """Remove nodes at once, like a zone failure: all their pods are gone before the first is recreated."""
         gone = [pod for name in names for pod in self._state.snapshot.pods_by_node.get(name, {}).values()]
         self._state.apply("pods", [(pod.key, None) for pod in gone])
         self._state.apply("nodes", [(ObjectKey("", name), None) for name in names])
         self._make_again(gone)
 
     def drain(self, name: str) -> None:
-        """Cordon a node and move its pods, one after another, as `kubectl drain` does."""
+        """Cordon a node and move its pods one after another, as `kubectl drain` does."""
         node = self._state.snapshot.nodes[name]
         self._state.apply("nodes", [(node.key, msgspec.structs.replace(node, unschedulable=True))])
         for pod in _in_turn(self._state.snapshot.pods_by_node.get(name, {}).values()):
@@ -139,7 +139,7 @@ class WhatIf:
         """Scale a workload.
 
         Raises:
-            NotForetoldError: what its controller would do is not known.
+            NotForetoldError: it is unknown what its controller would do.
         """
         if replicas <= len(workload.pods):
             forecast = foretell(workload, replicas, self._now, self._ranking)
@@ -152,7 +152,7 @@ class WhatIf:
         self._add(self._new_pods(workload, replicas - len(workload.pods)))
 
     def outcome(self) -> HypotheticalOutcome:
-        """Return what came of it, once pods that had no node have got one where there is one by now."""
+        """Return the result, after pods without a node have been placed if possible."""
         waiting = [pod for pod in self._state.snapshot.pods.values() if not pod.node_name and not _is_over(pod)]
         unplaced = self._place(_in_turn(waiting))
         snapshot = self._state.snapshot
@@ -187,7 +187,7 @@ class WhatIf:
         self._add(again)
 
     def _new(self, model: Pod, name: str) -> Pod:
-        """Return a pod like another, bound to no node; old enough to be moved, since it will have been for a while."""
+        """Return a pod like another, without a node, and old enough to be moved."""
         return msgspec.structs.replace(
             model,
             name=name,
@@ -209,7 +209,7 @@ class WhatIf:
         self._place(pods)
 
     def _place(self, pods: Iterable[Pod]) -> list[Unplaced]:
-        """Place pods of the state, one after another; return those that no node takes."""
+        """Place pods of the state one after another, and return those that no node accepts."""
         view = self._predictor.view
         view.advance(self._state.snapshot)
         pods_on = Counter({name: len(there) for name, there in self._state.snapshot.pods_by_node.items()})
@@ -238,7 +238,7 @@ class WhatIf:
         return unplaced
 
     def _why_not(self, prepared: PreparedPod) -> str:
-        """Say why a pod is not placed: each plugin that refuses it with the number of nodes, as the scheduler does."""
+        """Return why a pod is not placed: each plugin with the number of nodes that it rejects."""
         if prepared.unknown is not None:
             return f"where it would go is not known: {prepared.unknown.message}"
         nodes = self._predictor.view.table.slot_of
@@ -260,7 +260,7 @@ def _is_over(pod: Pod) -> bool:
 
 
 def _in_turn(pods: Iterable[Pod]) -> list[Pod]:
-    """Return pods in the order in which the scheduler takes them: by priority, then by age."""
+    """Return pods in the order in which the scheduler places them: by priority, then by age."""
     return sorted(
         pods,
         key=lambda pod: (

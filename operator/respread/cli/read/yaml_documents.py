@@ -1,4 +1,4 @@
-"""The documents of YAML and JSON files, each with what to call it in a message."""
+"""The documents of YAML and JSON files, each with a name for messages."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from respread.cli.errors import CommandError
 
 
 def read_documents(file: str) -> list[tuple[str, Any]]:
-    """Return the documents of a file and the items of its Lists, each with what to call it.
+    """Return the documents of a file and the items of its Lists, each with a name for messages.
 
-    Empty documents, as after a last `---`, are none. An item of a list of one kind is given the kind that only the list
-    names.
+    Empty documents, such as after a final `---`, are ignored. An item of a typed list gets the kind from the list.
 
     Args:
         file: its path, `-` for standard input.
@@ -47,7 +46,7 @@ def read_documents(file: str) -> list[tuple[str, Any]]:
 
 
 def _whole(item: Any, of_list: dict[Any, Any]) -> Any:
-    """Return an item with the apiVersion and the kind that the API server leaves to the list of one kind to say."""
+    """Return an item with the apiVersion and kind that the API server only sets on its list."""
     kind = str(of_list.get("kind", ""))
     if not isinstance(item, dict) or kind in {"", "List"}:
         return item

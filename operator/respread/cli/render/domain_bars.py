@@ -1,4 +1,4 @@
-"""How the pods of one spread group are spread, drawn: a bar for each domain, or all of them in one line."""
+"""Draws how the pods of one spread group are spread: a bar for each domain, or all domains in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SOFT: Final = "yellow"
 FAINT: Final = "bright_black"
 
 MOST_DOMAINS: Final = 6
-"""Domains drawn one by one; of more, the overfull ones, and the others are counted."""
+"""Up to this many domains are drawn one by one. If there are more, the overfull ones are drawn, and the others
+counted."""
 MOST_DOMAINS_WIDE: Final = 20
 LONGEST_BAR: Final = 24
 SHORTEST_BAR: Final = 6
@@ -31,12 +32,12 @@ _ASCII_BAR: Final = "#"
 
 
 class Domain(NamedTuple):
-    """A line of a drawing: one domain with its pods, or how many domains have as many."""
+    """A line: one domain with its pods, or how many domains have that many."""
 
     name: str
     pods: int
     alike: int = 0
-    """How many domains the line stands for, without naming them; 0 for a named one."""
+    """The number of domains that the line represents without naming them; 0 for a named one."""
 
 
 def is_ascii_only(console: Console) -> bool:
@@ -45,13 +46,13 @@ def is_ascii_only(console: Console) -> bool:
 
 
 def domains_shown(counts: Mapping[str, int], allowed: int, empty_domains: int, most: int) -> list[Domain]:
-    """Return the lines that show a group's domains.
+    """Return the lines for a group's domains.
 
     Args:
-        counts: Pods per domain, empty ones included or not.
-        allowed: The pods that a domain may hold.
-        empty_domains: How many have none.
-        most: How many domains are named at the most; of more than that, only those that hold too many are.
+        counts: Pods per domain, with or without empty ones.
+        allowed: The pods that a domain may have.
+        empty_domains: The number of domains without pods.
+        most: The most domains to name. If there are more, only those with too many pods are named.
     """
     occupied = {name: pods for name, pods in counts.items() if pods}
     if len(occupied) + empty_domains <= most and len(counts) == len(occupied) + empty_domains:
@@ -65,7 +66,7 @@ def domains_shown(counts: Mapping[str, int], allowed: int, empty_domains: int, m
 
 
 def natural_width(domains: Sequence[Domain]) -> int:
-    """Return the columns that lines would like to have."""
+    """Return the columns that lines need."""
     names = [len(each.name) for each in domains if not each.alike]
     texts = [len(_alike(each)) for each in domains if each.alike]
     most = max((each.pods for each in domains if not each.alike), default=0)
@@ -74,7 +75,7 @@ def natural_width(domains: Sequence[Domain]) -> int:
 
 
 def draw(domains: Sequence[Domain], allowed: int, width: int, *, ascii_only: bool = False) -> Iterator[Text]:
-    """Draw lines: name, pods, and a bar on which what is above `allowed` stands out."""
+    """Draw lines: name, pods, and a bar that highlights what is above `allowed`."""
     named = [each for each in domains if not each.alike]
     most = max((each.pods for each in named), default=0)
     digits = len(f"{most:,}")
@@ -110,7 +111,7 @@ def draw_in_line(group: GroupReport, *, ascii_only: bool = False) -> Text:
 
 
 def bar(count: int, allowed: int, most: int, columns: int, *, ascii_only: bool = False) -> Text:
-    """Return a horizontal bar: a column a pod, or a share of the columns where `most` pods don't fit."""
+    """Return a horizontal bar with one column per pod, or scaled if `most` pods don't fit."""
     per_pod = 1.0 if most <= columns else columns / most
     # A column can't have two colors: the part within is rounded, and the part above takes the rest.
     within = round(min(count, allowed) * per_pod) if count > allowed else count * per_pod

@@ -1,4 +1,4 @@
-"""What `respread explain` found, as values: the JSON and YAML output is these types, the text is made from them.
+"""The result of `respread explain` as values. They are the JSON and YAML output, and the text is made from them.
 
 docs/cli.md describes every field.
 """
@@ -36,10 +36,10 @@ _NODES_NAMED: Final = 3
 
 
 class ExplainedPolicy(PolicyReport, frozen=True, kw_only=True, rename="camel"):
-    """A policy, and what the operator says of it."""
+    """A policy, and what the operator reports about it."""
 
     conditions: tuple[ConditionReport, ...]
-    """None where the operator has not seen the policy as it is now, or does not run."""
+    """None if the operator has not seen the current generation, or does not run."""
 
 
 class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,9 +49,9 @@ class DomainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods: int
     nodes: int
     too_full: bool
-    """Whether it holds more than the minimum and maxSkew allow."""
+    """Whether it has more pods than the minimum plus maxSkew."""
     closed: str | None
-    """Why none of its nodes takes a replacement now, the spread aside; null if one does."""
+    """Why none of its nodes accepts a replacement now, not considering the spread itself; null if one does."""
 
 
 class IneligibleReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -66,13 +66,13 @@ class IneligibleReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class ConstraintReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One constraint, and what the plan makes of it."""
+    """One constraint, and the effect of the plan."""
 
     group: GroupReport
     policy: str | None
-    """Which restores it."""
+    """The policy that restores it."""
     counts_own_pods: bool
-    """Whether its selector matches pods that have it; if not, it does not keep them apart."""
+    """Whether its selector matches the pods that have it. If not, it does not spread them."""
     evictions: int
     """How many moves of the plan help it."""
     skew_after: int
@@ -80,26 +80,26 @@ class ConstraintReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     counts_after: dict[str, int]
     """As `group.counts`, a prediction."""
     reason: Reason | None
-    """Why nothing is done about it, or not enough; null if all is well."""
+    """Why it is not, or not fully, restored; null if it is."""
     message: str | None
     operator: OperatorWord | None
-    """What the operator says: it knows of the last minutes; null if it has nothing to say."""
+    """What the operator reports; null if nothing."""
     domains: tuple[DomainReport, ...]
-    """By name; without the empty ones where `group.counts` is without them."""
+    """By name; without empty ones if `group.counts` omits them."""
     ineligible: tuple[IneligibleReport, ...]
 
 
 class CandidateReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod that a constraint counts, or that has one, and why it moves or not."""
+    """A pod that a constraint counts, or that has one, and why it moves or stays."""
 
     namespace: str
     pod: str
     workload: WorkloadReference
     node: str | None
     policy: str | None
-    """Which governs it."""
+    """The policy that governs it."""
     too_full_domains: tuple[str, ...]
-    """The domains it is in that hold too many pods of a violated constraint."""
+    """Its domains with too many pods of a violated constraint."""
     fate: Fate
     reason: Reason | None
     message: str
@@ -107,7 +107,7 @@ class CandidateReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class ExplainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that was asked about."""
+    """The result for everything that was requested."""
 
     api_version: str = API_VERSION
     kind: Literal["ExplainReport"] = "ExplainReport"
@@ -117,21 +117,21 @@ class ExplainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     subjects: tuple[str, ...]
     """What is explained, such as `deploy/web in shop`."""
     policies: tuple[ExplainedPolicy, ...]
-    """That govern the pods, or were asked about."""
+    """The policies that govern the pods, or were requested."""
     default_policy: bool
-    """Whether the only policy is one that is not in the cluster, since there is none."""
+    """Whether there is no policy in the cluster, so that a default one is used."""
     violated: int
-    """How many of the constraints are."""
+    """The number of violated constraints."""
     constraints: tuple[ConstraintReport, ...]
     others_that_hold: int
-    """How many more constraints a policy restores that hold, and are not listed."""
+    """How many more constraints of the policy hold and are not listed."""
     pods: tuple[CandidateReport, ...]
-    """Those that move first, in the plan's order, then those that stay although a domain of theirs is too full."""
+    """First those that move, in the plan's order, then those that stay in a domain that is too full."""
     scale_downs: tuple[ScaleDownReport, ...]
 
 
 def explain_report(planned: Planned, target: Target) -> ExplainReport:
-    """Return what a plan makes of what a person asked about."""
+    """Return what a plan does with the requested objects."""
     view, spread = planned.view, planned.spread
     explainer = Explainer(view.snapshot, spread, planned.setting, planned.plan, planned.predictor, view.time)
     groups = _groups_of(planned, target)
@@ -171,7 +171,7 @@ def _subjects(target: Target) -> Iterable[str]:
 
 
 def _groups_of(planned: Planned, target: Target) -> list[SpreadGroup]:
-    """Return the groups that are carried by, or count, the pods that are meant, or that the policies meant restore."""
+    """Return the groups that the requested pods have or that count them, or that the requested policies restore."""
     spread = planned.spread
     names = {policy.name for policy in target.policies}
     workloads = set(target.workloads)
@@ -190,7 +190,7 @@ def _groups_of(planned: Planned, target: Target) -> list[SpreadGroup]:
 
 
 def _pods_of(planned: Planned, target: Target, groups: Iterable[SpreadGroup]) -> list[Pod]:
-    """Return the pods to tell about: those that are meant, and with them all that the groups count."""
+    """Return the pods to show: the requested ones, and all that the groups count."""
     found = {pod.key: pod for pod in target.pods}
     if target.whole_workloads:
         for group in groups:

@@ -1,4 +1,4 @@
-"""An explanation for people: each constraint with its domains, each pod with what becomes of it, and scale-downs."""
+"""An explanation as text: each constraint with its domains, each pod with what happens to it, and scale-downs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ExplainText:
         self._wide = wide
 
     def render(self, report: ExplainReport) -> Iterator[RenderableType]:
-        """Return the parts of what is shown, one below the other."""
+        """Return the parts of the output, one below the other."""
         yield Text("; ".join(report.subjects), style="bold")
         yield from _policies(report)
         for constraint in report.constraints:

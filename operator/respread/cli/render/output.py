@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from respread.cli.options import OutputOptions
 
 PIPE_COLUMNS: Final = 160
-"""The width of tables that no terminal shows: as good as never cut off, and still to be read."""
+"""The width of tables outside of a terminal: wide enough to avoid cuts, and still readable."""
 WIDE_COLUMNS: Final = 140
 
 
@@ -23,8 +23,8 @@ def make_console(*, no_color: bool, wide: bool = False) -> Console:
     """Return a console for tables on standard output.
 
     Args:
-        no_color: Without colors, whatever the terminal can do.
-        wide: Wider than the terminal if that is narrow, as kubectl's -o wide is.
+        no_color: Without colors, whatever the terminal supports.
+        wide: Wider than a narrow terminal, as with kubectl's -o wide.
     """
     console = Console(no_color=True if no_color else None, highlight=False, emoji=False, markup=False)
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
@@ -35,7 +35,7 @@ def make_console(*, no_color: bool, wide: bool = False) -> Console:
 
 
 def print_parts(console: Console, parts: Iterable[RenderableType]) -> None:
-    """Print tables and texts without the blanks that fill their lines."""
+    """Print tables and texts without trailing blanks."""
     with console.capture() as capture:
         for part in parts:
             console.print(part)
@@ -44,22 +44,22 @@ def print_parts(console: Console, parts: Iterable[RenderableType]) -> None:
 
 
 class Report(Protocol):
-    """What a command found out: a struct, and what could not be read."""
+    """The result of a command: a struct, and what could not be read."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence each."""
+        """One sentence each."""
 
 
 def show(report: Report, output: OutputOptions, render: Callable[[Console], Iterable[RenderableType]]) -> None:
-    """Print a report in the format that is asked for.
+    """Print a report in the requested format.
 
-    JSON and YAML have its notes in it; beside tables they go to standard error.
+    JSON and YAML contain its notes. With tables, they go to standard error.
 
     Args:
         report: a `msgspec.Struct`.
         output: the options of the command.
-        render: makes the tables and texts that a person reads, for a console.
+        render: creates the tables and texts for a console.
     """
     if output.format == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())

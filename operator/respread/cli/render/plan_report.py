@@ -1,4 +1,4 @@
-"""What `respread plan` found, as values: the JSON and YAML output is these types, the tables are made from them.
+"""The result of `respread plan` as values. They are the JSON and YAML output, and the tables are made from them.
 
 docs/cli.md describes every field.
 """
@@ -21,13 +21,13 @@ from respread.spread.index import Spread
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A policy that was planned for."""
+    """A policy of the plan."""
 
     name: str
     """`namespace/name`, or a cluster policy's name."""
     mode: Mode
     wrong: tuple[str, ...] = ()
-    """What is wrong with it; such a policy evicts nothing."""
+    """What is wrong with it. Such a policy evicts nothing."""
 
 
 class HelpedConstraint(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,7 +48,7 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One eviction."""
 
     wave: int
-    """The moves of wave 1 can be made now and together; later ones wait until the replacements before are placed."""
+    """The moves of wave 1 can be made now, at the same time. Later ones wait until earlier replacements are placed."""
     namespace: str
     pod: str
     workload: WorkloadReference
@@ -56,15 +56,15 @@ class MoveReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     policy: str
     constraints: tuple[HelpedConstraint, ...]
     feasible_nodes: int
-    """How many nodes the replacement may land on."""
+    """The number of nodes on which the replacement may land."""
     certain: bool
-    """Whether it helps on whichever of these the scheduler picks, or only on those that its score makes likely."""
+    """Whether it helps whichever of these nodes the scheduler picks, or only on those that its score makes likely."""
     waits_for: str | None
-    """What keeps the first move of a constraint out of wave 1: pods that need room too, budgets, limits."""
+    """Why the first move of a constraint is not in wave 1: pods that need room too, budgets, limits."""
 
 
 class PlannedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A selected group that is violated or changed by the moves, and what becomes of it."""
+    """A selected group that is violated or that the moves change, and its prediction."""
 
     group: GroupReport
     policy: str
@@ -93,16 +93,16 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     notes: tuple[str, ...] = ()
     policies: tuple[PolicyReport, ...]
     default_policy: bool
-    """Whether the only policy is one that is not in the cluster, since there is none."""
+    """Whether there is no policy in the cluster, so that a default one is used."""
     selected: int
     """How many groups the policies restore."""
     violated: int
     """How many of them are violated now."""
     violated_unselected: int
-    """How many more groups are violated that no policy restores."""
+    """The number of violated groups that no policy restores."""
     evictions: int
     lower_bound: int | None
-    """No plan that leaves as few violations has fewer; none is known where only a part of the plan is shown."""
+    """No plan that leaves as few violations has fewer moves; null if only a part of the plan is shown."""
     moves: tuple[MoveReport, ...]
     groups: tuple[PlannedGroup, ...]
     blocked: tuple[BlockedReport, ...]
@@ -117,12 +117,12 @@ def plan_report(
     namespace: str | None,
     origin: Origin,
 ) -> PlanReport:
-    """Return a plan as it is shown.
+    """Return a plan for the output.
 
     Args:
         plan: the plan.
-        spread: what it was made from.
-        policies: what it was made for.
+        spread: the groups that it was made from.
+        policies: the policies that it was made for.
         default_policy: whether that is a policy that is not in the cluster.
         namespace: show only what concerns this one.
         origin: what it was made from.

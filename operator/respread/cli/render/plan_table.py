@@ -1,4 +1,4 @@
-"""A plan for people: the moves in their order, what they make of each constraint, and what stays violated and why."""
+"""A plan as tables: the moves in their order, their effect on each constraint, and what stays violated and why."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PlanView:
         self._with_namespace = with_namespace
 
     def render(self, report: PlanReport) -> Iterator[RenderableType]:
-        """Return the parts of what is shown, one below the other."""
+        """Return the parts of the output, one below the other."""
         if report.moves:
             yield _heading("Evictions, in this order")
             yield self._table([self._move(number, move) for number, move in enumerate(report.moves, start=1)])
@@ -112,13 +112,13 @@ class PlanView:
 
 
 def move_path(move: MoveReport, constraint: HelpedConstraint, *, ascii_only: bool) -> str:
-    """Return where a move takes a pod, as a constraint that it helps has it: `zone-a → zone-b or zone-c`."""
+    """Return where a move takes a pod, for a constraint that it helps: `zone-a → zone-b or zone-c`."""
     likely = "" if move.certain else " (likely)"
     return f"{constraint.from_domain} {'->' if ascii_only else '→'} {_listed(constraint.to_domains)}{likely}"
 
 
 def summary(report: PlanReport) -> Text:
-    """Return in some sentences what the plan comes to."""
+    """Return a summary of the plan in some sentences."""
     text = Text()
     if not report.violated:
         text.append(f"{_all_hold(report.selected)}: nothing to do.", style=WITHIN)

@@ -1,4 +1,4 @@
-"""What a scale-down of a workload would do to its spread, and whether Respread has a say in it."""
+"""What a scale-down of a workload would do to its spread, and whether Respread's costs decide."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.index import Spread
 
 MOST_FORETOLD: Final = 200
-"""Workloads of more pods than this are not foretold: one forecast for each number of replicas takes too long."""
+"""No forecast for workloads with more pods, because one forecast for each number of replicas takes too long."""
 
 
 class ScaleDownReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
     """What scale-downs of a workload go by, and what they would leave."""
 
     replicas: int
-    """As they are."""
+    """The current number."""
     violating_replicas: tuple[int, ...] | None
-    """The numbers that a scale-down to, now, would leave a constraint violated at; null if that is not known."""
+    """The lower numbers at which a scale-down now would leave a constraint violated; null if unknown."""
     certain: bool
-    """Whether it is sure which pods go: where their age decides, it is the likely ones."""
+    """Whether it is certain which pods are deleted. If their age decides, the likely ones are assumed."""
 
 
 def scale_down_reports(
@@ -37,7 +37,7 @@ def scale_down_reports(
     workloads: Iterable[WorkloadName],
     now: datetime,
 ) -> tuple[ScaleDownReport, ...]:
-    """Return what is to be told of some workloads; of those without pods nothing is."""
+    """Return the reports of some workloads, without those that have no pods."""
     names = list(workloads)
     found = workloads_of(snapshot, spread, {name.namespace for name in names})
     return tuple(_report(found[name], snapshot, policies, now) for name in names if name in found)

@@ -1,4 +1,4 @@
-"""What `respread simulate` found, as values: the JSON and YAML output is these types, the table is made from them.
+"""The result of `respread simulate` as values. They are the JSON and YAML output, and the table is made from them.
 
 docs/cli.md describes every field.
 """
@@ -45,22 +45,22 @@ class PodReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod: str
     workload: WorkloadReference
     node: str | None
-    """Where it was, or where it is likely to go."""
+    """Its old node, or the likely new one."""
     certain: bool
-    """Whether that is sure: of a new pod, at least in which domains."""
+    """Whether that is certain; for a new pod, at least its domains."""
     message: str = ""
     """Why no node takes it."""
 
 
 class OutcomeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What came of the changes under some pod deletion costs."""
+    """The result of the changes with some pod deletion costs."""
 
     violated: int
-    """How many of `groups` are."""
+    """The number of violated groups in `groups`."""
     evictions: int
     """How many evictions would restore those that the policies restore."""
     certain: bool
-    """Whether it is sure which pods scale-downs delete."""
+    """Whether it is certain which pods scale-downs delete."""
     deleted: tuple[PodReport, ...]
     placed: tuple[PodReport, ...]
     unplaced: tuple[PodReport, ...]
@@ -78,17 +78,17 @@ class GroupAfter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SimulatedGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A group that the changes are about."""
+    """A group that the changes affect."""
 
     group: GroupReport
-    """As it is."""
+    """Before the changes."""
     as_it_is: GroupAfter
     with_costs: GroupAfter | None
     without_costs: GroupAfter | None
 
 
 class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a cluster would be like."""
+    """The hypothetical cluster."""
 
     api_version: str = API_VERSION
     kind: Literal["SimulationReport"] = "SimulationReport"
@@ -100,21 +100,21 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     drained_nodes: tuple[str, ...]
     scaled: tuple[ScaledReport, ...]
     as_it_is: OutcomeReport
-    """What would happen now."""
+    """With the current costs."""
     with_costs: OutcomeReport | None
-    """If all pods that are scaled down had Respread's costs; null where no scale-down goes by costs."""
+    """With Respread's costs on all pods of scaled workloads; null if no scale-down uses costs."""
     without_costs: OutcomeReport | None
-    """If none had."""
+    """Without costs."""
     groups: tuple[SimulatedGroup, ...]
-    """Those of the workloads that are scaled, and those whose pods or domains change."""
+    """The groups of the scaled workloads, and groups whose pods or domains change."""
 
 
 class Run(NamedTuple):
-    """The changes under some pod deletion costs."""
+    """The changes with some pod deletion costs."""
 
     outcome: HypotheticalOutcome
     plan: Plan
-    """For what came of it."""
+    """For the result."""
 
 
 class Runs(NamedTuple):
@@ -155,7 +155,7 @@ def simulation_report(
     namespace: str | None,
     origin: Origin,
 ) -> SimulationReport:
-    """Return a simulation as it is shown.
+    """Return a simulation for the output.
 
     Args:
         runs: what came of it.

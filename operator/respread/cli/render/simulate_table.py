@@ -1,4 +1,4 @@
-"""A simulation for people: each group as it is and as it would be, then who is protected, and what would be needed."""
+"""A simulation as a table: each group before and after, whether workloads are protected, and the evictions needed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GIVE_WAY: Final[GiveWay] = {"NAMESPACE": (14, 9), "WORKLOAD": (22, 12), "PODS P
 
 
 class _State(NamedTuple):
-    """A line of a group: how it is, or would be."""
+    """A line of a group: its state before or after."""
 
     label: str
     counts: dict[str, int]
@@ -54,7 +54,7 @@ class SimulationView:
         self._with_namespace = with_namespace
 
     def render(self, report: SimulationReport) -> Iterator[RenderableType]:
-        """Return the parts of what is shown, one below the other."""
+        """Return the parts of the output, one below the other."""
         if report.groups:
             yield self._table(report)
         else:
@@ -153,7 +153,7 @@ def _state(label: str, after: GroupAfter, outcome: OutcomeReport) -> _State:
 
 
 def _needed(report: SimulationReport) -> Iterator[Text]:
-    """Return how many evictions would be needed, in a sentence."""
+    """Return how many evictions would be needed, as a sentence."""
     as_it_is, with_costs, without_costs = report.as_it_is, report.with_costs, report.without_costs
     if with_costs is not None and without_costs is not None:
         yield Text(

@@ -1,4 +1,4 @@
-"""What `respread skew` found, as values: the JSON and YAML output is these types, the tables are made from them.
+"""The result of `respread skew` as values. They are the JSON and YAML output, and the tables are made from them.
 
 docs/cli.md describes every field.
 """
@@ -19,9 +19,9 @@ from respread.spread.group import SpreadGroup
 from respread.spread.index import Spread
 
 API_VERSION: Final = "cli.respread.dev/v1"
-"""Of the JSON output. A field is never taken away, or given another meaning, within a version."""
+"""Of the JSON output. Within a version, a field is never removed or changed in meaning."""
 MOST_EMPTY_DOMAINS: Final = 100
-"""A group with more domains than this names only those with pods: thousands of empty hosts tell nobody anything."""
+"""A group with more domains than this only lists those with pods."""
 
 SHORT_KINDS: Final[Mapping[str, str]] = {
     "DaemonSet": "ds",
@@ -55,16 +55,16 @@ class WorkloadReference(msgspec.Struct, frozen=True):
     name: str
 
     def __str__(self) -> str:
-        """Return it as kubectl takes it: `deploy/web`."""
+        """Return the form that kubectl accepts: `deploy/web`."""
         return f"{SHORT_KINDS.get(self.kind, self.kind.lower())}/{self.name}"
 
 
 class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One topology spread constraint as a set of pods share it, and how they are spread."""
+    """One topology spread constraint with the pods that share it, and how they are spread."""
 
     namespace: str
     workloads: tuple[WorkloadReference, ...]
-    """Whose pods carry it, sorted."""
+    """The workloads whose pods have it, sorted."""
     topology_key: str
     when_unsatisfiable: WhenUnsatisfiable
     max_skew: int
@@ -73,7 +73,7 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     violated: bool
     skew: int
     minimum: int
-    """The global minimum, which every domain's skew is counted from."""
+    """The global minimum, from which every domain's skew is counted."""
     excess: int
     """Pods above minimum + maxSkew, summed over the domains."""
     pods: int
@@ -81,7 +81,7 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many eligible domains there are."""
     empty_domains: int
     counts: dict[str, int]
-    """Pods per eligible domain, by name; without the empty ones if there are more than `MOST_EMPTY_DOMAINS` domains."""
+    """Pods per eligible domain, by name; without empty ones if there are more than `MOST_EMPTY_DOMAINS` domains."""
 
 
 class ProtectionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -90,15 +90,15 @@ class ProtectionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     namespace: str
     workload: WorkloadReference
     protected: bool
-    """Whether a scale-down goes by Respread's pod deletion costs."""
+    """Whether a scale-down follows Respread's pod deletion costs."""
     reason: ScaleDownReason
     message: str
     policy: str | None
-    """Which decides about it."""
+    """The policy that decides."""
 
 
 class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All groups that were asked for, worst first."""
+    """All requested groups, worst first."""
 
     api_version: str = API_VERSION
     kind: Literal["SkewReport"] = "SkewReport"
@@ -106,25 +106,26 @@ class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     time: datetime
     notes: tuple[str, ...] = ()
     violated: int
-    """How many of the groups are."""
+    """The number of violated groups."""
     worst_skew: int
     groups: tuple[GroupReport, ...]
     protections: tuple[ProtectionReport, ...] | None = None
-    """Of the groups' workloads; None if it was not asked for, or policies could not be read."""
+    """Of the groups' workloads; None if not requested, or if policies could not be read."""
 
 
 class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which groups are asked for; what is left out selects all."""
+    """Which groups are requested. An empty filter selects all."""
 
     namespace: str | None = None
     workloads: tuple[str, ...] = ()
-    """Names, kinds and names as `deploy/web`, or patterns of them as `web-*`; one of a group's has to match one."""
+    """Names, kinds and names such as `deploy/web`, or patterns such as `web-*`. One of a group's workloads must match
+    one."""
     topology_keys: tuple[str, ...] = ()
-    """Whole keys, or the last part of them: `zone`."""
+    """Full keys, or the last part of them: `zone`."""
     when_unsatisfiable: WhenUnsatisfiable | None = None
 
     def selects(self, group: SpreadGroup) -> bool:
-        """Whether a group is asked for."""
+        """Whether a group is selected."""
         key = group.key
         return (
             (self.namespace is None or key.namespace == self.namespace)
@@ -142,7 +143,7 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unknown_workloads(spread: Spread, wanted: GroupFilter) -> list[str]:
-    """Return the workloads that were asked for by name and that no group has: a slip of the pen is not balanced."""
+    """Return the workloads that were named but that no group has, because a typo must not look balanced."""
     there = {
         workload
         for group in spread.groups.values()
@@ -157,7 +158,7 @@ def unknown_workloads(spread: Spread, wanted: GroupFilter) -> list[str]:
 
 
 def workload_matches(pattern: str, workload: WorkloadName) -> bool:
-    """Tell whether a workload is meant by what a person typed: `web`, `deploy/web`, `deployments.apps/web`, `web-*`."""
+    """Return whether an argument selects a workload: `web`, `deploy/web`, `deployments.apps/web`, `web-*`."""
     kind, slash, name = pattern.rpartition("/")
     word = kind.partition(".")[0].lower()
     if slash and _KIND_WORDS.get(word, word) not in {workload.kind, workload.kind.lower()}:
@@ -176,7 +177,7 @@ def skew_report(
     origin: Origin,
     protections: tuple[ProtectionReport, ...] | None = None,
 ) -> SkewReport:
-    """Return how the groups that are asked for are spread, worst first."""
+    """Return how the requested groups are spread, worst first."""
     groups = sorted(
         (group_report(group) for group in spread.groups.values() if wanted.selects(group)), key=_worst_first
     )

@@ -1,4 +1,4 @@
-"""Spread groups as a table for people: those that are violated drawn domain by domain, the others in a line each."""
+"""Spread groups as a table: violated ones with a line per domain, the others with one line each."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SkewTable:
         }
 
     def _domains(self, group: GroupReport) -> list[Domain]:
-        """Return the domains that are drawn one by one, none if one line is enough."""
+        """Return the domains that are drawn one by one; none if one line is enough."""
         if not group.domains or not (self._wide or group.violated):
             return []
         most = MOST_DOMAINS_WIDE if self._wide else MOST_DOMAINS
@@ -122,7 +122,7 @@ class SkewTable:
 
 
 def summary(report: SkewReport) -> Text:
-    """Return in a sentence what the table shows."""
+    """Return a summary of the table as a sentence."""
     groups = report.groups
     if not groups:
         return Text("No pod has such a topology spread constraint.")
@@ -141,7 +141,7 @@ def summary(report: SkewReport) -> Text:
 
 
 def mark(group: GroupReport, *, ascii_only: bool = False) -> str:
-    """Return a sign for how a group is."""
+    """Return a sign for the state of a group."""
     if not group.violated:
         return "ok" if ascii_only else "✓"
     if group.when_unsatisfiable == "DoNotSchedule":
@@ -157,7 +157,7 @@ def style_of(group: GroupReport) -> str:
 
 
 def workloads(group: GroupReport) -> str:
-    """Return the workloads of a group, the first by its name."""
+    """Return the workloads of a group, the first one by its name."""
     if not group.workloads:
         return ""
     first, *others = group.workloads
@@ -165,7 +165,7 @@ def workloads(group: GroupReport) -> str:
 
 
 def counts_shown(counts: Mapping[str, int]) -> str:
-    """Return counts in the order of the domains' names, or their range where they are many."""
+    """Return counts in the order of the domains' names, or their range if there are many."""
     values = list(counts.values())
     if not values:
         return "none"
@@ -175,14 +175,14 @@ def counts_shown(counts: Mapping[str, int]) -> str:
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """Return for each topology key its last part, or all of it where that is the last part of two."""
+    """Return the last part of each topology key, or the full key if two have the same last part."""
     distinct = set(keys)
     parts = [short_topology_key(key) for key in distinct]
     return {key: short if parts.count(short := short_topology_key(key)) == 1 else key for key in distinct}
 
 
 def _scale_downs(group: GroupReport, reasons: Mapping[tuple[str, WorkloadReference], ScaleDownReason]) -> str:
-    """Return what scale-downs of a group's workloads go by, each word once."""
+    """Return how scale-downs of a group's workloads choose pods, each word once."""
     found = (reasons.get((group.namespace, workload)) for workload in group.workloads)
     return ", ".join(dict.fromkeys(str(reason) for reason in found if reason is not None))
 

@@ -1,7 +1,7 @@
 """Whether ResourceQuotas and LimitRanges of a namespace would refuse the replacement of a pod.
 
-The evicted pod counts for quotas until it is gone, so that where its replacement is created before that, both have to
-have room; a StatefulSet creates it afterwards.
+The evicted pod counts for quotas until it is gone. If its replacement is created before that, both must have room. A
+StatefulSet creates it afterwards.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _AFFINITIES: Final = ("podAffinity", "podAntiAffinity")
 def why_quota_refuses(
     spec: Json, quotas: Iterable[ResourceQuota], freed: Mapping[str, int], others: Sequence[Mapping[str, int]]
 ) -> Held | None:
-    """Return which quota would refuse a pod, or None if none would.
+    """Return which quota would refuse a pod, or None.
 
     Args:
         spec: of the pod.
         quotas: those of its namespace.
-        freed: what the pod that it replaces gives back before it is created (`usage`).
-        others: what other pods take that are still to be created in the place of ours.
+        freed: what the replaced pod returns before it is created (`usage`).
+        others: what other future replacements use.
     """
     wanted = usage(spec)
     for quota in quotas:
@@ -68,7 +68,7 @@ def why_quota_refuses(
 
 
 def why_limit_range_refuses(spec: Json, limit_ranges: Iterable[LimitRange]) -> Held | None:
-    """Return which LimitRange would refuse a pod, or None if none would (`PodValidateLimitFunc`)."""
+    """Return which LimitRange would refuse a pod, or None (`PodValidateLimitFunc`)."""
     for limit_range in limit_ranges:
         for item in limit_range.spec.limits:
             for whose, requests, limits in _measured(spec, item.type):
@@ -105,7 +105,7 @@ def _why_outside(item: LimitRangeItem, requests: Mapping[str, int], limits: Mapp
 
 
 def _meets(spec: Json, requirement: ScopeRequirement) -> bool:
-    """Tell whether a quota of a scope counts a pod (`podMatchesScopeFunc`)."""
+    """Return whether a quota with a scope counts a pod (`podMatchesScopeFunc`)."""
     meets = _SCOPES.get(requirement.scope_name)
     return meets is not None and meets(spec, requirement)
 
@@ -135,7 +135,7 @@ def _crosses_namespaces(term: Mapping[str, Any]) -> bool:
 
 
 def _shown(nano: int) -> str:
-    """Return an amount as people read it: whole units as they are, fractions to a thousandth."""
+    """Return an amount in readable form: whole units unchanged, fractions to a thousandth."""
     units, rest = divmod(nano, NANO_PER_UNIT)
     return f"{nano / NANO_PER_UNIT:.3f}".rstrip("0") if rest else str(units)
 

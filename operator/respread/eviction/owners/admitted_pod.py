@@ -1,9 +1,9 @@
-"""The pod that the API server makes of a controller's template: with its defaults, and what built-in admission adds.
+"""The pod that the API server creates from a template, with defaults and the effects of built-in admission.
 
 Mirrors `SetDefaults_Pod` (pkg/apis/core/v1/defaults.go), the claims of `newStatefulSetPod`, and the admission plugins
 LimitRanger, Priority, RuntimeClass, DefaultTolerationSeconds, ExtendedResourceToleration and PodTolerationRestriction.
-What others added to a pod (webhooks, admission policies) can't be told from its template; containers of theirs are
-taken to come again.
+What others added to a pod (webhooks, admission policies) can't be derived from its template. Their containers are
+assumed to be added again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Final, TypeAlias
 from respread.eviction.owners.namespace_rules import LimitRange
 
 Json: TypeAlias = dict[str, Any]
-"""An object of the API, or a part of one."""
+"""An object of the API, or a part of it."""
 
 _OF_STATEFUL_SETS: Final = (
     "statefulset.kubernetes.io/pod-name",
     "apps.kubernetes.io/pod-index",
     "controller-revision-hash",
 )
-"""The labels that a StatefulSet gives each pod; that the revision is the right one is checked elsewhere."""
+"""The labels that a StatefulSet sets on each pod. The revision is checked elsewhere."""
 _IDENTITY: Final = ("name", "namespace", "uid", "ownerReferences")
 _TAINTS_OF_ALL: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _MEMORY_PRESSURE: Final = "node.kubernetes.io/memory-pressure"
@@ -32,12 +32,12 @@ _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 def admitted(
     template: Json, pod: Json, limit_ranges: Sequence[LimitRange] | None, claim_templates: Sequence[Json] = ()
 ) -> Json:
-    """Return the pod that comes of a template in the place of another, as the API would show it.
+    """Return the pod that a template creates in place of another, as the API would show it.
 
     Args:
-        template: `spec.template` of the controller, or of the revision that the pod is made from.
+        template: `spec.template` of the controller, or of the revision that the pod is created from.
         pod: the pod that it replaces, as the API server shows it.
-        limit_ranges: those of its namespace; None: they are not known, and the pod shows what they give.
+        limit_ranges: those of its namespace; None: unknown, and the pod shows what they set.
         claim_templates: `spec.volumeClaimTemplates` of a StatefulSet.
     """
     spec, was = deepcopy(template.get("spec") or {}), pod["spec"]
@@ -54,7 +54,7 @@ def admitted(
     _add_tolerations(spec, was)
     if spec.get("runtimeClassName") and spec["runtimeClassName"] == was.get("runtimeClassName"):
         _add_runtime_class(spec, was)
-    if not spec.get("priorityClassName"):  # the cluster's default class, or none
+    if not spec.get("priorityClassName"):  # The cluster's default class, or none.
         spec |= {key: was[key] for key in ("priorityClassName", "priority") if key in was}
     elif spec["priorityClassName"] == was.get("priorityClassName"):
         spec["priority"] = was.get("priority", 0)
@@ -63,10 +63,10 @@ def admitted(
 
 
 def without_merged_keys(pod: Json) -> Json:
-    """Return a pod with the selectors that its template has.
+    """Return a pod with the selectors of its template.
 
-    The API server adds the values of `matchLabelKeys` and `mismatchLabelKeys` to them, from 1.34 on for topology spread
-    constraints too (`applyMatchLabelKeys`, pkg/registry/core/pod/strategy.go).
+    The API server adds the values of `matchLabelKeys` and `mismatchLabelKeys` to them, from 1.34 on also for topology
+    spread constraints (`applyMatchLabelKeys`, pkg/registry/core/pod/strategy.go).
     """
     spec, labels = deepcopy(pod["spec"]), pod["metadata"].get("labels") or {}
     for constraint in spec.get("topologySpreadConstraints") or ():
@@ -92,7 +92,7 @@ def resources_of(container: Json) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def has_pod_level_resources(spec: Json) -> bool:
-    """Tell whether a pod asks for resources as a whole."""
+    """Return whether a pod has pod-level resources."""
     return any(resources_of(spec))
 
 
@@ -126,7 +126,7 @@ def _set_resources(container: Json, requests: dict[str, Any], limits: dict[str, 
 
 
 def _default_pod_level(spec: Json, was: Json) -> None:
-    """Take the requests that a pod as a whole was given because it has limits: they follow from its containers."""
+    """Copy the pod-level requests that a pod got because it has limits: they follow from its containers."""
     if not has_pod_level_resources(spec):
         return
     given, _ = resources_of(was)
@@ -141,7 +141,7 @@ def _default_host_ports(spec: Json) -> None:
 
 
 def _add_injected(spec: Json, was: Json) -> None:
-    """Add the containers that the template does not have: whoever put them into the pod will do so again."""
+    """Add the containers that the template does not have: whatever added them to the pod is assumed to do so again."""
     named = {container.get("name") for container in containers_of(spec)}
     for kind in ("containers", "initContainers"):
         injected = [each for each in was.get(kind) or () if each.get("name") not in named]
@@ -177,7 +177,7 @@ def _is_of_admission(toleration: Json, was: Json) -> bool:
 
 
 def _add_runtime_class(spec: Json, was: Json) -> None:
-    """Take what the RuntimeClass has put into the pod: its overhead, node selector and tolerations."""
+    """Copy what the RuntimeClass has set in the pod: its overhead, node selector and tolerations."""
     if "overhead" in was:
         spec["overhead"] = was["overhead"]
     spec["nodeSelector"] = {**(was.get("nodeSelector") or {}), **(spec.get("nodeSelector") or {})}

@@ -1,4 +1,4 @@
-"""What was read from the API server for moves that were chosen together: each thing once, however many ask."""
+"""Data read from the API server for moves that were chosen together, each object once for all of them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class BatchReadings(Generic[_T]):
     __slots__ = ("_clock", "_failed", "_fresh_seconds", "_kept", "_reading")
 
     def __init__(self, clock: Callable[[], float], fresh_seconds: float) -> None:
-        """Have read nothing yet.
+        """Start without readings.
 
         Args:
-            clock: seconds that never go back.
-            fresh_seconds: how long a reading serves.
+            clock: a monotonic clock in seconds.
+            fresh_seconds: how long a reading is valid.
         """
         self._clock = clock
         self._fresh_seconds = fresh_seconds
@@ -41,12 +41,12 @@ class BatchReadings(Generic[_T]):
         self._reading: dict[Hashable, asyncio.Lock] = {}
 
     def known(self, key: Hashable) -> _T | None:
-        """Return a reading that is fresh."""
+        """Return a valid reading."""
         found = self._kept.get(key)
         return None if found is None or self._clock() - found.read_at >= self._fresh_seconds else found.what
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[_T | Held]]) -> _T | Held:
-        """Return a fresh reading, or why there is none.
+        """Return a valid reading, or why there is none.
 
         Args:
             key: what is read.

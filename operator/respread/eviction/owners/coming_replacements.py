@@ -1,4 +1,4 @@
-"""What replacements that do not exist yet will take of quotas."""
+"""What future replacements will use of quotas."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from respread.eviction.in_flight import InFlight
 from respread.planning.held import Held
 
 Usage = dict[str, int]
-"""Amounts by what a quota names."""
+"""Amounts by the names in a quota."""
 
 _NO_REPLACEMENT: Final = "the ResourceQuotas of namespace {} do not show the replacement of {} yet"
 
 
 class ComingReplacements:
-    """The replacements of moves that are about to be made, and of those in flight that have none yet."""
+    """The replacements of moves about to be made, and of moves in flight without one."""
 
     __slots__ = ("_planned", "_usages")
 
     def __init__(self) -> None:
-        """Expect none yet."""
+        """Start without replacements."""
         self._usages: dict[str, Usage] = {}
         """By the UIDs of the pods that are replaced."""
         self._planned: dict[str, str] = {}
-        """The namespaces of the moves that are about to be made, by the UIDs of the pods."""
+        """The namespaces of the moves about to be made, by the UIDs of the pods."""
 
     def add(self, pod: Pod, usage: Usage) -> None:
-        """Expect the replacement of a pod whose move is about to be made."""
+        """Add the replacement of a pod whose move is about to be made."""
         self._usages[pod.uid] = usage
         self._planned[pod.uid] = pod.namespace
 
     def not_planned(self, pod: Pod) -> None:
-        """Note that the move of a pod is in flight by now, or is not made."""
+        """Record that the move of a pod is in flight now, or is not made."""
         self._planned.pop(pod.uid, None)
 
     def usages_beside(self, pod: Pod, in_flight: InFlight) -> list[Usage] | Held:
-        """Return what the others in a pod's namespace take that quotas do not show, or why that is not known.
+        """Return what other replacements in a pod's namespace use that quotas don't show, or why that is unknown.
 
         Args:
-            pod: the pod whose replacement would join them.
+            pod: the pod whose replacement would be added.
             in_flight: the moves whose evictions were sent.
         """
         awaited = {each.uid: each.move.pod for each in in_flight.flights if each.replacement is None}

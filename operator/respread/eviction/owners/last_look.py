@@ -1,4 +1,4 @@
-"""The last look at controllers before a pod is evicted, and at that of a pod whose replacement is late."""
+"""The last look at controllers before a pod is evicted, and at the controller of a pod whose replacement is late."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from respread.planning.victims.controllers import is_active, siblings_of
 from respread.planning.victims.protection import why_not_replaced, why_owner_unknown
 
 FRESH_SECONDS: Final = 2.0
-"""How long one reading of a pod's own controller serves for several pods that are evicted together."""
+"""How long a reading of a pod's own controller is valid for several pods that are evicted together."""
 
 
 def ordinary_rules(_: Move) -> VictimRules:
-    """Return the rules of a policy that says nothing of its own."""
+    """Return the rules of a policy with defaults."""
     return VictimRules()
 
 
 class Owners:
-    """Reads controllers and says whether they are at rest."""
+    """Reads controllers and returns whether they are at rest."""
 
     __slots__ = (
         "_clock",
@@ -60,11 +60,11 @@ class Owners:
         coming: ComingReplacements | None = None,
         lists: PodLists | None = None,
     ) -> None:
-        """Look at controllers through the API server.
+        """Read controllers from the API server.
 
         Args:
-            requests: how to ask it.
-            clock: seconds that never go back, such as `time.monotonic`.
+            requests: sends requests.
+            clock: a monotonic clock in seconds, such as `time.monotonic`.
             rules: the `spec.victims` of a move's policy.
             now: the time of day, with a time zone.
             fresh_seconds: how long a reading serves. What we evict meanwhile is taken into account; what others do in
@@ -84,7 +84,7 @@ class Owners:
         self._others = OtherControllers(requests, clock)
 
     def anew(self) -> Owners:
-        """Return the same with nothing read yet: for moves that were planned on what is known now."""
+        """Return the same without readings, for moves that were planned on the current state."""
         return Owners(
             self._requests,
             self._clock,
@@ -96,22 +96,22 @@ class Owners:
         )
 
     def over(self, pod: Pod) -> None:
-        """Note that a move which nothing spoke against is in flight by now, or not made after all."""
+        """Record that a permitted move is in flight now, or not made after all."""
         self._coming.not_planned(pod)
 
     async def why_not_at_rest(
         self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight, together: Sequence[Move] = ()
     ) -> Held | None:
-        """Return why a move must not be made for its controllers' sake, or None if nothing speaks against it.
+        """Return why a move must not be made because of its controllers, or None.
 
-        The pod's own controller has to be at rest, and to make a replacement that is placed as the pod would be. The
-        others whose pods its spread groups count need only have all the pods they want: one that has not brings back
-        a pod that may cure the group by itself.
+        The pod's own controller must be at rest, and must create a replacement that is placed as the pod would be. The
+        other controllers whose pods its spread groups count only need to have all the pods that they want: otherwise
+        they create a pod that may restore the group by itself.
 
         Args:
-            move: the move that is to be made.
-            snapshot: the cluster that the plan was made from; it has to agree with what the API server says now.
-            in_flight: the moves under way.
+            move: the move.
+            snapshot: the cluster of the plan. It must agree with what the API server says now.
+            in_flight: the moves in flight.
             together: the moves of its step.
         """
         return await self._of_own(move, snapshot, in_flight, together) or await self._others.why_incomplete(
@@ -124,9 +124,9 @@ class Owners:
         return reading is not None and any(each.active and each.metadata.uid == pod.uid for each in reading.pods)
 
     async def wants_replacement(self, pod: Pod, snapshot: ClusterSnapshot) -> bool:
-        """Tell whether the controller of a pod that is gone or going wants another in its place.
+        """Return whether the controller of a leaving or gone pod wants a replacement.
 
-        As long as that can't be told, it does.
+        While that is unknown, it is assumed to.
         """
         if pod.controller is None or why_not_replaced(pod) is not None:
             return False

@@ -1,4 +1,4 @@
-"""The LimitRanges and ResourceQuotas of a namespace, read fresh before an eviction."""
+"""The LimitRanges and ResourceQuotas of a namespace, read right before an eviction."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class LimitRangeSpec(msgspec.Struct, frozen=True):
 
 
 class LimitRange(msgspec.Struct, frozen=True):
-    """A LimitRange: what containers get that say nothing themselves, and what is refused."""
+    """A LimitRange: defaults for containers, and what is refused."""
 
     metadata: ObjectName
     spec: LimitRangeSpec = LimitRangeSpec()
 
     @property
     def default_requests(self) -> dict[str, Any]:
-        """The requests of containers without any of their own."""
+        """The default requests of containers."""
         return {name: it for item in self._of_containers() for name, it in item.default_request.items()}
 
     @property
     def default_limits(self) -> dict[str, Any]:
-        """The limits of containers without any of their own."""
+        """The default limits of containers."""
         return {name: it for item in self._of_containers() for name, it in item.default.items()}
 
     def _of_containers(self) -> tuple[LimitRangeItem, ...]:
@@ -83,13 +83,13 @@ class QuotaSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def requirements(self) -> tuple[ScopeRequirement, ...]:
-        """What a pod has to meet for the quota to count it."""
+        """The conditions under which the quota counts a pod."""
         selected = () if self.scope_selector is None else self.scope_selector.match_expressions
         return (*map(ScopeRequirement, self.scopes), *selected)
 
 
 class QuotaStatus(msgspec.Struct, frozen=True):
-    """`status` of a ResourceQuota: what admission goes by."""
+    """`status` of a ResourceQuota, which admission uses."""
 
     hard: dict[str, Any] = {}
     used: dict[str, Any] = {}
@@ -104,12 +104,12 @@ class ResourceQuota(msgspec.Struct, frozen=True):
 
 
 class NamespaceRules(msgspec.Struct, frozen=True):
-    """What a namespace has of both, by name."""
+    """The LimitRanges and ResourceQuotas of a namespace, by name."""
 
     limit_ranges: tuple[LimitRange, ...] | None = ()
-    """None where nobody lets us read them."""
+    """None without the permission to list them."""
     quotas: tuple[ResourceQuota, ...] = ()
-    """Empty where nobody lets us read them."""
+    """Empty without the permission to list them."""
 
 
 class _LimitRanges(msgspec.Struct):
@@ -126,7 +126,7 @@ async def read_namespace_rules(
     """Read what would change or refuse a new pod of a namespace.
 
     Returns:
-        It, without what we have no right to list; or why it could not be read.
+        The rules, without those that may not be listed, or why they could not be read.
     """
     limits, quotas = await asyncio.gather(
         _list(requests, namespace, "limitranges", timeout_seconds),
@@ -146,7 +146,7 @@ async def read_namespace_rules(
 
 
 async def _list(requests: Requests, namespace: str, resource: str, timeout_seconds: float) -> bytes | Held | None:
-    """Return a list of a namespace as it was sent, None if we may not have it."""
+    """Return the undecoded list of a namespace, None without the permission."""
     names = {"namespace": namespace}
     try:
         response = await requests.send("GET", f"{_PATH}{resource}", names, timeout_seconds=timeout_seconds)

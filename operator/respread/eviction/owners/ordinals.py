@@ -1,8 +1,8 @@
-"""The order in which a StatefulSet brings back its pods: with `podManagementPolicy: OrderedReady` one after another.
+"""The order in which a StatefulSet creates its pods: with `podManagementPolicy: OrderedReady`, one after another.
 
 Mirrors `updateStatefulSet` and `processReplica` (pkg/controller/statefulset/stateful_set_control.go, 1.36): the
-controller goes through the ordinals from the lowest up and stops at the first pod that it has just created, that is
-being deleted, or that is not Running, Ready and available.
+controller processes the ordinals from the lowest up, and stops at the first pod that it has just created, that is being
+deleted, or that is not Running, Ready and available.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from respread.eviction.owners.reading import ControllerObject, ListedPod
 from respread.planning.held import Held
 
 PARALLEL: Final = "Parallel"
-"""The `podManagementPolicy` under which no pod waits for another."""
+"""The `podManagementPolicy` with which no pod waits for another."""
 
 
 def ordinal_of(pod_name: str) -> int:
-    """Return the ordinal at the end of a pod's name, -1 where there is none (`getOrdinal`)."""
+    """Return the ordinal at the end of a pod's name, -1 if there is none (`getOrdinal`)."""
     digits = pod_name.rpartition("-")[2]
     return int(digits) if digits.isdecimal() else -1
 
@@ -41,16 +41,16 @@ def why_replacement_waits(
     together: Collection[str],
     now: datetime,
 ) -> Held | None:
-    """Return which pods would wait for one another if a pod of a StatefulSet were evicted, or None if none would.
+    """Return which pods would wait for one another after the eviction of a StatefulSet's pod, or None.
 
-    Pods that are missing or leaving are so for a while only (`InMotion`); anything else may last.
+    Missing or leaving pods are a temporary reason (`InMotion`). Others may last.
 
     Args:
-        stateful_set: as it was read.
-        pods: all of its pods as they were listed, those being deleted too.
-        pod_name: of the pod that is to be evicted.
-        leaving: UIDs of its pods that we have evicted and whose move is under way.
-        together: UIDs of the pods that are to be evicted together with this one.
+        stateful_set: the StatefulSet as it was read.
+        pods: all of its pods as they were listed, including those being deleted.
+        pod_name: the name of the pod to be evicted.
+        leaving: UIDs of its pods that Respread evicted and whose move is in flight.
+        together: UIDs of the pods to be evicted together with this one.
         now: the time, with a time zone.
     """
     spec, name = stateful_set.spec, stateful_set.metadata.name
@@ -81,7 +81,7 @@ def why_replacement_waits(
 
 
 def _absence(pod: ListedPod | None, leaving: Collection[str], together: Collection[str]) -> _Lack | None:
-    """Return why a pod is not there, or soon will not be; None if it is there to stay."""
+    """Return why a pod is missing, or soon will be; None if it stays."""
     if pod is None:
         return _Lack(Reason.IN_MOTION, "is missing")
     if pod.metadata.uid in leaving:
@@ -94,7 +94,7 @@ def _absence(pod: ListedPod | None, leaving: Collection[str], together: Collecti
 
 
 def _unavailability(pod: ListedPod, min_ready_seconds: int, now: datetime) -> _Lack | None:
-    """Return why the controller would wait for a pod that is there, or None if it would not."""
+    """Return why the controller would wait for an existing pod, or None."""
     if not pod.is_available(0, now):
         return _Lack(Reason.REPLACEMENT_WOULD_WAIT, "is not Ready")
     if not pod.is_available(min_ready_seconds, now):

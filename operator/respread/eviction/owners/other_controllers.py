@@ -1,4 +1,4 @@
-"""The other controllers whose pods a move's spread groups count: which there are, and whether they miss a pod."""
+"""The other controllers whose pods a move's spread groups count, and whether they are missing a pod."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from respread.planning.victims.protection import why_not_replaced
 from respread.spread.group import GroupKey
 
 MOST_CONTROLLERS: Final = 1000
-"""A group that counts the pods of more is left alone: reading them takes the API server longer than there is time."""
+"""A group that counts the pods of more controllers is left alone, because reading them takes too long."""
 AT_ONCE: Final = 16
 """How many are read at the same time."""
 READING_SECONDS: Final = 5.0
-"""How long they are read for one move: what it was planned on is not to get old."""
+"""How long reading may take for one move, so that its plan does not become too old."""
 
 
 class OtherControllers:
-    """Reads, for moves that were chosen together, the controllers that share their spread groups: each once."""
+    """Reads the controllers that share spread groups with moves that were chosen together, each once."""
 
     __slots__ = (
         "_at_once",
@@ -50,12 +50,12 @@ class OtherControllers:
     def __init__(
         self, requests: Requests, clock: Callable[[], float], reading_seconds: float = READING_SECONDS
     ) -> None:
-        """Look at controllers through the API server.
+        """Read controllers from the API server.
 
         Args:
-            requests: how to ask it.
-            clock: seconds that never go back.
-            reading_seconds: how long reading them may take for one move.
+            requests: sends requests.
+            clock: a monotonic clock in seconds.
+            reading_seconds: how long reading may take for one move.
         """
         self._requests = requests
         self._reading_seconds = reading_seconds
@@ -64,15 +64,15 @@ class OtherControllers:
         self._snapshot = ClusterSnapshot()
         self._by_group: dict[GroupKey, Mapping[str, Pod]] = {}
         self._label_sets: dict[str, Matching] = {}
-        """By namespace: there are as many groups as moves, which are not to be tried on every label set each."""
+        """By namespace: there are as many groups as moves, and trying each on every label set would be slow."""
 
     async def why_incomplete(self, move: Move, snapshot: ClusterSnapshot, in_flight: InFlight) -> Held | None:
-        """Return which of them speaks against a move, or None if all have the pods they want.
+        """Return why one of them holds a move, or None if all have the pods that they want.
 
         Args:
-            move: the move that is to be made.
-            snapshot: the cluster that the plan was made from.
-            in_flight: the moves under way.
+            move: the move.
+            snapshot: the cluster of the plan.
+            in_flight: the moves in flight.
         """
         samples = self._samples(move, snapshot)
         if len(samples) > MOST_CONTROLLERS:
@@ -124,7 +124,7 @@ class OtherControllers:
         return samples
 
     async def _read(self, unread: list[Pod], of: int) -> Held | None:
-        """Read some controllers, several at the same time; return why not all of them could be read."""
+        """Read some controllers, several at the same time, and return why not all of them could be read."""
         left, problems = iter(unread), list[Held]()
 
         async def read_some() -> None:
@@ -162,6 +162,9 @@ class OtherControllers:
 
 
 def _of_other(held: Held) -> Held:
-    """Say whom it is about. That a controller is gone or going is passing: its pods go with it."""
+    """Add the name of the controller.
+
+    A controller that is gone does not hold the move for long, because its pods go too.
+    """
     reason = Reason.IN_MOTION if held.reason is Reason.UNKNOWN_REPLACEMENT else held.reason
     return Held(reason, f"pods of another workload are in its spread group, and {held.message}")

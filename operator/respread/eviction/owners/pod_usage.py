@@ -1,4 +1,4 @@
-"""What a pod takes of ResourceQuotas, and what LimitRanges measure of it."""
+"""What a pod uses of ResourceQuotas, and what LimitRanges measure."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _HUGE_PAGES: Final = "hugepages-"
 
 
 def requests_and_limits(spec: Json) -> tuple[NanoAmounts, NanoAmounts]:
-    """Return what a pod requests and what it is limited to, in billionths of a unit, by resource.
+    """Return the requests and limits of a pod in billionths of a unit, by resource.
 
     Raises:
-        FieldError: a quantity is none.
+        FieldError: a value is not a quantity.
     """
     return _total(spec, spec.get("overhead") or {}), _total_limits(spec)
 
 
 def usage(spec: Json) -> dict[str, int]:
-    """Return what a pod takes of quotas by the names that they use, in billionths of a unit (`PodUsageFunc`).
+    """Return what a pod uses of quotas by their names, in billionths of a unit (`PodUsageFunc`).
 
-    The claims of its ephemeral volumes count with it: the old pod's are still there when the new ones are made.
+    The claims of its ephemeral volumes count too: the old pod's still exist when the new ones are created.
 
     Raises:
-        FieldError: a quantity is none.
+        FieldError: a value is not a quantity.
     """
     requests, limits = requests_and_limits(spec)
     used = {"pods": NANO_PER_UNIT, "count/pods": NANO_PER_UNIT}
@@ -48,7 +48,7 @@ def usage(spec: Json) -> dict[str, int]:
 
 
 def is_best_effort(spec: Json) -> bool:
-    """Tell whether a pod asks for no cpu and no memory at all (`ComputePodQOS`)."""
+    """Return whether a pod requests neither cpu nor memory (`ComputePodQOS`)."""
     asking = [spec] if has_pod_level_resources(spec) else list(containers_of(spec))
     return not any(
         amount and name in {"cpu", "memory"}
@@ -59,9 +59,9 @@ def is_best_effort(spec: Json) -> bool:
 
 
 def containers_without(spec: Json, resource: str) -> list[str]:
-    """Return the containers that say nothing of a resource that a quota counts, such as `limits.cpu`.
+    """Return the containers without a value for a resource that a quota counts, such as `limits.cpu`.
 
-    The API server refuses them, unless the pod as a whole says something (`podEvaluator.Constraints`).
+    The API server refuses them, unless the pod has a pod-level value (`podEvaluator.Constraints`).
     """
     if has_pod_level_resources(spec) or resource.removeprefix("requests.").removeprefix("limits.") not in {
         "cpu",
@@ -88,7 +88,7 @@ def _claims(spec: Json) -> Iterator[tuple[str, int]]:
 
 
 def _total_limits(spec: Json) -> NanoAmounts:
-    """Return limits by the same sums; overhead counts for what is limited (`PodLimits`)."""
+    """Return limits by the same sums, including overhead for limited resources (`PodLimits`)."""
     limited: dict[str, Any] = {key: spec[key] for key in ("containers", "initContainers", "resources") if spec.get(key)}
     for kind in ("containers", "initContainers"):
         limited[kind] = [_with_limits_for_requests(each) for each in limited.get(kind, ())]

@@ -1,4 +1,4 @@
-"""A pod's controller and all of its pods, read fresh from the API server rather than from what we watched."""
+"""A pod's controller and all of its pods, read from the API server and not from the watch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ObjectOwner(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of `metadata` that is looked at."""
+    """The parts of `metadata` that are used."""
 
     name: str
     uid: str
@@ -86,7 +86,7 @@ class ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
     update_strategy: UpdateStrategy = UpdateStrategy()
     ordinals: Ordinals = Ordinals()
     template: msgspec.Raw = msgspec.Raw(b"{}")
-    """As it was sent: most controllers are only counted."""
+    """Undecoded, because most controllers are only counted."""
     volume_claim_templates: tuple[dict[str, Any], ...] = ()
 
 
@@ -110,7 +110,7 @@ class ControllerObject(msgspec.Struct, frozen=True):
 
 
 class ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of a pod's `spec` that is looked at."""
+    """The parts of a pod's `spec` that are used."""
 
     node_name: str = ""
 
@@ -124,7 +124,7 @@ class ListedCondition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ListedStatus(msgspec.Struct, frozen=True):
-    """The part of a pod's `status` that is looked at."""
+    """The parts of a pod's `status` that are used."""
 
     phase: str = ""
     conditions: tuple[ListedCondition, ...] = ()
@@ -143,7 +143,7 @@ class ListedPod(msgspec.Struct, frozen=True):
         return self.metadata.deletion_timestamp is None and self.status.phase not in {"Succeeded", "Failed"}
 
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
-        """Tell whether it has been Ready for so many seconds (`IsPodAvailable`), running and not being deleted."""
+        """Return whether it has been Ready for this many seconds (`IsPodAvailable`), running and not being deleted."""
         if self.metadata.deletion_timestamp is not None or self.status.phase != "Running":
             return False
         ready = next((each for each in self.status.conditions if each.type == "Ready"), None)
@@ -168,7 +168,7 @@ ListPods: TypeAlias = Callable[[str, OwnerReference, ControllerObject], Awaitabl
 
 
 class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller as it stood when it was read, its Deployment where it has one, and the pods it controls."""
+    """A controller when it was read, its Deployment if it has one, and its pods."""
 
     kind: str
     controller: ControllerObject
@@ -184,7 +184,7 @@ async def read_owner(
     """Read a ReplicaSet, StatefulSet or ReplicationController with its pods, and its Deployment.
 
     Returns:
-        The reading; or why there is none: the controller is gone, or the API server would not say.
+        The reading, or why there is none: the controller is gone, or the API server did not answer.
     """
     found = await read_controller(requests, namespace, controller)
     if isinstance(found, Held):
@@ -217,7 +217,7 @@ async def read_controller(
     """Read a ReplicaSet, StatefulSet, ReplicationController or Deployment alone.
 
     Returns:
-        The controller; or why there is none: it is gone, or the API server would not say.
+        The controller, or why there is none: it is gone, or the API server did not answer.
     """
     try:
         return await _get(requests, namespace, controller.kind, controller.name, controller.uid, timeout_seconds)

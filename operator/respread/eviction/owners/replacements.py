@@ -1,4 +1,4 @@
-"""The last look at what would come in an evicted pod's place: like it, and let in by the API server?"""
+"""The last look at the replacement of an evicted pod: whether it is equivalent, and admitted by the API server."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Replacements:
     def __init__(
         self, requests: Requests, clock: Callable[[], float], fresh_seconds: float, coming: ComingReplacements
     ) -> None:
-        """Look through the API server.
+        """Read from the API server.
 
         Args:
-            requests: how to ask it.
-            clock: seconds that never go back.
-            fresh_seconds: how long a reading serves.
-            coming: what replacements take of quotas that do not exist yet; told of those that nothing speaks against.
+            requests: sends requests.
+            clock: a monotonic clock in seconds.
+            fresh_seconds: how long a reading is valid.
+            coming: what future replacements use of quotas. Permitted ones are added.
         """
         self._requests = requests
         self._objects: BatchReadings[Json] = BatchReadings(clock, fresh_seconds)
@@ -64,12 +64,12 @@ class Replacements:
         return rules if isinstance(rules, Held) else None
 
     async def why_not(self, move: Move, reading: OwnerReading, in_flight: InFlight, rules: VictimRules) -> Held | None:
-        """Return why a pod must not be evicted for its replacement's sake, or None if nothing speaks against it.
+        """Return why a pod must not be evicted because of its replacement, or None.
 
         Args:
-            move: the move that is to be made.
-            reading: its controller, read fresh, and at rest.
-            in_flight: the moves under way.
+            move: the move.
+            reading: its controller, just read, and at rest.
+            in_flight: the moves in flight.
             rules: `spec.victims` of its policy.
         """
         try:
@@ -122,7 +122,7 @@ class Replacements:
         return await self._namespaces.get(namespace, lambda: read_namespace_rules(self._requests, namespace))
 
     async def _template(self, pod: Pod, reading: OwnerReading) -> Json | Held:
-        """Return the template of the pod's replacement: a StatefulSet may go back to an earlier revision."""
+        """Return the template of the pod's replacement. A StatefulSet may use an earlier revision."""
         controller = reading.controller
         if reading.kind == "StatefulSet" and _is_earlier(revision := revision_of_pod(controller, pod.name), controller):
             what = f"ControllerRevision {revision}"

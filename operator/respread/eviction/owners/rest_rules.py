@@ -1,8 +1,8 @@
-"""Whether a controller is at rest: evicting one of its pods now makes it bring back one just like it, and only that.
+"""Whether a controller is at rest: after an eviction it creates one equivalent pod, and nothing else.
 
-This is what keeps a skew from being cured twice when nobody remembers the first cure. After a restart, a lost lease or
-a watch that silently stopped, a pod that somebody evicted is missing from its controller's count until its replacement
-is there; so every controller is read fresh before one of its pods is evicted, and what we watched has to agree with it.
+This prevents Respread from restoring the same skew twice when nobody remembers the first eviction. After a restart, a
+lost Lease or a watch that silently stopped, an evicted pod is missing from its controller's count until its replacement
+exists. So every controller is read right before one of its pods is evicted, and the watched pods must agree with it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def why_not_at_rest(
     """Return why a pod's controller is not at rest, or None if it is.
 
     Args:
-        reading: the controller, read fresh.
-        pod: the pod that is to be evicted.
-        known: the controller's pods as we watched them.
-        leaving: UIDs of the controller's pods that we evicted ourselves and whose move is still in flight.
+        reading: the controller, just read.
+        pod: the pod to be evicted.
+        known: the controller's pods from the watch.
+        leaving: UIDs of the controller's pods that Respread evicted and whose move is in flight.
         unreplaced: how many of these moves have no replacement yet.
         now: the time, with a time zone.
-        together: UIDs of the pods that are to be evicted together with it.
+        together: UIDs of the pods to be evicted together with it.
     """
     active = [each for each in reading.pods if each.active and each.metadata.uid not in leaving]
     return (
@@ -53,24 +53,24 @@ def why_not_at_rest(
 
 
 def why_too_small(reading: OwnerReading, min_replicas: int) -> Held | None:
-    """Return why the pods of a workload that wants so few are left alone, or None if it wants enough.
+    """Return why the pods of a workload with so few replicas are left alone, or None if it has enough.
 
     Args:
-        reading: the controller, and the Deployment above it where there is one, read fresh.
-        min_replicas: what the policy says (`victims.minReplicas`).
+        reading: the controller and the Deployment above it, if there is one, just read.
+        min_replicas: the value of the policy (`victims.minReplicas`).
     """
     kind, top = (reading.kind, reading.controller) if reading.deployment is None else ("Deployment", reading.deployment)
     return why_too_few(f"{kind} {top.metadata.name}", top.spec.replicas, min_replicas)
 
 
 def why_incomplete(kind: str, controller: ControllerObject, active: int, unreplaced: int) -> Held | None:
-    """Return why a controller has not just the pods it wants, or None if it has.
+    """Return why a controller does not have exactly the pods that it wants, or None if it has.
 
     Args:
         kind: of the controller.
-        controller: as it was read.
-        active: how many pods it has, without those being deleted and those that we evicted.
-        unreplaced: how many of those that we evicted have no replacement yet.
+        controller: the controller as it was read.
+        active: the number of its pods, without those being deleted and those that Respread evicted.
+        unreplaced: how many of the evicted ones have no replacement yet.
     """
     if (held := _of_controller(kind, controller)) is not None:
         return held
@@ -86,13 +86,13 @@ def why_incomplete(kind: str, controller: ControllerObject, active: int, unrepla
 
 
 def wants_replacement(kind: str, controller: ControllerObject, pod_name: str, active: int) -> bool:
-    """Tell whether a controller still wants another pod in the place of one that is gone or going.
+    """Return whether a controller still wants a pod in place of a leaving or gone one.
 
     Args:
         kind: of the controller.
-        controller: as it was read.
+        controller: the controller as it was read.
         pod_name: the name of the pod.
-        active: how many other pods it has.
+        active: the number of its other pods.
     """
     if controller.metadata.deletion_timestamp is not None:
         return False
@@ -112,7 +112,7 @@ def _of_controller(kind: str, controller: ControllerObject) -> Held | None:
 
 
 def _of_deployment(deployment: ControllerObject, replica_set: ControllerObject) -> Held | None:
-    """A rollout is over when no pod is of an older template, as `kubectl rollout status` sees it."""
+    """A rollout is complete when no pod has an older template, as for `kubectl rollout status`."""
     named = f"Deployment {deployment.metadata.name}"
     if (held := _of_controller("Deployment", deployment)) is not None:
         return held
@@ -135,7 +135,7 @@ def _of_deployment(deployment: ControllerObject, replica_set: ControllerObject) 
 
 
 def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], pod: Pod) -> Held | None:
-    """Every pod has to be of the revision that the StatefulSet would make it anew from."""
+    """Every pod must have the revision at which the StatefulSet would create it again."""
     name = stateful_set.metadata.name
     rolls_by_itself = stateful_set.spec.update_strategy.type == "RollingUpdate"
     for each in sorted(active, key=lambda each: each.metadata.uid != pod.uid):
@@ -158,7 +158,7 @@ def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], p
 
 
 def revision_of_pod(stateful_set: ControllerObject, pod_name: str) -> str:
-    """Return the revision that a StatefulSet would make a pod anew from (`newVersionedStatefulSetPod`)."""
+    """Return the revision at which a StatefulSet would create a pod again (`newVersionedStatefulSetPod`)."""
     spec, status, ordinal = stateful_set.spec, stateful_set.status, ordinal_of(pod_name)
     rolling = spec.update_strategy.rolling_update
     if rolling is not None:
@@ -179,7 +179,7 @@ def _of_order(
 
 
 def _of_view(active: Iterable[ListedPod], pod: Pod, known: Iterable[Pod], leaving: Collection[str]) -> Held | None:
-    """The plan was made from what we watched: it holds only if that is how it is."""
+    """The plan was made from the watched pods, so it is only valid if these are still the actual pods."""
     there = {(each.metadata.uid, each.spec.node_name): each.metadata.name for each in active}
     watched = {
         (each.uid, each.node_name): each.name

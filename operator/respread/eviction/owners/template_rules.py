@@ -1,6 +1,6 @@
-"""Whether the pod that a controller's template makes now would be placed as the pod that it replaces.
+"""Whether the pod that a controller's template creates now would be placed like the pod that it replaces.
 
-A pod differs from it that was resized in place, changed by a webhook or admission policy, relabelled, or made of a
+A pod differs if it was resized in place, changed by a webhook or admission policy, relabeled, or created from a
 template that has changed since. A plan that was made from the pod says nothing about such a replacement.
 """
 
@@ -21,7 +21,7 @@ from respread.spread.group import GroupKey
 
 
 class TemplateDifference(NamedTuple):
-    """What a pod and its controller's template say of one thing."""
+    """The values of one field in a pod and in its controller's template."""
 
     field: str
     of_pod: object
@@ -51,23 +51,23 @@ _FIELDS: Final[Mapping[str, Callable[[PodSpec], object]]] = {
     "schedulingGates": lambda spec: spec.has_scheduling_gates,
     "features that nodes declare": lambda spec: spec.needs_declared_features,
 }
-"""What decides where a pod can be placed, by the API's names; requests and labels are compared by themselves."""
+"""The fields that affect where a pod can be placed, by the API's names. Requests and labels are compared separately."""
 _NAMES: Final = ("runtimeClassName", "priorityClassName")
 _SHOWN: Final = 120
-"""So many letters of a value are shown."""
+"""The number of characters of a value that are shown."""
 
 
 def why_differs(pod: Json, replacement: Json, groups: Collection[GroupKey], decoder: Decoder) -> Held | None:
-    """Return what decides where a pod can be placed and would be different in its replacement, or None if nothing is.
+    """Return what affects the placement of a pod and would differ in its replacement, or None.
 
     Args:
-        pod: as the API server shows it.
-        replacement: what its controller's template makes (`admitted_pod.admitted`).
-        groups: the spread groups that its eviction is to help.
-        decoder: reads both.
+        pod: the pod as the API server shows it.
+        replacement: what its controller's template creates (`admitted_pod.admitted`).
+        groups: the spread groups that its eviction should improve.
+        decoder: decodes both.
 
     Raises:
-        DecodeError: one of them holds what the API would not accept.
+        DecodeError: the API would reject the content of one of them.
     """
     compared = _compared(pod, replacement, groups, decoder)
     differences = [each for each in compared if each.of_pod != each.of_template]
@@ -108,7 +108,7 @@ def _decoded(document: Json, decoder: Decoder) -> Pod:
 
 
 def _keys_asked_for(pod: Pod, groups: Iterable[GroupKey]) -> set[str]:
-    """Return the keys of labels by which a pod counts for its own constraints and for the groups of a move."""
+    """Return the label keys by which a pod counts for its own constraints and for the groups of a move."""
     keys = {each.key for group in groups for each in group.selector.requirements}
     terms: tuple[TopologySpreadConstraint | PodAffinityTerm, ...] = (
         *pod.spec.topology_spread_constraints,
@@ -128,7 +128,7 @@ def _sorted(values: Iterable[Any]) -> list[Any]:
 
 
 def _shown(value: object) -> str:
-    """Return a value as people write it in a manifest, cut short where it is long."""
+    """Return a value as in a manifest, shortened."""
     if not value:
         return "absent"
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=encode_map).decode()
