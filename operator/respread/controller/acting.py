@@ -1,4 +1,4 @@
-"""What acts in the policies' names, put together."""
+"""Creates the objects that act for policies."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from respread.telemetry.metrics import Metrics
 
 
 class Acting(NamedTuple):
-    """All of it. It belongs to one event loop."""
+    """The objects that act for policies. They belong to one event loop."""
 
     register: Register
-    """Which moves are under way."""
+    """The moves in flight and those about to be."""
     history: History
-    """What was done and came of it."""
+    """What was done, and its outcomes."""
     statuses: StatusWriter
     announcements: Announcements
     permission: Permission
@@ -48,12 +48,12 @@ class Acting(NamedTuple):
     follow_up: FollowUp
 
     def next_end(self) -> float | None:
-        """Return when something ends by time alone that holds moves, or is to be asked again; None where nothing is."""
+        """Return when something ends without an event that holds moves, or must be sent again; None if nothing does."""
         ends = (self.evictions.refusals.next_end(), self.held_lately.next_end(), self.follow_up.next_ask())
         return min((at for at in ends if at is not None), default=None)
 
     async def aclose(self) -> None:
-        """End all that has not begun, and what was sent when it is answered."""
+        """Cancel everything that has not started, and wait for the answers to sent requests."""
         await self.evictions.aclose()
         await self.permission.aclose()
 
@@ -74,16 +74,16 @@ def put_together(
     """Return what acts through an API server.
 
     Args:
-        requests: how to ask it.
-        intake: what is known of the cluster.
+        requests: sends requests.
+        intake: the stores.
         leading: whether this replica acts.
-        announcements: tell people.
+        announcements: report decisions to users.
         metrics: count.
-        clock: seconds that never go back.
+        clock: a monotonic clock in seconds.
         wall_clock: seconds since the epoch.
-        policy_kinds: of the policies that count.
-        exclusive_seconds: for how long nobody else can lead.
-        register: which moves are under way; none without it.
+        policy_kinds: the kinds of policies that are used.
+        exclusive_seconds: for how long no other replica can lead.
+        register: the moves in flight; empty without it.
     """
 
     def notify() -> None:
@@ -141,6 +141,6 @@ def put_together(
 
 
 def _victim_rules(intake: Intake, move: Move) -> VictimRules:
-    """Return `spec.victims` of a move's policy; without the policy the move is not made anyway."""
+    """Return `spec.victims` of a move's policy. Without the policy, the move is not made anyway."""
     policy = intake.policies.current(move.policy)
     return VictimRules() if policy is None else policy.spec.victims

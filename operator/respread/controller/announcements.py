@@ -1,4 +1,4 @@
-"""What people are told of single decisions: log lines, and Events on the policy and on the workload."""
+"""Reports single decisions to users: log lines, and Events on the policy and on the workload."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _EVICT: Final = "Evict"
 
 
 class Announcements:
-    """Tells what was done."""
+    """Reports what was done."""
 
     __slots__ = ("_current_policy", "_record")
 
     def __init__(self, record: Callable[[Event], None], current_policy: Callable[[str], Policy | None]) -> None:
-        """Tell through Events, on the policies as they are at the moment."""
+        """Report through Events on the current policies."""
         self._record = record
         self._current_policy = current_policy
 
     def eviction(self, move: Move, answer: Answer) -> None:
-        """Tell the API server's answer to an eviction."""
+        """Report the API server's answer to an eviction."""
         because = describe(move)
         fields = {"pod": str(move.pod.key), "policy": move.policy, "node": move.pod.node_name}
         if answer.evicted:
@@ -42,13 +42,13 @@ class Announcements:
         self._tell(move, answer.result, f"Pod {move.pod.name} was not evicted: {answer.message}", EventType.WARNING)
 
     def held_back(self, move: Move, held: Held) -> None:
-        """Tell that a planned eviction was not asked for after all. It is tried again, so only the log says it."""
+        """Report that a planned eviction was not sent. It is tried again, so this is only logged."""
         _log.info(
             "Eviction held back", pod=str(move.pod.key), policy=move.policy, reason=held.reason, message=held.message
         )
 
     def end(self, ended: Ended) -> None:
-        """Tell what became of a move."""
+        """Report the outcome of a move."""
         fields = {
             "pod": str(ended.move.pod.key),
             "policy": ended.move.policy,
@@ -63,12 +63,12 @@ class Announcements:
         self._tell(ended.move, "SpreadNotImproved", note, EventType.WARNING)
 
     def paused(self, policy: Policy, held: Held) -> None:
-        """Tell that nothing is evicted in the name of a policy for a while."""
+        """Report that a policy is paused."""
         _log.warning("Paused", policy=policy.name, message=held.message)
         self._tell_of(policy, "EvictionsPaused", f"{held.message[0].upper()}{held.message[1:]}", EventType.WARNING)
 
     def resumed(self, policy: Policy) -> None:
-        """Tell that a policy is not paused any more."""
+        """Report that a policy is no longer paused."""
         _log.info("Not paused any more", policy=policy.name)
         self._tell_of(policy, "EvictionsResumed", "An eviction has improved the spread: others follow")
 
@@ -94,7 +94,7 @@ class Announcements:
 
 
 def describe(move: Move) -> str:
-    """Return why a move is made, in a clause: which skew it cures and where the replacement may land."""
+    """Return why a move is made, in a clause: which skew it reduces and where the replacement may land."""
     parts = [
         f"{key.topology_key} {before} holds more than maxSkew {key.max_skew} allows, and the replacement "
         f"{'goes' if move.certain else 'should go'} to {' or '.join(after)}"

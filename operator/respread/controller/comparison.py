@@ -1,4 +1,4 @@
-"""What a replacement's place did to the spread."""
+"""The effect of a replacement's place on the spread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from respread.spread.index import Spread
 
 
 class Comparison:
-    """Compares by the spread groups as they are now."""
+    """Compares by the current spread groups."""
 
     __slots__ = ("_spread",)
 
@@ -22,11 +22,11 @@ class Comparison:
         self._spread = spread
 
     def __call__(self, move: Move, replacement: Pod) -> Outcome:
-        """Return `Improved` if it is better for some group that the replacement is there, and worse for none.
+        """Return `Improved` if the replacement's place improves a group and makes none worse.
 
-        That is what a step of a plan has to do (`planning.search.safety`): one domain too full instead of another
-        leaves a group as it was. A group that is there no more, as after a rollout, has nothing to be improved:
-        `Unknown` if all are gone.
+        A step of a plan must do the same (`planning.search.safety`): a group with one domain too full instead of
+        another is unchanged. A group that is gone, for example after a rollout, can't improve: `Unknown` if all are
+        gone.
         """
         groups = [
             (group, before)
@@ -52,7 +52,7 @@ class Comparison:
 
 
 def _grown(group: SpreadGroup, before: str, replacement: Pod) -> bool:
-    """Whether a group has more excess than it would have if the pod were still where it was."""
+    """Whether a group has more excess than it would have with the pod in its old place."""
     domain = group.domains.of_node.get(replacement.node_name)
     if domain is None or domain == before:
         return False

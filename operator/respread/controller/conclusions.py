@@ -1,4 +1,4 @@
-"""What became of the moves in flight, and what follows from it: for people, for groups and for policies."""
+"""The outcomes of moves in flight, and their consequences for users, groups and policies."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from respread.telemetry.metrics import Metrics
 
 
 class Conclusions:
-    """Follows moves until it is known what they came to. It belongs to one event loop."""
+    """Follows moves until their outcome. It belongs to one event loop."""
 
     __slots__ = ("_acting", "_clock", "_metrics")
 
     def __init__(self, acting: Acting, metrics: Metrics, clock: Callable[[], float]) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            acting: what acts, and knows what was done.
+            acting: acts, and knows what was done.
             metrics: count outcomes.
-            clock: seconds that never go back.
+            clock: a monotonic clock in seconds.
         """
         self._acting = acting
         self._metrics = metrics
         self._clock = clock
 
     def ask_again(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies) -> None:
-        """Have evictions asked for again that may not have been made, where they would still help."""
+        """Send evictions again that may not have been made, if they would still help."""
         planned_for = self._acting.permission.planned_for(policies, self._clock())
         batch = self._acting.evictions.batch(snapshot, planned_for, Bounding())
         self._acting.follow_up.ask_again(batch, partial(_still_helps, snapshot, spread))
 
     def draw(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
-        """Take over what became of moves.
+        """Process the outcomes of moves.
 
         Args:
             snapshot: the cluster as the watch shows it.
             spread: its spread groups.
-            policies: all of them.
-            leads: whether this replica acts; of moves of an earlier term the leader of this one tells.
+            policies: all policies.
+            leads: whether this replica acts. The leader of a term reports the moves of earlier terms.
         """
         now, register = self._clock(), self._acting.register
         in_flight = register.in_flight.patient(_patience(register.in_flight, policies))
@@ -62,7 +62,7 @@ class Conclusions:
             self._learn((*ended, *judged.relapsed), judged.lasting, spread, policies)
 
     def _learn(self, ended: Sequence[Ended], lasting: Sequence[Move], spread: Spread, policies: Policies) -> None:
-        """Tell what became of moves, and remember what decides about the next ones."""
+        """Report outcomes, and remember what affects the next moves."""
         if not ended and not lasting:
             return
         announcements, history = self._acting.announcements, self._acting.history
@@ -81,7 +81,7 @@ class Conclusions:
 
 
 def _still_helps(snapshot: ClusterSnapshot, spread: Spread, move: Move) -> bool:
-    """Tell whether a move's pod is still there, and a group that it was to help still violated."""
+    """Return whether a move's pod still exists, and a group that it should improve is still violated."""
     pod = snapshot.pods.get(move.pod.key)
     return (
         pod is not None
@@ -92,7 +92,7 @@ def _still_helps(snapshot: ClusterSnapshot, spread: Spread, move: Move) -> bool:
 
 
 def _patience(in_flight: InFlight, policies: Policies) -> Patience:
-    """Return how long moves in flight are waited for: as their policies say, or by default if these are gone."""
+    """Return the time limits for moves in flight, from their policies, or the defaults if these are gone."""
 
     def ready_seconds(policy: Policy | None) -> float:
         options = EvictionOptions() if policy is None else policy.spec.eviction

@@ -1,10 +1,10 @@
-"""The loop that plans and acts: woken by changes, it looks at everything anew and does what is to be done now.
+"""The control loop: woken by changes, it looks at the whole cluster and does what is to be done now.
 
-Level-triggered: nothing depends on which change woke it, only on how the cluster stands. A reconcile observes, plans,
-chooses the moves that limits have room for now, and tells. It waits for no eviction: what it chose is carried out
-beside it (`evictions`), and is under way for the next one. That follows as soon as the cluster has changed, a place is
-free, or something is due by time alone: a quiet period, a back-off, a move that is given up on. What takes long and
-only computes is done in a thread, on an observation that nothing changes, so that the Lease is renewed and probes are
+It is level-triggered: it depends only on the state of the cluster, not on the change that woke it. A reconcile
+observes, plans, chooses the moves for which limits have room now, and reports. It waits for no eviction: the chosen
+moves are carried out beside it (`evictions`), and count as in flight for the next reconcile. That starts when the
+cluster has changed, a place is free, or something is due: a quiet period, a back-off, a move to give up on. Long
+computations run in a thread, on an observation that never changes, so that the Lease is renewed and probes are
 answered.
 """
 
@@ -75,19 +75,19 @@ class ControlLoop:
         wall_clock: Callable[[], float] = time,
         thread: PlanningThread | None = None,
     ) -> None:
-        """Prepare the loop.
+        """Create the loop.
 
         Args:
-            intake: what is known of the cluster.
-            acting: what acts in the policies' names, and knows what was done.
+            intake: the stores.
+            acting: acts for policies, and knows what was done.
             leading: whether this replica acts.
             prevention: writes pod deletion costs, beside this loop.
-            metrics: told of every plan.
-            heartbeat: beats at every reconcile that did not fail.
-            scheduler: what is taken for the cluster's schedulers; by default the schedulers' default configuration.
-            clock: seconds that never go back.
+            metrics: receive every plan.
+            heartbeat: beats at every successful reconcile.
+            scheduler: the model of the cluster's schedulers; by default, the default configuration.
+            clock: a monotonic clock in seconds.
             wall_clock: seconds since the epoch.
-            thread: where what takes long is computed; by default one of its own.
+            thread: runs long computations; by default a thread of its own.
         """
         self._intake = intake
         self._acting = acting
@@ -109,22 +109,22 @@ class ControlLoop:
         self._policies: Policies = Map()
         self._policy_index = PolicyIndex(())
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
-        """The policies and namespaces that metrics may speak of."""
+        """The policies and namespaces for which metrics exist."""
         self._takeover = Takeover(acting, leading, notify=intake.changes.notify, clock=clock, wall_clock=wall_clock)
         self._conclusions = Conclusions(acting, metrics, clock)
         self._waiting = Waiting(intake.changes, heartbeat, clock)
         self._thread = PlanningThread(clock) if thread is None else thread
 
     def stop(self) -> None:
-        """End `run` as soon as whatever was sent is answered; nothing more is sent."""
+        """End `run` when all sent requests are answered. Nothing more is sent."""
         self._acting.permission.stop()
         self._waiting.stop()
 
     async def run(self) -> None:
-        """Reconcile until stopped, beginning when every watched kind is known.
+        """Reconcile until stopped, starting when every watched kind is known.
 
-        A reconcile that fails is a bug; it is logged, and another is tried, for what was in its way may go. The heart
-        does not beat for it, so that liveness fails if it goes on.
+        If a reconcile fails, this is a bug. It is logged, and the loop tries again, because the cause may be gone then.
+        The heartbeat does not beat for it, so that liveness fails if this continues.
         """
         try:
             while not self._waiting.stopped:
@@ -134,7 +134,7 @@ class ControlLoop:
             await self._acting.aclose()
 
     async def _next(self) -> float:
-        """Reconcile until that does not fail, and return when to look again if nothing changes, on the clock."""
+        """Reconcile until it succeeds, and return when to reconcile again if nothing changes, on the clock."""
         wake_at = self._clock() + BEAT_SECONDS
         while self._intake.health.synced and not self._waiting.stopped:
             self._thread.take_seconds()
@@ -150,7 +150,7 @@ class ControlLoop:
         return wake_at
 
     async def reconcile(self) -> float:
-        """Look at everything, do what is to be done, and return when to look again if nothing changes, on the clock."""
+        """Reconcile once, and return when to reconcile again if nothing changes, on the clock."""
         with self._metrics.reconciling("all"):
             observation = await self._observe()
             with self._metrics.reconciling("plan"):
@@ -181,7 +181,7 @@ class ControlLoop:
     # Observe
 
     async def _observe(self) -> Observation:
-        """Take over what has changed, and what became of the moves under way."""
+        """Take over changes and the outcomes of moves in flight."""
         with self._metrics.reconciling("observe"):
             snapshot, policies = self._intake.state.snapshot, self._intake.policies.policies
             self._scheduler.follow(policies.values())
@@ -214,14 +214,14 @@ class ControlLoop:
         )
 
     def _index_of(self, policies: Policies) -> PolicyIndex:
-        """Return which policies govern what, with all it was asked before as long as the policies are the same."""
+        """Return which policies govern which pods. It is kept, with its answers, while the policies are the same."""
         if policies is not self._policies:
             self._policies = policies
             self._policy_index = PolicyIndex(policies.values())
         return self._policy_index
 
     def _follow(self, snapshot: ClusterSnapshot, spread: Spread, policies: Policies, *, leads: bool) -> None:
-        """Ask about the moves in flight, and take over what became of them."""
+        """Check the moves in flight, and process their outcomes."""
         self._acting.follow_up.look_after(snapshot)
         replacing = {move.workload for move in self._register.in_flight.moves}
         if leads and self._register.in_flight.unmade and self._why_stale() is None:
@@ -249,7 +249,7 @@ class ControlLoop:
         return planned
 
     def _on_hold(self, observation: Observation) -> OnHold:
-        """Return what tells whether a group is to be left alone: not quiet for long enough, or backing off."""
+        """Return a function that returns why a group is left alone: it is not quiet for long enough, or backs off."""
 
         def on_hold(key: GroupKey, policy: str) -> Held | None:
             spec, group = observation.policies[policy].spec, observation.spread.groups[key]
@@ -262,7 +262,7 @@ class ControlLoop:
         return on_hold
 
     def _forget(self, observation: Observation, planned: Plan) -> None:
-        """Keep nothing of what is gone, in memory and metrics."""
+        """Forget what is gone, in memory and metrics."""
         groups, policies = observation.spread.groups, observation.policies
         if observation.leads:
             self._violation_times.see(groups, planned.policies, observation.now)
@@ -280,7 +280,7 @@ class ControlLoop:
     # Choose
 
     def _choose(self, observation: Observation, planned: Plan) -> Paced:
-        """Return which of the planned moves are made now."""
+        """Return which planned moves are made now."""
         return choose(
             planned.moves,
             observation,
@@ -292,7 +292,7 @@ class ControlLoop:
         )
 
     def _begin(self, moves: Sequence[Move], observation: Observation) -> bool:
-        """Have moves carried out, and return whether they are; this waits for none of them."""
+        """Start moves, without waiting for them, and return whether there are any."""
         if not moves or not observation.leads:
             return True
         if (stale := self._why_stale()) is not None:
@@ -309,7 +309,7 @@ class ControlLoop:
     # Tell
 
     async def _tell(self, observation: Observation, planned: Plan, chosen: Paced) -> float | None:
-        """Show and write what came of it all; return when a status is due next, on the clock."""
+        """Publish the results, and return when a status is due next, on the clock."""
         under_way = self._register.with_chosen(observation.snapshot)
         reconciled = Reconciled(
             spread=observation.spread,
@@ -333,7 +333,7 @@ class ControlLoop:
     # Time
 
     def _release(self, observation: Observation) -> Callable[[BlockedGroup], float | None]:
-        """Return what tells when a group that is left alone is released, on the clock; None where no time says it."""
+        """Return a function that returns when a group is released, on the clock; None if only a change releases it."""
 
         def release(blocked: BlockedGroup) -> float | None:
             if blocked.reason is Reason.QUIET_PERIOD:
@@ -346,12 +346,12 @@ class ControlLoop:
         return release
 
     def _on_the_clock(self, time_of_day: float | None) -> float | None:
-        """Return when a time in seconds since the epoch comes, on the clock."""
+        """Convert seconds since the epoch to the clock."""
         return None if time_of_day is None else self._clock() + time_of_day - self._wall_clock()
 
 
 def _to_tell(observation: Observation, reconciled: Reconciled) -> tuple[PlanFigures, list[Wanted]]:
-    """Work out what metrics and statuses are to say; what follows from what was done, only the leader knows."""
+    """Compute the contents of metrics and statuses. Only the leader knows the results of what was done."""
     policies = observation.policies.values()
     outcomes = outcomes_of(policies, reconciled, observation.history)
     return figures_of(policies, reconciled, outcomes if observation.leads else {}), [

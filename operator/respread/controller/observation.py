@@ -1,4 +1,4 @@
-"""Everything that one reconcile goes by, as it was at one moment."""
+"""Everything that one reconcile uses, at one moment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from respread.spread.index import Spread
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """A value: every step of a reconcile takes it, in whichever thread, and nothing changes it.
+    """A value that every step of a reconcile uses, in any thread. It never changes.
 
-    What the evictions do that go on meanwhile is seen by the next one.
+    The effects of evictions during the reconcile are visible in the next one.
     """
 
     snapshot: ClusterSnapshot
@@ -30,22 +30,22 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Its spread groups."""
     policies: Policies
     index: PolicyIndex
-    """Which policies govern what."""
+    """Which policies govern which pods."""
     statuses: Mapping[str, PolicyStatus]
-    """The policies' statuses, by name, as they were written last."""
+    """The last written statuses, by policy name."""
     seen: Mapping[str, PolicyStatus]
-    """The same as the watch shows them, which may be behind."""
+    """The statuses as the watch shows them, which may be older."""
     setting: PolicySetting
     """The policies and the priority classes that they refer to."""
     under_way: InFlight
-    """The moves in flight, and those that are chosen as if they were sent."""
+    """The moves in flight, and the chosen ones as if they were sent."""
     history: History
-    """What was done so far and came of it."""
+    """What was done so far, and its outcomes."""
     refused: Refused
-    """What the API server refused lately."""
+    """What the API server has refused lately."""
     now: float
     """Seconds on the loop's clock."""
     time: datetime
     """The same moment, with a time zone."""
     leads: bool
-    """Whether this replica leads, and knows all that was done before it."""
+    """Whether this replica leads, and knows everything that was done before it."""

@@ -1,4 +1,4 @@
-"""What `respread run` can be told."""
+"""The options of `respread run`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_LISTEN_ADDRESS = ListenAddress("127.0.0.1", 8080)
 
 
 class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the operator is run; logging is configured before."""
+    """How the operator runs. Logging is configured before."""
 
     kubeconfig: str | None = None
     """A file, or several joined as in `KUBECONFIG`; None: as kubectl finds it, or the pod's ServiceAccount."""
@@ -22,10 +22,10 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     leader_election: bool = True
     """Whether to act only while holding the Lease."""
     lease_namespace: str | None = None
-    """None: the operator's own namespace in a cluster; outside that of the installed operator (see `lease_place`)."""
+    """None: the operator's own namespace in a cluster; elsewhere that of the installed operator (see `lease_place`)."""
     lease_name: str = "respread"
     lease_times: LeaseTimes = LeaseTimes()
     scheduler_configuration: SchedulerConfiguration = SchedulerConfiguration()
-    """Of the cluster's schedulers, which no API tells."""
+    """Of the cluster's schedulers. The API does not expose it."""
     namespaced_policies: bool = True
-    """Whether RebalancePolicies count; ClusterRebalancePolicies always do."""
+    """Whether RebalancePolicies are used. ClusterRebalancePolicies always are."""

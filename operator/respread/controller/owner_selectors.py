@@ -1,8 +1,8 @@
-"""The selectors of ReplicaSets, StatefulSets and ReplicationControllers, read one by one when they are needed.
+"""Reads the selectors of ReplicaSets, StatefulSets and ReplicationControllers one by one when they are needed.
 
 The scheduler's default constraints count pods by the selector of their owner. There may be hundreds of thousands of
-owners, so they are not watched: those are read whose pods have default constraints that matter to some policy, each
-once, for the selectors of `apps/v1` never change. Owners that come anew have a name or a UID that was never read.
+owners, so they are not watched. Respread reads those whose pods have default constraints that matter to some policy,
+each once, because the selectors of `apps/v1` never change. A new owner has a name or a UID that was never read.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ _log: Final = get_logger(__name__)
 
 TIMEOUT_SECONDS: Final = 10.0
 AT_ONCE: Final = 8
-"""How many are read at the same time: thousands take seconds, and the API server hardly notices."""
+"""How many are read at the same time. Thousands take seconds, and are no load for the API server."""
 BATCH: Final = 200
-"""After so many the control loop hears of what was found."""
+"""After this many, the control loop is notified of the results."""
 READ_AGAIN_SECONDS: Final = 300.0
-"""How long is believed what may become different: the selector of a ReplicationController, that an owner is gone, or
-that it can't be read."""
+"""How long an answer is used that may change: the selector of a ReplicationController, that an owner is gone, or that
+it can't be read."""
 RESOURCES: Final = ("replicasets", "statefulsets", "replicationcontrollers")
 _UNCHANGING: Final = ("replicasets", "statefulsets")
 
 
 class _Answer(NamedTuple):
-    """What came of asking for an owner."""
+    """The answer for an owner."""
 
     workload: Workload | None
-    """None if it can't be told."""
+    """None if unknown."""
     again_seconds: float
-    """When to ask again."""
+    """When to read it again."""
     well: bool = True
-    """Whether others can be expected to be answered."""
+    """Whether the API server is expected to answer other requests."""
 
 
 class OwnerSelectors:
-    """Keeps the wanted owners in the cluster state, with their selectors and what controls them, and nothing else."""
+    """Keeps the wanted owners in the cluster state, with only their selectors and their own controllers."""
 
     __slots__ = ("_clock", "_due_at", "_intake", "_requests", "_retry", "_troubled", "_wanted", "_woken")
 
     def __init__(self, requests: Requests, intake: Intake, clock: Callable[[], float]) -> None:
-        """Know of no owner yet.
+        """Start without owners.
 
         Args:
-            requests: how to ask for them.
-            intake: where they go, and who is told of them.
-            clock: seconds that never go back.
+            requests: sends requests.
+            intake: the stores, which it notifies.
+            clock: a monotonic clock in seconds.
         """
         self._requests = requests
         self._intake = intake
@@ -69,13 +69,16 @@ class OwnerSelectors:
         self._retry = Retry(RetryDelays(least_seconds=1.0))
         self._wanted: frozenset[SelectingOwner] = frozenset()
         self._due_at: dict[SelectingOwner, float] = {}
-        """When to ask again for those that were asked for."""
+        """When to read the owners again."""
         self._troubled: set[str] = set()
-        """The resources of which the last one asked for could not be read."""
+        """The resources whose last owner could not be read."""
         self._woken = asyncio.Event()
 
     def want(self, owners: Iterable[SelectingOwner]) -> bool:
-        """Say which are needed now; others are forgotten. Return whether all of them have been asked for."""
+        """Set which owners are needed now.
+
+        Others are forgotten. Return whether all of them have been requested once.
+        """
         wanted = frozenset(owners)
         if wanted != self._wanted:
             self._wanted = wanted
@@ -85,7 +88,7 @@ class OwnerSelectors:
         return len(self._due_at) == len(wanted)
 
     async def run(self) -> None:
-        """Read what is wanted until cancelled."""
+        """Read the wanted owners until cancelled."""
         while True:
             self._woken.clear()
             now = self._clock()
@@ -107,7 +110,7 @@ class OwnerSelectors:
                 await self._woken.wait()
 
     async def _read(self, owners: Iterable[SelectingOwner]) -> bool:
-        """Read some owners, and let the control loop know of them; return whether the API server is up to more."""
+        """Read some owners, notify the control loop, and return whether the API server can answer more."""
         left, answers = iter(owners), dict[SelectingOwner, _Answer]()
 
         async def read_some() -> None:
@@ -148,7 +151,7 @@ class OwnerSelectors:
             return _Answer(None, 0.0, well=False)
         if response.status_code == HTTPStatus.NOT_FOUND:
             nothing = Workload(namespace=owner.key.namespace, name=owner.key.name)
-            return _Answer(nothing, READ_AGAIN_SECONDS)  # what it comes to for the scheduler
+            return _Answer(nothing, READ_AGAIN_SECONDS)  # The meaning for the scheduler.
         self._tell(owner, f"{response.status_code}, {status_of(response.body).message or 'no reason given'}")
         if response.status_code == HTTPStatus.FORBIDDEN:
             return _Answer(None, READ_AGAIN_SECONDS)
@@ -161,7 +164,7 @@ class OwnerSelectors:
         return await self._requests.send("GET", path, names, timeout_seconds=TIMEOUT_SECONDS)
 
     def _tell(self, owner: SelectingOwner, fault: str) -> None:
-        """Log a fault, once for each kind until one of it could be read."""
+        """Log a fault, once for each kind until one of it can be read."""
         if not fault:
             self._troubled.discard(owner.resource)
         elif owner.resource not in self._troubled:
@@ -175,7 +178,7 @@ class OwnerSelectors:
             )
 
     def _forget_others(self) -> None:
-        """Keep no owners that are not wanted any more."""
+        """Drop owners that are no longer wanted."""
         wanted = {(owner.resource, owner.key) for owner in self._wanted}
         for resource in RESOURCES:
             gone = [key for key in self._intake.state.keys(resource) if (resource, key) not in wanted]
@@ -183,7 +186,7 @@ class OwnerSelectors:
 
 
 def _unchanging(owner: Workload) -> Workload:
-    """Return an owner of which nothing is known that changes all the time: that must not look like a change."""
+    """Return an owner without fields that change all the time, so that they don't look like a change."""
     return Workload(
         namespace=owner.namespace,
         name=owner.name,

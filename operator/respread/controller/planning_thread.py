@@ -1,4 +1,4 @@
-"""Where what takes long and only computes is done, so that the Lease is renewed and probes are answered meanwhile."""
+"""A thread for long computations, so that the Lease is renewed and probes are answered meanwhile."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _T = TypeVar("_T")
 
 
 class PlanningThread:
-    """A thread of its own: asyncio's are for credentials and names, which can't wait."""
+    """A thread of its own, because asyncio's threads are for credentials and name resolution, which can't wait."""
 
     __slots__ = ("_clock", "_computed_seconds", "_executor")
 
     def __init__(self, clock: Callable[[], float], executor: Executor | None = None) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            clock: seconds that never go back.
-            executor: what computes instead of a thread, for time that is only simulated.
+            clock: a monotonic clock in seconds.
+            executor: computes instead of a thread, for simulated time.
         """
         self._clock = clock
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planning") if executor is None else executor
@@ -37,6 +37,6 @@ class PlanningThread:
             self._computed_seconds += self._clock() - started
 
     def take_seconds(self) -> float:
-        """Return for how long was computed since this was asked last."""
+        """Return the computing time since the last call."""
         seconds, self._computed_seconds = self._computed_seconds, 0.0
         return seconds

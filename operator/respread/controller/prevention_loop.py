@@ -1,7 +1,7 @@
-"""Writing pod deletion costs while this replica leads: what `CostPlanner` decides is sent, and it is told the answers.
+"""Writes pod deletion costs while this replica leads: sends what `CostPlanner` decides, and reports the answers to it.
 
-The control loop hands over how the cluster stands at each of its turns. Everything else happens here, beside it, so
-that new pods need not wait for evictions to be answered.
+The control loop passes the state of the cluster at each reconcile. Everything else happens here, beside it, so that new
+pods don't wait for evictions.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from respread.telemetry.metrics import Metrics
 _log: Final = get_logger(__name__)
 
 AT_ONCE: Final = 8
-"""Patches that are under way at the same time."""
+"""The number of patches in progress at the same time."""
 SLICE_SECONDS: Final = 0.02
-"""For how long ranks are worked out before others get their turn."""
+"""How long ranks are computed before other tasks run."""
 CAREFUL_SECONDS: Final = 60.0
-"""For so long after it began to lead a replica reads each pod before it patches it: another one may have done so a
-moment ago."""
+"""For this time after it has become the leader, a replica reads each pod before it patches it, because the last leader
+may have patched it just before."""
 UNKNOWN_SECONDS: Final = 10.0
-"""How long the watch is given to show a patch that was not answered, before the pod is read."""
+"""How long to wait for the watch to show a patch without an answer, before the pod is read."""
 FORBIDDEN_SECONDS: Final = 15.0
 """How long a namespace is left alone in which we may not patch pods."""
 _FAILURE_SECONDS: Final = 5.0
 _CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
-"""Results that tell what a pod has; after any other one, a pod that was uncertain still is."""
+"""Results after which the pod's cost is certain. After any other one, an uncertain pod stays uncertain."""
 _NOT_OURS: Final = HeldCost(0, ours=False)
-"""What a pod that is to be left alone is taken to have."""
+"""The assumed cost of a pod that is to be left alone."""
 
 Policies = Map[str, Policy]
 
 
 class PreventionLoop:
-    """Brings pod deletion costs to what they should be."""
+    """Changes pod deletion costs to what they should be."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class PreventionLoop:
         metrics: Metrics,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Prepare the loop.
+        """Create the loop.
 
         Args:
             costs: sets them.
-            leads: whether this replica acts at this moment.
-            exclusive_seconds: for how long nobody else can lead.
+            leads: whether this replica acts now.
+            exclusive_seconds: for how long no other replica can lead.
             metrics: count.
-            clock: seconds that never go back.
+            clock: a monotonic clock in seconds.
         """
         self._costs = costs
         self._leads = leads
@@ -83,9 +83,9 @@ class PreventionLoop:
         self._retry = Retry()
         self._paused_until = -inf
         self._unknown_until = -inf
-        """Until when a patch that was not answered may still be carried out."""
+        """Until when a patch without an answer may still be applied."""
         self._forbidden: set[str] = set()
-        """Namespaces of which it was told that we may not patch pods there."""
+        """Namespaces for which it was logged that we may not patch pods there."""
         self._woken = asyncio.Event()
         self._stopping = False
 
@@ -128,7 +128,7 @@ class PreventionLoop:
             self._woken.set()
 
     def stop(self) -> None:
-        """End `run` as soon as whatever was sent is answered; nothing more is sent."""
+        """End `run` when all sent requests are answered. Nothing more is sent."""
         self._stopping = True
         self._woken.set()
 
@@ -281,7 +281,7 @@ class PreventionLoop:
 
 
 class _Term:
-    """What is known while this replica leads without a break."""
+    """What is known while this replica leads without interruption."""
 
     def __init__(self, number: int, prevention: CostPlanner, careful_until: float) -> None:
         self.number = number
@@ -289,16 +289,16 @@ class _Term:
         self.careful_until = careful_until
         self.is_new = True
         self.needed = False
-        """Whether any policy asked for costs since, or there were any of ours."""
+        """Whether a policy has asked for costs since, or any of ours existed."""
         self.snapshot = ClusterSnapshot()
         self.leaving: Collection[str] = frozenset()
         self.uncertain: set[str] = set()
-        """Pods whose last patch may have been made or not."""
+        """Pods whose last patch may or may not have been applied."""
         self.made: Counter[Purpose] = Counter()
-        """Patches that have not been told of."""
+        """Patches whose outcome has not been reported."""
 
     def still_wants(self, patch: Patch) -> bool:
-        """Tell whether nothing that is known by now speaks against a patch."""
+        """Return whether a patch is still wanted by everything that is known now."""
         pod = self.snapshot.pods.get(patch.pod.key)
         return pod is not None and pod.uid == patch.pod.uid and not pod.terminating and pod.uid not in self.leaving
 

@@ -1,4 +1,4 @@
-"""How long each spread group has stood as it stands: a group is left alone until it has been for a quiet period."""
+"""How long each spread group has been unchanged. A group is left alone for a quiet period after a change."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from respread.spread.group import GroupKey, SpreadGroup
 
 
 class QuietPeriods:
-    """Remembers since when each group is what it is.
+    """Remembers since when each group is unchanged.
 
-    A spread index keeps the same object for a group that has not changed, so that a change is a new object. What our
-    own moves change does not count: it is what the group is being restored by.
+    A spread index keeps the same object for an unchanged group, so a change is a new object. Changes by our own moves
+    don't count, because these restore the group.
     """
 
     __slots__ = ("_since",)
@@ -24,12 +24,12 @@ class QuietPeriods:
         self._since: dict[GroupKey, tuple[SpreadGroup, float]] = {}
 
     def observe(self, groups: Mapping[GroupKey, SpreadGroup], ours: Collection[WorkloadName], now: float) -> None:
-        """Take over how the groups stand.
+        """Take over the current groups.
 
         Args:
-            groups: all of them.
-            ours: workloads whose pods are being replaced for moves of ours.
-            now: seconds on a clock that is never set.
+            groups: all groups.
+            ours: workloads whose pods are being replaced by our moves.
+            now: seconds on a monotonic clock.
         """
         since: dict[GroupKey, tuple[SpreadGroup, float]] = {}
         for key, group in groups.items():

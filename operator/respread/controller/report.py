@@ -1,4 +1,4 @@
-"""What one reconcile came to, as status, metrics and people are told. Pure."""
+"""The results of a reconcile, for statuses, metrics and users. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
 
 
 class Reconciled(NamedTuple):
-    """What one reconcile found and did."""
+    """What a reconcile found and did."""
 
     spread: Spread
     plan: Plan
@@ -39,12 +39,12 @@ class Reconciled(NamedTuple):
     """Moves of the plan that are not made now."""
     in_flight: Sequence[Move]
     remembered: Mapping[str, tuple[MoveInFlight, ...]]
-    """The same by policy, for the next process to know."""
+    """The same by policy, for the next leader."""
     time: datetime
 
 
 def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: History) -> dict[str, PolicyOutcome]:
-    """Return what a reconcile found and did in the name of each policy, by name."""
+    """Return what a reconcile found and did for each policy, by name."""
     shares = _shares(reconciled)
     waiting = {key: each.held for each in reconciled.held for key in each.move.groups}
     nothing = _Share()
@@ -55,7 +55,7 @@ def outcomes_of(policies: Iterable[Policy], reconciled: Reconciled, history: His
 
 
 class _Share:
-    """The part of a reconcile that is one policy's."""
+    """The part of a reconcile for one policy."""
 
     __slots__ = ("blocked", "groups", "held", "moves")
 
@@ -119,12 +119,12 @@ def _outcome(
 def figures_of(
     policies: Iterable[Policy], reconciled: Reconciled, outcomes: Mapping[str, PolicyOutcome]
 ) -> PlanFigures:
-    """Return what the metrics show of a reconcile, and of what it came to for policies as far as that is known.
+    """Return what the metrics show of a reconcile and of its results for policies.
 
     Args:
-        policies: all of them.
+        policies: all policies.
         reconciled: what the reconcile found and did.
-        outcomes: what it came to for policies, by name.
+        outcomes: its results for policies, by name.
     """
     shares = _shares(reconciled)
     nothing = _Share()
@@ -138,7 +138,7 @@ def figures_of(
 
 
 def _why(key: GroupKey, blocked: Mapping[GroupKey, BlockedGroup], waiting: Mapping[GroupKey, Held]) -> tuple[str, str]:
-    """Return the reason and message of what keeps a violated group from being restored now; both empty if nothing."""
+    """Return the reason and message why a violated group is not restored now; both empty if it is."""
     if (found := blocked.get(key)) is not None:
         return found.reason, found.message
     if (held := waiting.get(key)) is not None:
@@ -173,7 +173,7 @@ def _blocked_counts(blocked: Iterable[BlockedGroup], held: Iterable[HeldMove]) -
 
 
 class _Skews:
-    """The skews of spread groups, which nobody works out unless they are asked for: there may be tens of thousands."""
+    """The skews of spread groups, computed only on request, because there may be tens of thousands."""
 
     __slots__ = ("_groups",)
 

@@ -1,4 +1,4 @@
-"""When the next reconcile is due although nothing changes."""
+"""When the next reconcile is due if nothing changes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from respread.eviction.pacing import HeldMove
 from respread.planning.plan import BlockedGroup, Plan
 
 WAITING_SECONDS: Final = 1.0
-"""While something waits for what no event tells."""
+"""While something waits for a condition without events."""
 IDLE_SECONDS: Final = 60.0
-"""Whatever happens: a window that opens, an hour that is over, a bug in what tells of changes."""
+"""In any case: for a window that opens, an hour that is over, a bug in change notifications."""
 SOON_SECONDS: Final = 10.0
-"""While moves are held by what only time ends, and that within minutes: `limits.perHour`, a window."""
+"""While moves are held by something that ends within minutes: `limits.perHour`, a window."""
 
 _SOON: Final = frozenset({Reason.LIMIT_REACHED, Reason.WINDOW_CLOSED})
 
@@ -36,7 +36,7 @@ def next_reconcile(
         now: the time on the clock.
         held_back: whether a move was to be made and was not.
         others: when other things are due.
-        release: tells when a group that is left alone is released; None where only a change does it, or nothing.
+        release: returns when a group is released; None if only a change, or nothing, releases it.
     """
     due = [now + IDLE_SECONDS, *(at for at in others if at is not None)]
     reasons = {each.reason for each in planned.blocked} | {each.held.reason for each in held}

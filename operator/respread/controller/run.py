@@ -1,4 +1,4 @@
-"""`respread run`: the operator, put together and run until it is told to stop."""
+"""`respread run`: creates the operator and runs it until it is stopped."""
 
 from __future__ import annotations
 
@@ -49,23 +49,24 @@ from respread.telemetry.server import serve_telemetry
 _log: Final = get_logger(__name__)
 
 LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
-"""A control loop that has not turned for so long is stuck, or fails again and again."""
+"""A control loop that has not run for this long is stuck, or fails again and again."""
 STOP_SECONDS: Final = 15.0
-"""How long a stop waits for what was sent to be answered: longer than any request may take, and shorter than the 30 s
+"""How long a stop waits for the answers to sent requests: longer than any request may take, and shorter than the 30 s
 that Kubernetes gives a pod."""
 GOODBYE_SECONDS: Final = 0.1
 SWITCH_SECONDS: Final = 0.001
-"""After how long a thread that computes lets others have their turn. With Python's 0.005 the event loop, which asks for
-the interpreter after every system call, waits five times as long for it beside a plan: half as many events are taken
-over, and timers are late by 0.1 s instead of 0.03 s. Plans take no longer."""
+"""After how long a computing thread yields to others. With Python's 0.005, the event loop, which needs the interpreter
+after every system call, waits five times as long for it during a plan: half as many events are processed, and timers
+are late by 0.1 s instead of 0.03 s. Plans take no longer."""
 
 
 async def run(options: OperatorOptions) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
     Raises:
-        AccessError: no cluster is configured, its credentials can't be had, or the rights to the Lease are missing.
-        OSError: the listen address is taken.
+        AccessError: no cluster is configured, its credentials are not available, or permissions for the Lease are
+            missing.
+        OSError: the listen address is in use.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     find = partial(load_access, kubeconfig=options.kubeconfig, context=options.context)
@@ -154,7 +155,8 @@ async def run(options: OperatorOptions) -> None:
                 )
             finally:
                 _log.info("Stopping")
-                # What acts ends first, with what it has sent answered, and then the Lease; last what feeds it.
+                # The acting tasks end first, after the answers to their requests, then the Lease, and last their
+                # inputs.
                 loop.stop()
                 prevention.stop()
                 await asyncio.gather(_ended(looping, STOP_SECONDS), _ended(preventing, STOP_SECONDS))
@@ -169,9 +171,9 @@ async def run(options: OperatorOptions) -> None:
 class _Leadership(NamedTuple):
     leading: Leading
     exclusive_seconds: Callable[[], float]
-    """For how long nobody else can lead."""
+    """For how long no other replica can lead."""
     tasks: tuple[asyncio.Task[None], ...] = ()
-    """What has to go on for it."""
+    """The tasks that must run for it."""
 
 
 @contextlib.asynccontextmanager
@@ -183,7 +185,7 @@ async def _leadership(
     intake: Intake,
     register: Register,
 ) -> AsyncIterator[_Leadership]:
-    """Take part in the election, where there is one; at the end the Lease is given up."""
+    """Take part in the election, if there is one. The Lease is released at the end."""
     identity = _identity()
     if not options.leader_election:
         _log.warning(
@@ -242,13 +244,13 @@ def _place_of_lease(options: OperatorOptions, access: ClusterAccess, intake: Int
 
 
 def _nobody_has_led(intake: Intake) -> bool:
-    """Tell whether no leader has ever done anything: it would have written a status for every policy."""
+    """Return whether no leader has ever done anything: it would have written a status for every policy."""
     known = all(intake.health.has_synced(feed.kind.resource) for feed in intake.feeds if feed.kind in POLICY_KINDS)
     return known and all(status == PolicyStatus() for status in intake.policies.statuses.values())
 
 
 async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:
-    """Wait until one of them is done, cancel the others that began here, and raise what it raised."""
+    """Wait until one of them ends, cancel the others that started here, and raise what it raised."""
     tasks = [work if isinstance(work, asyncio.Task) else asyncio.create_task(work) for work in works]
     own = [task for task, work in zip(tasks, works, strict=True) if task is not work]
     try:
@@ -262,7 +264,7 @@ async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) ->
 
 
 async def _ended(task: asyncio.Task[None], seconds: float) -> None:
-    """Wait for a task to end by itself, and cancel it if it takes too long; what it raised was raised before."""
+    """Wait for a task to end, and cancel it if it takes too long. Its exception was raised before."""
     await asyncio.wait([task], timeout=seconds)
     if not task.done():
         _log.warning("Requests are still unanswered; stopping all the same")
@@ -271,7 +273,7 @@ async def _ended(task: asyncio.Task[None], seconds: float) -> None:
 
 
 def live(heartbeat: Heartbeat, health: WatchHealth) -> HealthReport:
-    """Return whether a restart would not help: every watch and the control loop go on."""
+    """Return whether a restart would not help: every watch and the control loop run."""
     return HealthReport("livez", (*health.watch_checks(), heartbeat.check()))
 
 
@@ -280,5 +282,5 @@ def _ready(health: WatchHealth) -> HealthReport:
 
 
 def _identity() -> str:
-    """Return a name for this process that no other has, past or present."""
+    """Return a unique name for this process."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"

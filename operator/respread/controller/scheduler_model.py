@@ -1,4 +1,4 @@
-"""What is taken for the cluster's schedulers: how they are configured, their version, and what of both matters now."""
+"""The assumed schedulers of the cluster: their configuration, their version, and the parts that matter now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from respread.spread.index import Spread, SpreadIndex
 
 
 class SchedulerModel:
-    """What finds spread groups and plans for them, made anew when the schedulers are to be seen in another way."""
+    """Finds spread groups and plans for them. It is rebuilt when the assumptions about the schedulers change."""
 
     __slots__ = ("_configuration", "_defaults", "_owners", "_version", "index", "planner")
 
@@ -31,12 +31,12 @@ class SchedulerModel:
         version: ServerVersion | None = None,
         owners: OwnerSelectors | None = None,
     ) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            configuration: of the cluster's schedulers; by default the schedulers' default.
-            version: asks for the cluster's; without it schedulers have no quirks.
-            owners: reads the selectors of owners; without it default constraints that depend on one are not known.
+            configuration: of the cluster's schedulers; by default, the default configuration.
+            version: returns the cluster's; without it, no version-specific bugs are assumed.
+            owners: reads the selectors of owners; without it, default constraints that depend on one are unknown.
         """
         self._configuration = SchedulerConfiguration() if configuration is None else configuration
         self._version = version
@@ -49,7 +49,7 @@ class SchedulerModel:
         self.planner = Planner(Predictor(ClusterView(), defaults.configuration))
 
     def follow(self, policies: Iterable[Policy]) -> None:
-        """See the schedulers as it takes for these policies, and as the cluster's version has them."""
+        """Use the constraints that matter to these policies, and the bugs of the cluster's version."""
         configuration = self._configuration
         if self._version is not None:
             configuration = of_version(configuration, self._version.version)
@@ -58,7 +58,7 @@ class SchedulerModel:
             self._set(defaults)
 
     def learn(self, spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> bool:
-        """Have read what is needed and not known; return whether everything has been asked for at least once."""
+        """Start reading what is needed and unknown. Return whether everything has been requested once."""
         asked = self._version is None or self._version.asked
         if self._owners is None:
             return asked
@@ -66,7 +66,7 @@ class SchedulerModel:
 
 
 def _owners_needed(spread: Spread, snapshot: ClusterSnapshot, policies: PolicyIndex) -> Iterator[SelectingOwner]:
-    """Yield the owners whose selectors are needed: where a policy reaches, and default constraints depend on them."""
+    """Yield the owners whose selectors are needed for default constraints in namespaces of policies."""
     for name, owners in spread.owners.items():
         namespace = snapshot.namespaces.get(name)
         if not policies.in_namespace(name, None if namespace is None else namespace.labels).is_empty:

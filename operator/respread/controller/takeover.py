@@ -1,4 +1,4 @@
-"""Whether this replica acts: it leads, and knows all that was done by those that led before it."""
+"""Whether this replica acts: it leads, and knows everything that earlier leaders did."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log: Final = get_logger(__name__)
 
 
 class Takeover:
-    """Begins each term with what the policies' statuses say of those before."""
+    """Starts each term with the contents of the policies' statuses."""
 
     __slots__ = ("_acting", "_clock", "_leading", "_notify", "_wall_clock", "term")
 
@@ -35,13 +35,13 @@ class Takeover:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
-        """Begin with no term.
+        """Start without a term.
 
         Args:
-            acting: what acts, and what it knows.
+            acting: acts, and knows what was done.
             leading: whether this replica leads.
-            notify: called with a word for what is to be tried again.
-            clock: seconds that never go back.
+            notify: called with a word for what must be tried again.
+            clock: a monotonic clock in seconds.
             wall_clock: seconds since the epoch.
         """
         self._acting = acting
@@ -50,7 +50,7 @@ class Takeover:
         self._clock = clock
         self._wall_clock = wall_clock
         self.term: int | None = None
-        """The latest one in which this replica knew all that was done before it; None if there was none."""
+        """The latest term in which this replica knew everything that was done before; None if there was none."""
 
     async def acts(
         self,
@@ -61,14 +61,14 @@ class Takeover:
         *,
         known: bool,
     ) -> bool:
-        """Return whether this replica leads and has taken over; a new leader does so here, by reading the statuses.
+        """Return whether this replica leads and has taken over. A new leader does so here, by reading the statuses.
 
         Args:
             snapshot: the cluster as the watch shows it.
             spread: its spread groups.
             setting: the policies.
             limiters: one for each policy.
-            known: whether all that the spread depends on has been asked for; nobody takes over before.
+            known: whether everything that the spread depends on has been requested. Nobody takes over before.
         """
         if not self._leading.leads():
             return False

@@ -1,4 +1,4 @@
-"""How long spread groups are violated, for the histogram of how fast they are restored."""
+"""How long spread groups are violated, for the histogram of restoration times."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ class ViolationTimes:
     __slots__ = ("_observe", "_since")
 
     def __init__(self, observe: Callable[[str, float], None]) -> None:
-        """Tell how long each violation lasted.
+        """Report how long each violation lasted.
 
         Args:
-            observe: called with the policy's name and the seconds when a group is balanced again; for a group that is
-                gone, or that no policy restores any more, it is not called.
+            observe: called with the policy's name and the seconds when a group is balanced again. It is not called for
+                a group that is gone or that no policy restores any more.
         """
         self._observe = observe
         self._since: dict[GroupKey, float] = {}
 
     def see(self, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[GroupKey, str], now: float) -> None:
-        """Take over how the groups stand.
+        """Take over the current groups.
 
         Args:
-            groups: all of them.
-            policies: the policy that restores each group which one restores.
-            now: seconds on a clock that is never set.
+            groups: all groups.
+            policies: the policy of each group that a policy restores.
+            now: seconds on a monotonic clock.
         """
         for key, since in self._since.items():
             if key in policies and not groups[key].violated:

@@ -1,4 +1,4 @@
-"""When the next reconcile begins: at a change or when something is due, after changes were gathered for a while."""
+"""When the next reconcile starts: after collected changes, or when something is due."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import Heartbeat
 
 GATHER_SECONDS: Final = 0.05
-"""How long changes are gathered at least before they are looked at: a change seldom comes alone."""
+"""The minimum time for which changes are collected, because they seldom come alone."""
 LONGEST_GATHER_SECONDS: Final = 5.0
-"""Where looking takes long, changes are gathered for as long as the last look computed: half of the time at most is
-spent on it. What a reconcile waited for answers does not count."""
+"""If reconciles take long, changes are collected for as long as the last one computed, so that at most half of the time
+is spent on computing. Waiting for answers does not count."""
 BEAT_SECONDS: Final = 10.0
-"""However quiet the cluster is, the heart beats this often."""
+"""The heartbeat beats this often, however quiet the cluster is."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
-"""How long the loop waits at most after reconciles that failed."""
+"""The maximum pause after failed reconciles."""
 
 
 class Waiting:
-    """Waits between reconciles, while the heart beats. It belongs to one event loop."""
+    """Waits between reconciles, while the heartbeat beats. It belongs to one event loop."""
 
     __slots__ = ("_changes", "_clock", "_failures", "_gather_seconds", "_heartbeat", "_stop")
 
     def __init__(self, changes: ChangeSignal, heartbeat: Heartbeat, clock: Callable[[], float]) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            changes: tells that the cluster has changed.
-            heartbeat: beats after every reconcile that did not fail, and during every wait for a change.
-            clock: seconds that never go back.
+            changes: report that the cluster has changed.
+            heartbeat: beats after every successful reconcile, and during every wait for a change.
+            clock: a monotonic clock in seconds.
         """
         self._changes = changes
         self._heartbeat = heartbeat
@@ -43,7 +43,7 @@ class Waiting:
 
     @property
     def stopped(self) -> bool:
-        """Whether there is to be no other reconcile."""
+        """Whether there will be no more reconciles."""
         return self._stop.is_set()
 
     def stop(self) -> None:
@@ -52,18 +52,18 @@ class Waiting:
         self._changes.notify("stop")
 
     def succeeded(self, computed_seconds: float) -> None:
-        """Note that a reconcile did not fail, and how long was computed in it."""
+        """Record that a reconcile succeeded, and how long it computed."""
         self._failures = 0
         self._heartbeat.beat()
         self._gather_seconds = min(max(GATHER_SECONDS, computed_seconds), LONGEST_GATHER_SECONDS)
 
     def failed(self) -> float:
-        """Note that a reconcile failed, and return for how many seconds there is to be none: longer each time."""
+        """Record that a reconcile failed, and return the pause in seconds, longer each time."""
         self._failures += 1
         return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(self._failures, 10))
 
     async def until(self, wake_at: float) -> None:
-        """Wait for a change or a time on the clock; then let more changes come."""
+        """Wait for a change or a time on the clock, then collect more changes."""
         while not self.stopped and (left := wake_at - self._clock()) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, BEAT_SECONDS)):
@@ -74,7 +74,7 @@ class Waiting:
         self._changes.take()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not for long once there is to be no other reconcile."""
+        """Wait, but not for long after a stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stop.wait()

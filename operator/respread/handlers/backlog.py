@@ -1,4 +1,4 @@
-"""How far a watch is behind, by what has come over its connection and was not read yet."""
+"""How far a watch is behind, by what has arrived on its connection and has not been read yet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if sys.platform != "win32":
 class Backlog:
     """Since when there has always been something to read.
 
-    An event does not say when it was sent. But once everything that had come was read, nothing older is left; so what
-    is unread now, here or still at the API server, came after that.
+    An event does not say when it was sent. But when everything that had arrived has been read, nothing older remains.
+    So what is unread now, here or at the API server, came after that.
     """
 
     __slots__ = ("_clock", "since")
@@ -25,34 +25,34 @@ class Backlog:
         """Start with nothing to read.
 
         Args:
-            clock: Seconds that never go back.
+            clock: a monotonic clock in seconds.
         """
         self._clock = clock
         self.since: float | None = None
-        """Since when; None if everything that came was read."""
+        """Since when; None if everything that arrived was read."""
 
     def came(self) -> None:
-        """Note that something has come."""
+        """Record that something has arrived."""
         if self.since is None:
             self.since = self._clock()
 
     def emptied(self) -> None:
-        """Note that everything that has come was read."""
+        """Record that everything that has arrived was read."""
         self.since = None
 
     def lag_seconds(self) -> float:
-        """Return how old the oldest of what is unread is at most; 0 if there is nothing. Readable from any thread."""
+        """Return the maximum age of the oldest unread data; 0 if there is none. Any thread may call this."""
         since = self.since
         return 0.0 if since is None else self._clock() - since
 
 
 def unread_bytes(transport: asyncio.BaseTransport | None) -> int:
-    """Return how many bytes the system holds for a connection that were not read; 0 where it does not tell."""
+    """Return the number of unread bytes that the system holds for a connection; 0 if it does not report it."""
     socket = None if transport is None else transport.get_extra_info("socket")
     if socket is None or sys.platform == "win32":
         return 0
     try:
         answer = fcntl.ioctl(socket.fileno(), termios.FIONREAD, bytes(4))
-    except (OSError, ValueError):  # it was closed this very moment
+    except (OSError, ValueError):  # It was closed just now.
         return 0
     return int.from_bytes(answer, sys.byteorder)

@@ -1,7 +1,7 @@
-"""What Kopf asks the API server at its start: which groups, versions and resources it serves.
+"""Kopf's discovery at its start: which groups, versions and resources the API server serves.
 
-Kopf ends the process over any such answer that is refused, cut off or not what it should be. Here it is told which
-answers it may see; the session waits the others out.
+Kopf ends the process if any of these answers is refused, cut off or invalid. This module decides which answers Kopf may
+see. The session waits until the others are replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 CORE: Final = "/api"
 GROUPS: Final = "/apis"
 _LEAST_UNKNOWN: Final = 600
-"""Status codes that HTTP gives no meaning."""
+"""Status codes without a meaning in HTTP."""
 _GROUP_VERSION: Final = re.compile("/apis/[^/]+/[^/]+")
 
 
@@ -56,32 +56,32 @@ class _Resources(msgspec.Struct):
 
 
 class Discovery:
-    """Tells which answers about what is served are to be taken for one."""
+    """Decides which answers to discovery are valid."""
 
     __slots__ = ("_needed", "_prefix")
 
     def __init__(self, watched_paths: Iterable[str], prefix: str = "") -> None:
-        """Judge answers.
+        """Create it.
 
         Args:
-            watched_paths: of the collections that are watched, such as `/apis/policy/v1/poddisruptionbudgets`.
-            prefix: what goes before each path on this API server; of all the paths here, too.
+            watched_paths: the paths of watched collections, such as `/apis/policy/v1/poddisruptionbudgets`.
+            prefix: the prefix of each path on this API server, including all paths here.
         """
         self._prefix = prefix
         self._needed = frozenset(path.rpartition("/")[0] for path in watched_paths) | {prefix + CORE, prefix + GROUPS}
 
     def concerns(self, path: str) -> bool:
-        """Whether a path is one that says what is served: `/api`, `/api/v1`, `/apis`, `/apis/GROUP/VERSION`."""
+        """Whether a path belongs to discovery: `/api`, `/api/v1`, `/apis`, `/apis/GROUP/VERSION`."""
         return path in self._needed or _GROUP_VERSION.fullmatch(path.removeprefix(self._prefix)) is not None
 
     def passes(self, path: str, status_code: int) -> bool:
-        """Whether Kopf knows what to do with a refusal: it logs in anew, tries again, or goes without a group."""
+        """Whether Kopf can handle a refusal: it logs in again, tries again, or continues without a group."""
         if status_code == HTTPStatus.NOT_FOUND:
             return path not in self._needed
         return status_code == HTTPStatus.UNAUTHORIZED or is_server_error(status_code)
 
     def fault_of(self, path: str, body: bytes) -> str:
-        """Return what is wrong with an answer, or nothing if it says what is served."""
+        """Return what is wrong with an answer, or an empty string if it is valid."""
         read = {self._prefix + CORE: _CoreVersions, self._prefix + GROUPS: _Groups}.get(path, _Resources)
         try:
             msgspec.json.decode(body, type=read)

@@ -1,9 +1,9 @@
-"""Events of a watch, taken apart: the object is read here, and only the identity of some goes through Kopf.
+"""Holds the objects of watch events until Kopf calls the handler. Kopf only sees the identities of some objects.
 
-Kopf would make thousands of small objects of each event's JSON, of which nothing is needed, and keep as many in its
-queues as there are events; and for every object that changes it runs a worker. So objects are read as they come past,
-and wait until Kopf calls the handler. Of events that come together Kopf gets the last one, and with it all that came
-before are handed over, in their order: however Kopf's workers take turns, nothing is lost and nothing overtakes.
+Kopf would create thousands of small objects from each event's JSON, of which nothing is needed, and keep as many in its
+queues as there are events. It also runs a worker for every object that changes. So the objects are decoded before, and
+wait until Kopf calls the handler. If several events arrive together, Kopf gets the last one, and the handler takes all
+earlier ones too, in their order. So no event is lost or overtakes another, in whatever order Kopf's workers run.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _BOOKMARK: Final = "BOOKMARK"
 
 
 class NotAnEventError(ValueError):
-    """A line of a watch that is no event."""
+    """A line of a watch that is not an event."""
 
 
 class ErrorEventError(ValueError):
-    """A line by which the API server says that the watch has failed."""
+    """A line with which the API server reports that the watch has failed."""
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -52,23 +52,23 @@ class _Event(msgspec.Struct):
 
 
 class LightEvent(msgspec.Struct):
-    """An event with nothing but its object's identity."""
+    """An event with only its object's identity."""
 
     type: str
     object: _Head
 
     @property
     def is_bookmark(self) -> bool:
-        """Whether it says nothing but how far the watch has come."""
+        """Whether it only reports the progress of the watch."""
         return self.type == _BOOKMARK
 
     def bookmark(self) -> LightEvent:
-        """Return what only says that the watch has come this far."""
+        """Return a bookmark with the progress of this event."""
         version = _Metadata(resource_version=self.object.metadata.resource_version)
         return LightEvent(_BOOKMARK, _Head(version, self.object.api_version, self.object.kind))
 
     def encode(self) -> bytes:
-        """Return the line of the watch."""
+        """Return it as a line of the watch."""
         return msgspec.json.encode(self)
 
 
@@ -77,7 +77,7 @@ _read_head: Final = msgspec.json.Decoder(_Head).decode
 
 
 class EventIdentity(NamedTuple):
-    """Which version of which object an event is about."""
+    """The object and version of an event."""
 
     key: ObjectKey
     uid: str
@@ -85,18 +85,18 @@ class EventIdentity(NamedTuple):
 
 
 class Read(NamedTuple):
-    """An event as it was read."""
+    """A decoded event."""
 
     identity: EventIdentity
     deleted: bool
     content: Any
     """The object, or the DecodeError; None if it was deleted."""
     since: float
-    """When it came at the earliest, on the clock."""
+    """The earliest time at which it can have arrived, on the clock."""
 
 
 class Handover:
-    """Events of one kind that were read off a watch and wait to be called for."""
+    """Decoded events of one kind that wait for the handler."""
 
     __slots__ = ("_clock", "_decode", "_kind", "_waiting")
 
@@ -107,12 +107,12 @@ class Handover:
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Start with none.
+        """Start without events.
 
         Args:
-            kind: What is watched.
-            decode: Reads an object, or raises a DecodeError.
-            clock: Seconds that never go back.
+            kind: The watched kind.
+            decode: Decodes an object, or raises a DecodeError.
+            clock: a monotonic clock in seconds.
         """
         self._kind = kind
         self._decode = decode
@@ -121,15 +121,15 @@ class Handover:
         """By identity and whether it was deleted, the oldest first."""
 
     def lighten(self, line: bytes, since: float | None = None) -> LightEvent | None:
-        """Keep an event, and return it with nothing but the object's identity; None if it is about no object.
+        """Keep an event, and return it with only the object's identity; None if it has no object.
 
         Args:
-            line: Of the watch.
-            since: When it came at the earliest, on the clock; None: just now.
+            line: The line of the watch.
+            since: The earliest time at which it can have arrived, on the clock; None: just now.
 
         Raises:
-            ErrorEventError: if the API server says that the watch has failed.
-            NotAnEventError: if the line is no event.
+            ErrorEventError: if the API server reports that the watch has failed.
+            NotAnEventError: if the line is not an event.
         """
         try:
             event = _read_event(line)
@@ -150,14 +150,14 @@ class Handover:
             except DecodeError as error:
                 content = error
         self._waiting[identity, deleted] = Read(identity, deleted, content, self._clock() if since is None else since)
-        # Objects of a watch say what they are; Kopf's log lines use it.
+        # Objects of a watch contain their kind. Kopf's log lines use it.
         head.api_version, head.kind = self._kind.api_version, self._kind.kind
         return LightEvent(event.type, head)
 
     def call_for(self, identity: EventIdentity, *, deleted: bool) -> list[Read]:
-        """Return the events up to one, in the order in which they came; none if that one is no longer wanted.
+        """Return the events up to one, in their order of arrival; none if that one is no longer needed.
 
-        It is not if it was handed over before, or if a newer list has made it void.
+        It is not needed if it was already taken, or if a newer list has replaced it.
         """
         if (identity, deleted) not in self._waiting:
             return []
@@ -167,24 +167,24 @@ class Handover:
         return found
 
     def only_one(self) -> Read | None:
-        """Return the event that waits if it is the only one."""
+        """Return the waiting event if it is the only one."""
         return next(iter(self._waiting.values())) if len(self._waiting) == 1 else None
 
     def lag_seconds(self) -> float:
-        """Return for how long the oldest one waits, at most; readable from any thread."""
+        """Return how long the oldest one has been waiting at most. Any thread may call this."""
         try:
             oldest = next(iter(self._waiting.values()), None)
-        except RuntimeError:  # one has come or gone this very moment, so they do come and go
+        except RuntimeError:  # One has come or gone just now, so events are being processed.
             return 0.0
         return 0.0 if oldest is None else self._clock() - oldest.since
 
     def clear(self) -> None:
-        """Drop what waits: a complete list has said all that it could say."""
+        """Drop all waiting events: a complete list has replaced them."""
         self._waiting.clear()
 
 
 def identity_of(document: Mapping[str, Any]) -> EventIdentity:
-    """Return the identity from what Kopf hands over."""
+    """Return the identity from what Kopf passes to the handler."""
     metadata = document.get("metadata") or {}
     key = ObjectKey(metadata.get("namespace") or "", metadata.get("name") or "")
     return EventIdentity(key, metadata.get("uid") or "", metadata.get("resourceVersion") or "")

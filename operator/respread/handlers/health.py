@@ -1,4 +1,4 @@
-"""How fresh what we know of each kind is: for readiness, liveness and the metrics."""
+"""The freshness of each watched kind, for readiness, liveness and the metrics."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final
 from respread.telemetry.health import Check, MonotonicClock
 
 IDLE_LIMIT_SECONDS: Final = 180
-"""More than twice what a watch may be silent before it is begun anew."""
+"""More than twice the time that a watch may be silent before it is started again."""
 SILENCE_LIMIT_SECONDS: Final = 900
 
 
 class WatchHealth:
-    """What was heard of each kind, and when. Readable from any thread."""
+    """What was received of each kind, and when. Any thread may read it."""
 
     __slots__ = ("_asked", "_clock", "_heard", "_kinds", "_problems", "_synced")
 
     def __init__(self, kinds: Iterable[str], clock: MonotonicClock = time.monotonic) -> None:
-        """Start with every kind unheard.
+        """Start with nothing received.
 
         Args:
             kinds: Plural names of the watched resources.
-            clock: Seconds of a clock that is never set.
+            clock: a monotonic clock in seconds.
         """
         self._kinds = tuple(kinds)
         self._clock = clock
@@ -39,23 +39,23 @@ class WatchHealth:
         return self._kinds
 
     def asked(self, kind: str) -> None:
-        """Note that a request for a kind is being made."""
+        """Record that a request for a kind is being made."""
         self._asked[kind] = self._clock()
 
     def answered(self, kind: str) -> None:
-        """Note that a request was granted, so that whatever hindered the kind does no more."""
+        """Record that a request was granted, so that an earlier obstacle is gone."""
         self._problems.pop(kind, None)
 
     def heard(self, kind: str) -> None:
-        """Note that a page, an event or a bookmark has come."""
+        """Record that a page, an event or a bookmark has arrived."""
         self._heard[kind] = self._clock()
 
     def listed(self, kind: str) -> None:
-        """Note that a complete list of a kind has been taken over."""
+        """Record that a complete list of a kind has been applied."""
         self._synced |= {kind}
 
     def hindered(self, kind: str, problem: str) -> None:
-        """Note what keeps a kind from being listed or watched; it is what readiness says until a request is granted."""
+        """Record why a kind can't be listed or watched. Readiness reports it until a request is granted."""
         self._problems[kind] = problem
 
     @property
@@ -68,7 +68,7 @@ class WatchHealth:
         return kind in self._synced
 
     def ages_seconds(self) -> dict[str, float]:
-        """Return for each kind how long ago the last page, event or bookmark came.
+        """Return the time since the last page, event or bookmark of each kind.
 
         The API server sends a bookmark about every minute, so more than two minutes mean that the watch is broken.
         """
@@ -76,7 +76,7 @@ class WatchHealth:
         return {kind: now - heard for kind, heard in self._heard.items()}
 
     def sync_checks(self) -> tuple[Check, ...]:
-        """Return for each kind whether it is known completely: what readiness is made of."""
+        """Return, for each kind, whether it has been listed completely, for readiness."""
         return tuple(
             Check(f"sync-{kind}", kind in self._synced and not problem, problem or "not listed yet")
             for kind in self._kinds
@@ -84,10 +84,10 @@ class WatchHealth:
         )
 
     def watch_checks(self) -> tuple[Check, ...]:
-        """Return for each kind whether its watch is alive: what liveness is made of.
+        """Return, for each kind, whether its watch is alive, for liveness.
 
-        A kind that nobody even asks for any more has lost its watcher, and only a restart brings it back. One that is
-        asked for again and again in vain has not, so it is given longer: the API server may be down.
+        If a kind is not even requested any more, it has lost its watcher, and only a restart helps. If it is requested
+        without success, it gets more time, because the API server may be down.
         """
         now = self._clock()
         checks: list[Check] = []

@@ -1,7 +1,7 @@
-"""From what the API server says of one kind to what is kept of it.
+"""Applies the lists and watch events of one kind to its store.
 
-LIST pages are collected until the last one and then replace what was kept, so that what vanished unseen is gone; events
-of the watch change one object each.
+The pages of a list are collected and then replace the content of the store, so that objects which vanished unnoticed
+are gone. Each watch event changes one object.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ class _ListHead(msgspec.Struct):
 
 
 class Feed:
-    """The way of one kind's objects into the state; changes wake whoever waits for them.
+    """Applies the objects of one kind to their store, and notifies about changes.
 
-    An object that can't be decoded never stops the others. It is logged once for as long as the fault stays the same,
-    and the last version of it that could be read is kept: its labels and node are nearly always what they were, and a
-    pod that is forgotten though it is there would make room where there is none. Until it can be read again, or is
-    gone, it is among `undecodable`.
+    An object that can't be decoded never stops the others. Its fault is logged once while it stays the same, and the
+    last version that could be decoded is kept: its labels and node are nearly always unchanged, and without it a node
+    would seem to have room that it does not have. It is in `undecodable` until it can be decoded or is gone.
     """
 
     __slots__ = (
@@ -66,11 +65,11 @@ class Feed:
         """Start empty.
 
         Args:
-            kind: What is fed.
-            sink: Where it goes.
-            health: Told of everything that is heard.
-            metrics: Lists after the first and objects that can't be decoded are counted there.
-            notify: Called with the kind's plural name after every change, and after the first list in any case.
+            kind: The kind.
+            sink: Its store.
+            health: Receives everything that arrives.
+            metrics: Count lists after the first, and objects that can't be decoded.
+            notify: Called with the kind's plural name after every change, and always after the first list.
         """
         self.kind = kind
         self.health = health
@@ -91,28 +90,28 @@ class Feed:
 
     @property
     def count(self) -> int:
-        """How many objects of the kind are kept."""
+        """The number of stored objects of the kind."""
         return len(self._sink.held())
 
     def lag_seconds(self) -> float:
-        """Return for how long the oldest event waits to be taken over, at most; readable from any thread."""
+        """Return how long the oldest event has been waiting at most. Any thread may call this."""
         return max(self._handover.lag_seconds(), self.backlog.lag_seconds())
 
     def begin_list(self) -> None:
-        """Start collecting anew; pages of a list that was not finished are dropped."""
+        """Start a new list. Pages of an unfinished list are dropped."""
         self._collected, self._faults = {}, {}
 
     def take_page(self, body: bytes) -> dict[str, Any]:
-        """Take over one page of a LIST; with the last one, the list replaces what was kept.
+        """Add one page of a list. With the last one, the list replaces the content of the store.
 
         Args:
-            body: The page as JSON, asked for by the continue token of the page before.
+            body: The page as JSON, requested with the continue token of the page before.
 
         Returns:
             The page without its items.
 
         Raises:
-            DecodeError: if it is not a list. The pages so far are kept; the list is best begun anew.
+            DecodeError: if it is not a list. The earlier pages are kept; the list should be started again.
         """
         page = self._sink.decode_page(body)
         try:
@@ -129,14 +128,14 @@ class Feed:
         return remainder
 
     def read_event(self, line: bytes) -> LightEvent | None:
-        """Take the object out of a line of the watch; return the rest for Kopf, None if the line is about no object.
+        """Take the object out of a line of the watch, and return the rest for Kopf; None if the line has no object.
 
-        It is applied when Kopf calls for it, or for an event that came later. One that changes nothing that is kept, as
-        the heartbeats of nodes, is done with at once: for Kopf it is a bookmark, for which it calls nobody.
+        The object is applied when Kopf calls the handler for it or for a later event. An event that changes nothing in
+        the store, such as a node's heartbeat, is complete at once: Kopf gets a bookmark, for which it calls no handler.
 
         Raises:
-            ErrorEventError: if the API server says that the watch has failed.
-            NotAnEventError: if the line is no event.
+            ErrorEventError: if the API server reports that the watch has failed.
+            NotAnEventError: if the line is not an event.
         """
         event = self._handover.lighten(line, self.backlog.since)
         if event is None:
@@ -155,16 +154,16 @@ class Feed:
         return event.bookmark()
 
     def take_event(self, document: Mapping[str, Any], *, deleted: bool) -> int:
-        """Take over all objects as the events of the watch say they are now, up to one event.
+        """Apply all waiting events up to one.
 
-        Events that are older than what is known of their object are ignored.
+        Events that are older than the stored object are ignored.
 
         Args:
-            document: What Kopf has of the last one's object: its identity.
-            deleted: Whether that was deleted.
+            document: The identity of the last one's object, from Kopf.
+            deleted: Whether it was deleted.
 
         Returns:
-            How many events these were.
+            The number of these events.
         """
         events = self._handover.call_for(identity_of(document), deleted=deleted)
         changes: list[tuple[ObjectKey, Any]] = []
@@ -174,7 +173,7 @@ class Feed:
             if not self._versions.is_news(key, identity.version, deleted=gone):
                 continue
             if isinstance(content, DecodeError):
-                self._sink.apply(changes)  # what is kept of such an object follows from what is known of it
+                self._sink.apply(changes)  # What is stored of such an object is derived from its known parts.
                 changes.clear()
                 self._report(key, content)
                 self._undecodable = self._undecodable.set(key, content.with_traceback(None))
@@ -190,7 +189,7 @@ class Feed:
         return len(events)
 
     def forget(self) -> None:
-        """Drop everything that is kept: the kind itself is no longer served."""
+        """Drop everything: the kind is no longer served."""
         self._sink.note_undecodable((key, None) for key in self._undecodable)
         self._undecodable = Map()
         if self._sink.apply([(key, None) for key in self._sink.held()]):

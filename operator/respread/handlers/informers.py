@@ -1,4 +1,4 @@
-"""Everything that is known of the cluster, and what brings it in."""
+"""All stores, with the informers that fill them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from respread.telemetry.metrics import Metrics
 
 
 class Intake:
-    """The cluster state, the policies and the priority classes, with a feed for each watched kind.
+    """The cluster state, the policies and the priority classes, with an informer for each watched kind.
 
-    Belongs to one event loop: what is kept changes only between the awaits of who reads it.
+    It belongs to one event loop: the stores only change between awaits of their readers.
     """
 
     __slots__ = ("changes", "decoder", "feeds", "health", "policies", "priority_classes", "state")
@@ -32,14 +32,14 @@ class Intake:
         """Start empty.
 
         Args:
-            kinds: What is watched.
-            health: Made for these kinds.
-            metrics: Told of lists and of objects that can't be decoded.
+            kinds: The watched kinds.
+            health: Created for these kinds.
+            metrics: Receive lists, and objects that can't be decoded.
         """
         self.health = health
         self.changes = ChangeSignal()
         self.decoder = Decoder()
-        """Decode whatever else is to be kept in `state` with this, so that it shares what pods share."""
+        """Use it for everything else in `state`, so that it shares what pods share."""
         self.state = ClusterState()
         self.policies = PolicyStore()
         self.priority_classes = PriorityClassStore()
@@ -52,11 +52,11 @@ class Intake:
         return {feed.kind.resource: feed.undecodable for feed in self.feeds if feed.undecodable}
 
     def object_counts(self) -> dict[str, int]:
-        """Return how many objects are kept of each watched kind."""
+        """Return the number of stored objects of each watched kind."""
         return {feed.kind.resource: feed.count for feed in self.feeds}
 
     def lags_seconds(self) -> dict[str, float]:
-        """Return, for each watched kind, for how long the oldest event waits to be taken over, at most."""
+        """Return, for each watched kind, how long the oldest event has been waiting at most."""
         return {feed.kind.resource: feed.lag_seconds() for feed in self.feeds}
 
     def _sink(self, kind: Kind) -> Sink:

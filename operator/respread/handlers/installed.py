@@ -1,7 +1,7 @@
-"""Waiting for the product's own kinds to be installed.
+"""Waits until Respread's own kinds are installed.
 
-Kopf looks once, at its start, for what there is to watch. The CustomResourceDefinitions may come a moment after the
-operator, when both are applied together, or when someone reads the log and applies them.
+Kopf determines the resources to watch once, at its start. The CustomResourceDefinitions may be applied shortly after
+the operator, together with it, or by a user who has read the log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REQUEST_SECONDS: Final = 10
 async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, health: WatchHealth) -> None:
     """Wait until the API server serves all of these kinds, which are of our own group.
 
-    Whatever is in the way is logged whenever it changes, and is what readiness says meanwhile.
+    The obstacle is logged whenever it changes, and readiness reports it meanwhile.
     """
     kinds = tuple(kinds)
     retry = Retry(RetryDelays(least_seconds=0.5, greatest_seconds=5))
@@ -50,7 +50,7 @@ async def wait_until_installed(kinds: Iterable[Kind], access: ClusterAccess, hea
 
 
 async def _problem(session: aiohttp.ClientSession, server: str, kinds: tuple[Kind, ...]) -> str:
-    """Return what keeps these kinds from being there, or nothing if they are."""
+    """Return why these kinds are not available, or an empty string if they are."""
     try:
         async with session.get(
             f"{server}/apis/{API_VERSION}", timeout=aiohttp.ClientTimeout(total=_REQUEST_SECONDS)

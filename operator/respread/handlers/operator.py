@@ -1,4 +1,4 @@
-"""Running Kopf: from the first request to a clean stop."""
+"""Runs Kopf, from the first request to a clean stop."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ async def run_operator(
     stop: asyncio.Event,
     signalled: asyncio.Event | None = None,
 ) -> None:
-    """Feed the intake from the cluster until told to stop.
+    """Fill the stores from the cluster until stopped.
 
-    Kopf takes every task that was begun after it for its own, and waits seconds for it before it stops: end everything
-    else first, then set `stop`.
+    Kopf treats every task that was started after it as its own, and waits seconds for it before it stops. So end
+    everything else first, then set `stop`.
 
     Args:
-        intake: What is fed.
-        metrics: Told how long events take.
-        access: The API server, and the credentials to begin with.
-        load_access: Finds them anew once they are no longer accepted; called in a thread.
-        stop: Set to stop; it takes well under a second.
-        signalled: Set when SIGTERM or SIGINT comes; `stop` itself if left out.
+        intake: The stores.
+        metrics: Receive the duration of events.
+        access: The API server, with the initial credentials.
+        load_access: Loads credentials again when they are no longer accepted; called in a thread.
+        stop: Set it to stop, which takes well under a second.
+        signalled: Set when SIGTERM or SIGINT arrives; `stop` itself by default.
 
     Raises:
-        Exception: if Kopf can't go on. What the cluster may get over is waited out, so this is an error in the program.
+        Exception: if Kopf can't continue. Problems of the cluster are waited out, so this is an error in the program.
     """
     on_signal = (stop if signalled is None else signalled).set
     _listen_for_signals(on_signal)
@@ -70,7 +70,7 @@ async def run_operator(
     )
     try:
         await _before(started, asyncio.shield(running))
-        _listen_for_signals(on_signal)  # Kopf has put its own in place, which stop it alone
+        _listen_for_signals(on_signal)  # Kopf has installed its own, which stop only Kopf.
         await running
     finally:
         running.cancel()
@@ -79,7 +79,7 @@ async def run_operator(
 
 
 async def _before(event: asyncio.Event, work: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> bool:
-    """Await the work, but no longer than until the event is set; return whether it was done."""
+    """Await the work, but not after the event is set. Return whether it is complete."""
     working = asyncio.ensure_future(work)
     waiting = asyncio.create_task(event.wait())
     try:
@@ -97,7 +97,7 @@ async def _before(event: asyncio.Event, work: Coroutine[Any, Any, object] | asyn
 
 def _listen_for_signals(on_signal: Callable[[], None]) -> None:
     if threading.current_thread() is not threading.main_thread():
-        return  # only the main thread gets any
+        return  # Only the main thread receives signals.
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)

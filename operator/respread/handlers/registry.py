@@ -16,19 +16,19 @@ from respread.kube.retry import Retry
 from respread.telemetry.metrics import Metrics
 
 _SETTLED_SECONDS: Final = 60.0
-"""Credentials that worked for this long were good; what is wrong with them now is another thing."""
+"""Credentials that worked for this long were valid. A later problem has another cause."""
 
 
 def make_registry(
     feeds: Iterable[Feed], metrics: Metrics, access: ClusterAccess, load_access: Callable[[], ClusterAccess]
 ) -> kopf.OperatorRegistry:
-    """Return a registry with all handlers; nothing is registered globally.
+    """Return a registry with all handlers. Nothing is registered globally.
 
     Args:
-        feeds: Where the events of each kind go.
-        metrics: Told how long each event took.
-        access: The API server, and the credentials to begin with.
-        load_access: Finds them anew, once the API server no longer accepts these; called in a thread.
+        feeds: The informers of each kind.
+        metrics: Receive the duration of each event.
+        access: The API server, with the initial credentials.
+        load_access: Loads credentials again when the API server no longer accepts these; called in a thread.
     """
     feeds = tuple(feeds)
     registry = kopf.OperatorRegistry()

@@ -1,22 +1,22 @@
-"""The HTTP session that Kopf works with, and through which the bulk of the cluster comes past Kopf.
+"""The HTTP session for Kopf. It decodes lists and events before Kopf sees them.
 
-Kopf lists each kind page by page before it watches it, and would make a task of every object. Here each page is read on
-its way: its objects go to the kind's feed, and Kopf gets the page without them, with the version to watch from. It then
-calls the handlers for every change from there on; the object of each is read as it comes past, too.
+Kopf lists each kind page by page before it watches it, and would create a task for every object. This session decodes
+each page: the informer of the kind gets the objects, and Kopf gets the page without them, with the version to watch
+from. From then on, Kopf calls the handlers for every change. The objects of events are decoded here too.
 
-Many answers make Kopf end the process, though the cluster gets over them; the session waits them out itself:
+Many answers make Kopf end the process although the cluster recovers from them. The session handles them itself:
 
-- 410 for a page of a LIST, whose continue token has expired: the list is begun anew.
-- 403, 404 and any other refusal of a list of a watched kind, or of what Kopf asks for at its start: asked again, at
-  growing intervals, with a message that says what to do. A redirection is one, and not followed. 429 is one too: Kopf
-  would trip over its Retry-After if a proxy wrote it as a date.
-- 410 and any other refusal of a watch, whose version may be the reason: looks like a watch that ends with 410, and the
-  kind is listed anew.
-- A page that is no list: Kopf is told that the transfer failed, and lists anew. What is served, cut off or spoilt:
-  asked again.
-- Answers that are no HTTP, a proxy's refusal, credentials that can't be read: look like a lost connection.
+- 410 for a page of a list, whose continue token has expired: the list is started again.
+- 403, 404 and any other refusal of a list of a watched kind, or of discovery: the session asks again at growing
+  intervals, with a message that says what to do. A redirection counts as a refusal, and is not followed. So does 429,
+  because Kopf can't parse its Retry-After if a proxy writes it as a date.
+- 410 and any other refusal of a watch, which may be caused by its version: Kopf sees a watch that ends with 410, and
+  lists the kind again.
+- A page that is not a list: Kopf sees a failed transfer, and lists again. Discovery that is cut off or damaged: the
+  session asks again.
+- Answers that are not HTTP, a proxy's refusal, unreadable credentials: Kopf sees a lost connection.
 
-Everything else - connections refused or lost, 5xx - is left to Kopf's own retries, which by our settings never end; and
+Everything else (refused or lost connections, 5xx) is left to Kopf's own retries, which never end with our settings, and
 401 to its login handler.
 """
 
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 _log: Final = get_logger(__name__)
 
 _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
-"""Whatever an overloaded server asks for: liveness gives a kind 180 s."""
+"""The limit for Retry-After. Liveness gives a kind 180 s."""
 
 
 def open_session(access: ClusterAccess, feeds: Mapping[str, Feed]) -> aiohttp.ClientSession:
-    """Return a session for Kopf that feeds what is listed; call it within the event loop.
+    """Return a session for Kopf that passes lists to informers. Call it within the event loop.
 
     Args:
-        access: The API server, and who we are to it.
-        feeds: For each watched collection's path (`/api/v1/pods`), where its objects go.
+        access: The API server and our credentials.
+        feeds: For each watched collection's path (`/api/v1/pods`), its informer.
     """
     prefix = URL(access.server).path.rstrip("/")
     wires = {prefix + path: _Wire(feed) for path, feed in feeds.items()}
@@ -68,7 +68,7 @@ def open_session(access: ClusterAccess, feeds: Mapping[str, Feed]) -> aiohttp.Cl
 
 
 def open_plain_session(access: ClusterAccess) -> aiohttp.ClientSession:
-    """Return a session that says who we are, and gives every answer as it is; call it within the event loop."""
+    """Return a session with our credentials that returns every answer unchanged. Call it within the event loop."""
     return _session(access, aiohttp.ClientResponse)
 
 
@@ -77,7 +77,7 @@ def _session(
 ) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=access.ssl_context),
-        # Compressing a page costs the API server far more than sending it as it is does the network.
+        # Compressing a page costs the API server far more than sending it uncompressed costs the network.
         headers={"User-Agent": "respread", "Accept-Encoding": "identity"},
         response_class=response_class,
         middlewares=(*middlewares, _Sender(access)),
@@ -86,7 +86,7 @@ def _session(
 
 
 class _Wire:
-    """One kind's feed, what is or was in its way, and how large its pages are to be."""
+    """One kind's informer, its current or past obstacle, and the size of its pages."""
 
     __slots__ = ("feed", "outage", "page_size")
 
@@ -98,10 +98,10 @@ class _Wire:
 
 def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
     class Response(_Response):
-        """A response that hands what it carries to the feed of its kind."""
+        """A response that passes its content to the informer of its kind."""
 
         async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-            """Begin to read; of a watch, whole lines only."""
+            """Start to read. For a watch, read only whole lines."""
             await super().start(connection)
             wire = wires.get(self.url.path)
             if wire is not None and self.status == HTTPStatus.OK and "watch" in self.url.query:
@@ -113,7 +113,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             return self
 
         async def json(self, **options: Any) -> Any:
-            """Return the document; of a page of a watched kind, all but its items, which are taken over."""
+            """Return the document; for a page of a watched kind without its items, which the informer takes."""
             wire = wires.get(self.url.path)
             if wire is None or self.status != HTTPStatus.OK:
                 return await super().json(**options)
@@ -128,7 +128,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             return remainder
 
         async def _page(self, wire: _Wire) -> bytes:
-            """Return the whole body, but not of a page that is too large."""
+            """Return the whole body, unless the page is too large."""
             body = bytearray()
             async for chunk in self.content.iter_any():
                 body += chunk
@@ -145,24 +145,24 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that Kopf can do something with, whatever came."""
+    """A response that Kopf can always handle."""
 
     _is_watch = False
 
     def close(self) -> None:
-        """End the connection at once: a farewell by TLS would go on when everything else has ended."""
+        """Close the connection at once. A TLS shutdown would continue after everything else has ended."""
         if self.connection is not None and self.connection.transport is not None:
             self.connection.transport.abort()
         super().close()
 
     def release(self) -> Any:
-        """Give the connection back; that of a watch, which has no end, is closed."""
+        """Return the connection to the pool. The connection of a watch, which has no end, is closed."""
         if self._is_watch:
             self.close()
         return super().release()
 
     async def json(self, **options: Any) -> Any:
-        """Return the document; of a refusal, always a Status, since Kopf trips over some others that proxies send."""
+        """Return the document. A refusal is always a Status, because Kopf can't handle some others from proxies."""
         if self.status < HTTPStatus.BAD_REQUEST:
             return await super().json(**{**options, "content_type": None})
         return {"kind": "Status", "code": self.status, "message": await _message_of(self)}
@@ -175,7 +175,7 @@ class _Response(aiohttp.ClientResponse):
 
 
 class _Sender:
-    """The middleware that says who we are, to the API server and nobody else."""
+    """The middleware that adds our credentials, for the API server only."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
@@ -190,7 +190,7 @@ class _Sender:
             authorization = await self._access.authorization()
         except (CredentialsError, OSError) as error:
             raise aiohttp.ClientConnectionError(f"there are no credentials for the API server: {error}") from error
-        if request.session.closed:  # meanwhile, by Kopf, to log in anew: of this error it knows what to do
+        if request.session.closed:  # Meanwhile Kopf logs in again. It can handle this error.
             raise RuntimeError("Session is closed")
         if authorization is not None:
             request.headers["Authorization"] = authorization
@@ -198,12 +198,12 @@ class _Sender:
             request.server_hostname = self._access.server_name
         try:
             return await send(request)
-        except aiohttp.ClientResponseError as error:  # no HTTP, or a proxy's refusal
+        except aiohttp.ClientResponseError as error:  # Not HTTP, or a proxy's refusal.
             raise aiohttp.ClientConnectionError(f"what answers is no API server: {error}") from error
 
 
 class _Patience:
-    """The middleware that waits out what Kopf would not."""
+    """The middleware that waits where Kopf would not."""
 
     def __init__(self, wires: Mapping[str, _Wire], discovery: Discovery) -> None:
         self._wires = wires
@@ -243,7 +243,7 @@ class _Patience:
                 return _expired(response)
 
     async def _hold(self, wire: _Wire, response: aiohttp.ClientResponse) -> None:
-        """Say what is in the way, then wait before asking again."""
+        """Report the obstacle, then wait before asking again."""
         kind = wire.feed.kind
         message = await _message_of(response)
         name = full_name(kind)
@@ -268,7 +268,7 @@ class _Patience:
     async def _discover(
         self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Ask what is served until the answer says it."""
+        """Repeat discovery until the answer is valid."""
         path = request.url.path
         while True:
             for wire in self._wires.values():
@@ -302,22 +302,22 @@ class _Patience:
 
 
 _SAME_AGAIN: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS)
-"""Refusals of a watch that have nothing to do with the version that it is to begin with."""
+"""Refusals of a watch that are independent of its version."""
 
 
 def _sized(url: URL, page_size: PageSize) -> URL:
-    """Return where a page is asked for, with no more objects than that; a watch has no pages."""
+    """Return the URL of a page, with at most this many objects. A watch has no pages."""
     limit = url.query.get("limit")
     return url if limit is None else url.update_query(limit=min(int(limit), page_size.objects))
 
 
 def _is_held(status: int) -> bool:
-    """Whether Kopf would give the process up for an answer, though asking again later may help."""
+    """Whether Kopf would end the process because of an answer, although asking again later may help."""
     return status not in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED) and not is_server_error(status)
 
 
 def _expired(response: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
-    """Make a refused watch look like one that ended; the session makes no other responses than its own."""
+    """Make a refused watch look like one that ended. The session creates only its own responses."""
     cast("_Response", response).expire()
     return response
 
@@ -327,7 +327,7 @@ def _wanted_pause_seconds(response: aiohttp.ClientResponse) -> float:
 
 
 async def _message_of(response: aiohttp.ClientResponse) -> str:
-    """Return the message of a refusal, and be done with the response."""
+    """Return the message of a refusal, and release the response."""
     try:
         return status_of(await response.read()).message
     except aiohttp.ClientError:

@@ -1,4 +1,4 @@
-"""Kopf, set so that it survives a big cluster and leaves no trace on any object."""
+"""Configures Kopf so that it handles a large cluster and changes no object."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from respread.stores.watched_kinds import PODS, UNFINISHED_PODS
 _PAGE_OBJECTS: Final = 500
 _WATCH_SECONDS: Final = 300
 _SILENCE_SECONDS: Final = 75
-"""Longer than the minute between bookmarks, and no longer than the API server remembers events for."""
+"""Longer than the minute between bookmarks, and not longer than the API server remembers events."""
 
 
 def make_settings() -> kopf.OperatorSettings:
@@ -22,7 +22,7 @@ def make_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.watching.chunk_size = _PAGE_OBJECTS
     settings.watching.field_selectors[PODS.group, PODS.version, PODS.resource] = UNFINISHED_PODS
-    # A stream that breaks while it brings the initial objects loses some without a word.
+    # A stream that breaks during the initial objects loses some without an error.
     settings.watching.initial_streaming = False
     settings.watching.server_timeout = _WATCH_SECONDS
     settings.watching.client_timeout = _WATCH_SECONDS + 30
@@ -35,11 +35,12 @@ def make_settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 0.1
     settings.queueing.exit_timeout = 1
     settings.posting.enabled = False
-    # Else another operator's peering object would pause us.
+    # Otherwise another operator's peering object would pause us.
     settings.peering.standalone = True
-    # Nothing is looked for that isn't there at the start, so no right to list CustomResourceDefinitions is needed.
+    # Only resources that exist at the start are watched, so the permission to list CustomResourceDefinitions is not
+    # needed.
     settings.scanning.disabled = True
-    # No handler of ours asks for a finalizer, but Kopf takes away whatever bears this name: it must be nobody else's.
+    # No handler of ours needs a finalizer, but Kopf removes any finalizer with this name, so it must be nobody else's.
     settings.persistence.finalizer = "respread.dev/never-set"
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = _NoProgress()
@@ -49,7 +50,7 @@ def make_settings() -> kopf.OperatorSettings:
 
 
 def quieten_kopf() -> None:
-    """Keep Kopf from logging a line for each event that was handled; what goes wrong with one is still logged."""
+    """Keep Kopf from logging a line for each handled event. Errors are still logged."""
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
 
 
@@ -69,7 +70,7 @@ class _NoDiffBase(kopf.DiffBaseStorage):
 
 
 class _NoProgress(kopf.ProgressStorage):
-    """Keeps nothing: handlers of plain events are never resumed."""
+    """Stores nothing: handlers of plain events are never resumed."""
 
     def fetch(self, *, key: kopf.HandlerId, body: kopf.Body) -> kopf.ProgressRecord | None:
         del key, body

@@ -1,8 +1,8 @@
-"""Telling what is old news from what is new, by resource version.
+"""Distinguishes old events from new ones by resource version.
 
-Kopf hands the events of one object to its handler in order, but a worker that lags may still hold an event from before
-a LIST, and a proxy or a restored connection may replay a watch. Applied after the LIST, such an event would bring a
-deleted pod back, and nothing would ever take it away again.
+Kopf passes the events of one object to its handler in order, but a slow worker may still hold an event from before a
+list, and a proxy or a restored connection may repeat a watch. If such an event were applied after the list, it would
+bring back a deleted pod for good.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ _EVENTS_PER_GENERATION = 20_000
 
 
 class Versions:
-    """Which versions of the objects of one resource have been seen.
+    """The known versions of the objects of one resource.
 
-    Resource versions of one resource are comparable as integers (KEP-5504; it was always so in practice). Where one
-    is not an integer, nothing is known and everything counts as new.
+    Resource versions of one resource are comparable as integers (KEP-5504; this was always so in practice). If one is
+    not an integer, nothing is known and everything counts as new.
 
-    Memory is bounded: versions are remembered in two generations; when the younger is full, the older is forgotten,
-    and whatever is not newer than what was forgotten counts as old. Events that are in the process at once are far
-    fewer than a generation.
+    Memory is bounded: versions are stored in two generations. When the younger is full, the older is dropped, and
+    everything not newer than the dropped versions counts as old. The process handles far fewer events at once than a
+    generation.
     """
 
     __slots__ = ("_events_per_generation", "_floor", "_older", "_younger")
@@ -32,15 +32,15 @@ class Versions:
         self._younger: dict[ObjectKey, int] = {}
 
     def restart(self, list_version: str) -> None:
-        """Start again from a complete list, whose version is that of every object in it or absent from it."""
+        """Start again from a complete list, whose version applies to all objects in it and to all absent ones."""
         self._floor = _as_number(list_version) or 0
         self._older, self._younger = {}, {}
 
     def is_news(self, key: ObjectKey, version: str, *, deleted: bool = False) -> bool:
-        """Return whether this version of the object is newer than any seen before, and remember it.
+        """Return whether this version of the object is newer than all known ones, and store it.
 
-        A deletion has a version of its own in etcd, but the API only says that it has the object's last: so it is news
-        if it is not older.
+        A deletion has a version of its own in etcd, but the API only reports the object's last version. So it is new if
+        it is not older.
         """
         number = _as_number(version)
         if number is None:

@@ -1,9 +1,9 @@
-"""The body of a watch, on its way to Kopf.
+"""Reads the body of a watch for Kopf.
 
-Kopf reads a watch as chunks of bytes, and gives up the whole process on an error in it other than 410 and on a line
-that is none, such as one that was cut off. Here only whole lines pass, with their objects taken out, and of events that
-come together the last; an error that a new list cures is made to look like the one that Kopf cures by a new list; and
-whatever comes is noted: bookmarks too, which Kopf keeps to itself.
+Kopf reads a watch as chunks of bytes. It ends the whole process after an error in it other than 410, and after an
+invalid line, such as one that was cut off. This module passes only whole lines without objects, and of events that
+arrive together only the last. It converts errors that a new list resolves to 410, after which Kopf lists again. It also
+records everything that arrives, including bookmarks, which Kopf does not pass on.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from respread.telemetry.logs import get_logger
 
 _GONE: Final = 410
 _TOLD_SECONDS: Final = 10.0
-"""How often Kopf is told how far a watch has come, where nothing comes but heartbeats: often enough to go on from there
-after a disconnection, and for it not to take the watch for dead."""
+"""How often Kopf is told the progress of a watch while only heartbeats arrive: often enough to continue from there
+after a disconnection, and for Kopf not to consider the watch dead."""
 _BETWEEN_HEARTBEATS_SECONDS: Final = 0.5
-"""For how long those of nodes are let come together: each time the process wakes up costs as much as reading them."""
+"""How long node heartbeats are collected, because each wake-up of the process costs as much as reading them."""
 
 _log: Final = get_logger(__name__)
 
 
 class WatchStream:
-    """A response's content that is read like it, line by whole line.
+    """A response's content that is read like it, but in whole lines.
 
-    Everything but `iter_chunked` is the content's own, so that closing the response still ends who waits for it.
+    Everything except `iter_chunked` is the content's own, so that closing the response still ends its readers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WatchStream:
         return _WholeLines(self._content.iter_chunked(size), self._feed, self._retry, self._waiting)
 
     def _waiting(self, taken: int) -> int:
-        """Return how many bytes have come, beside those that were taken."""
+        """Return how many bytes have arrived and were not taken."""
         return self._content.total_bytes - taken + self._unread()
 
     def __getattr__(self, name: str) -> Any:
@@ -72,13 +72,13 @@ class WatchStream:
 
 
 class ExpiredStream:
-    """The content of a watch whose version is too old: nothing but the error that says so."""
+    """The content of a watch whose version is too old: only the error."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Return the line that makes Kopf list anew."""
+        """Return the line that makes Kopf list again."""
         del size
         yield msgspec.json.encode({"type": "ERROR", "object": {"code": _GONE}}) + b"\n"
 
@@ -88,7 +88,7 @@ class ExpiredStream:
 
 
 class _WholeLines:
-    """What comes, cut after line ends."""
+    """The content, cut at line ends."""
 
     def __init__(self, chunks: AsyncIterator[bytes], feed: Feed, retry: Retry, waiting: Callable[[int], int]) -> None:
         self._chunks = chunks
@@ -96,16 +96,16 @@ class _WholeLines:
         self._retry = retry
         self._waiting = waiting
         self._taken = 0
-        """How many bytes were read."""
-        feed.backlog.emptied()  # of the watch before
+        """The number of bytes read."""
+        feed.backlog.emptied()  # Of the earlier watch.
         self._begun: list[bytes] = []
-        """The pieces of a line whose end has not come yet."""
+        """The parts of an incomplete line."""
         self._has_passed = False
-        """Whether anything but errors has come."""
+        """Whether anything except errors has arrived."""
         self._broken: NotAnEventError | None = None
         """Why nothing more is read."""
         self._told_at_seconds = monotonic()
-        """When Kopf got something."""
+        """When Kopf last received something."""
         self._pause_seconds = _BETWEEN_HEARTBEATS_SECONDS if feed.kind == NODES else 0.0
 
     def __aiter__(self) -> Self:
@@ -117,7 +117,7 @@ class _WholeLines:
                 raise aiohttp.ClientPayloadError(str(self._broken)) from self._broken
             if not self._waiting(self._taken):
                 self._feed.backlog.emptied()
-            chunk = await anext(self._chunks)  # at the end of the stream a line that has no end is dropped
+            chunk = await anext(self._chunks)  # At the end of the stream, an incomplete line is dropped.
             self._feed.backlog.came()
             self._taken += len(chunk)
             self._feed.health.heard(self._feed.kind.resource)
@@ -131,14 +131,14 @@ class _WholeLines:
                 self._told_at_seconds = monotonic()
                 return passed
             if self._pause_seconds and self._broken is None:
-                # What comes now may be as old as that when it is read.
+                # What arrives now may be as old as that when it is read.
                 self._feed.backlog.came()
                 await asyncio.sleep(self._pause_seconds)
 
     async def _read(self, lines: bytes) -> bytes:
-        """Return what Kopf gets of some lines, up to the first that is an error or no event.
+        """Return what Kopf gets of some lines, up to the first error or invalid line.
 
-        Of objects' events in a row that is the last one; of heartbeats alone it is nothing most of the time.
+        Of consecutive object events, this is the last one. Of heartbeats alone, it is usually nothing.
         """
         passed: list[bytes] = []
         pending: LightEvent | None = None
@@ -173,12 +173,12 @@ class _WholeLines:
         return alone and event.is_bookmark and monotonic() - self._told_at_seconds < _TOLD_SECONDS
 
     async def _translate(self, line: bytes, *, is_first: bool) -> bytes:
-        """Return the error as 410, having waited if it is another, or came before anything else."""
+        """Return the error as 410, after waiting if it is another error, or came before anything else."""
         try:
             status = msgspec.json.decode(line, type=_ErrorEvent).object
         except msgspec.DecodeError:
             status = {}
-        # That a version has become too old is in order, unless it was listed just before.
+        # It is normal for a version to become too old, unless it was listed just before.
         if status.get("code") != _GONE or is_first:
             message = f"{status.get('code')} {status.get('message') or status.get('reason') or ''}"
             await self._wait("The API server ended a watch with an error; listing anew", message.strip())

@@ -1,4 +1,4 @@
-"""Which of the planned moves are made now: those that limits, pauses and windows have room for at this moment."""
+"""Chooses which planned moves are made now, by limits, pauses and windows."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def choose(
     held_lately: Callable[[Move], Held | None],
     room: Callable[[str], int],
 ) -> Paced:
-    """Return the moves that are made now, and why the others are not.
+    """Return the moves to make now, and why the others are held.
 
     Args:
         moves: of a plan, in its order.
         observation: what they were planned on.
         limiters: one for each policy.
-        undecided: moves that are over, and not known to be a lasting success.
-        closed_by: why nothing may be done in the name of a policy; given it and its name.
-        held_lately: what held a move, or others of its groups, a moment ago.
-        room: how many moves of a namespace can be sent before their plan is old.
+        undecided: finished moves that are not known to be a lasting success.
+        closed_by: returns why a policy may evict nothing, given the policy and its name.
+        held_lately: what held a move, or others of its groups, just now.
+        room: how many moves of a namespace can be sent before their plan is too old.
     """
     history, policies = observation.history, observation.policies
     in_flight = observation.under_way.moves

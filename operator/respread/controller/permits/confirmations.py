@@ -1,7 +1,7 @@
-"""What the API server itself says of the policies, asked while evictions are made: are they still those planned for?
+"""Confirms during evictions that the policies in the API server are still those of the plan.
 
-Only those are read that may have a say in a move: each place, which is a namespace or none, by itself and at the same
-time as the others. One whose policies can't be read, or only slowly, keeps nobody else waiting.
+It reads only the policies that apply to a move. Each place, a namespace or none, is read separately, in parallel. If
+the policies of one place are slow or can't be read, no other place waits.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from respread.telemetry.logs import get_logger
 _log: Final = get_logger(__name__)
 
 CONFIRM_SECONDS: Final = 1.0
-"""How old an answer may be before the API server is asked again, and how long that is waited for."""
+"""How old an answer may be before it is requested again, and how long a move waits for it."""
 KEPT_SECONDS: Final = 60.0
-"""For how long an answer is kept that nobody asks for."""
+"""How long an unused answer is kept."""
 AT_ONCE: Final = 8
-"""How many places are read at the same time."""
+"""The number of places that are read at the same time."""
 
 
 class Confirmations:
-    """The last answer for each place, as of when it was asked for."""
+    """The last answer for each place, with the time of the request."""
 
     __slots__ = ("_answers", "_at_once", "_clock", "_reader", "_reading")
 
     def __init__(self, reader: PolicyReader, clock: Callable[[], float]) -> None:
-        """Ask nothing yet.
+        """Start without answers.
 
         Args:
-            reader: asks.
-            clock: seconds that never go back.
+            reader: reads policies.
+            clock: a monotonic clock in seconds.
         """
         self._reader = reader
         self._clock = clock
         self._answers: dict[str, PolicyVersions] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._reading: dict[str, asyncio.Task[None]] = {}
-        """By place. What takes longer than anybody waits goes on, and the next who asks has its answer."""
+        """By place. A slow reading continues after its waiters have given up, and later ones use its answer."""
 
     def of(self, place: str) -> PolicyVersions | None:
-        """Return the last answer for a place; None if there is none."""
+        """Return the last answer for a place, or None."""
         return self._answers.get(place)
 
     def note(self, place: str, answer: PolicyVersions) -> None:
-        """Note which policies there are in a place, by the API server's own word."""
+        """Store the policies of a place according to the API server."""
         now = self._clock()
         self._answers = {at: known for at, known in self._answers.items() if now - known.asked_at < KEPT_SECONDS}
         self._answers[place] = answer
 
     async def refresh(self, places: Iterable[str]) -> None:
-        """Ask for the policies of some places where the last answer is old; no longer than a second."""
+        """Read the policies of places with an old answer, for at most a second."""
         now = self._clock()
         reading = [self._read_once(each) for each in places if now - self._asked_at(each) >= CONFIRM_SECONDS]
         if reading:
             await asyncio.wait(reading, timeout=CONFIRM_SECONDS)
 
     async def aclose(self) -> None:
-        """Drop what is still being asked."""
+        """Cancel the readings in progress."""
         reading = tuple(self._reading.values())
         for task in reading:
             task.cancel()
@@ -73,7 +73,7 @@ class Confirmations:
         return -inf if answer is None else answer.asked_at
 
     def _read_once(self, place: str) -> asyncio.Task[None]:
-        """Begin to read a place unless it is being read already."""
+        """Start to read a place, unless this is already in progress."""
         if (task := self._reading.get(place)) is None:
             task = self._reading[place] = asyncio.create_task(self._read(place))
             task.add_done_callback(lambda _: self._reading.pop(place))

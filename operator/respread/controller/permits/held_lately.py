@@ -1,4 +1,4 @@
-"""Moves that were held or refused a moment ago: what held them may be over, but not at once."""
+"""Moves that were held or refused just now. The cause may be gone soon, but not at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from respread.planning.held import Held
 from respread.planning.plan import Move
 
 PAUSE_SECONDS: Final = 1.0
-"""How long after it was held a move is not chosen again, nor another one for the same groups."""
+"""For this time after it was held, neither a move nor another one for its groups is chosen."""
 LONGEST_PAUSE_SECONDS: Final = 10.0
 """The same where what is needed could not be read again and again: each time it is twice as long."""
 _FORGET_SECONDS: Final = 60.0
@@ -29,16 +29,16 @@ class HeldLately:
     __slots__ = ("_clock", "_pauses")
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Remember none yet.
+        """Start empty.
 
         Args:
-            clock: seconds that never go back.
+            clock: a monotonic clock in seconds.
         """
         self._clock = clock
         self._pauses: dict[Hashable, _Pause] = {}
 
     def note(self, move: Move, held: Held) -> None:
-        """Note that a move was not made, and why."""
+        """Record that a move was not made, and why."""
         now = self._clock()
         for key in (move.pod.uid, *move.groups):
             seconds, before = PAUSE_SECONDS, self._pauses.get(key)
@@ -47,7 +47,7 @@ class HeldLately:
             self._pauses[key] = _Pause(held, seconds, now + seconds)
 
     def why_not(self, move: Move) -> Held | None:
-        """Return why a move is not chosen for a moment, or None if it may be."""
+        """Return why a move is not chosen now, or None if it may be."""
         now = self._clock()
         for key in (move.pod.uid, *move.groups):
             if (pause := self._pauses.get(key)) is not None and now < pause.until:
@@ -55,7 +55,7 @@ class HeldLately:
         return None
 
     def next_end(self) -> float | None:
-        """Return when the next one may be chosen again, on the clock; None where none is held."""
+        """Return when the next one may be chosen again, on the clock; None if none is held."""
         now = self._clock()
         self._pauses = {key: each for key, each in self._pauses.items() if now < each.until + _FORGET_SECONDS}
         return min((each.until for each in self._pauses.values() if now < each.until), default=None)

@@ -1,8 +1,8 @@
-"""The tasks that carry out steps: in which order they begin, and how many of them at the same time.
+"""The tasks that carry out steps: in which order they start, and how many run at the same time.
 
-Steps that share a controller are carried out one after another, in the order they were chosen. Of the others those of
-one namespace share `AT_ONCE` places: where the API server takes long over evictions, as with a webhook that hangs, the
-steps of other namespaces go on.
+Steps that share a controller run one after another, in the order in which they were chosen. The other steps of a
+namespace share `AT_ONCE` places. So if evictions in one namespace are slow, for example because of a hanging webhook,
+the steps of other namespaces continue.
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ _log: Final = get_logger(__name__)
 _T = TypeVar("_T")
 
 AT_ONCE: Final = 24
-"""Steps of a namespace that make requests at the same time: an API server serves a few hundred requests, and others
-want some too."""
+"""The number of steps of a namespace that send requests at the same time. An API server handles a few hundred requests,
+and other clients need some too."""
 AT_ONCE_IN_ALL: Final = 64
-"""Of all namespaces; the connections there are serve the Lease as well."""
+"""The number in all namespaces. The Lease uses the same connections."""
 BACKLOG_SECONDS: Final = 4.0
-"""How long a move that was chosen is to wait at most before it is begun: long before its plan is too old."""
+"""How long a chosen move may wait before it starts: much less than the time after which its plan is too old."""
 _FIRST_SECONDS: Final = 1.0
-"""How long a move is taken to take before any of its namespace was made."""
+"""The assumed duration of a move before any of its namespace was made."""
 _WEIGHT: Final = 0.2
-"""How much the last move counts for how long the next one is taken to take."""
+"""The weight of the last move in the estimate for the next one."""
 
 
 class Lanes:
-    """Lets each step begin when it is its turn, and tells how many more may be chosen."""
+    """Starts each step in its turn, and computes how many more may be chosen."""
 
     __slots__ = ("_at_once", "_clock", "_controllers", "_in_all", "_seconds", "_tasks", "_under_way")
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Begin with no task.
+        """Start without tasks.
 
         Args:
-            clock: seconds that never go back.
+            clock: a monotonic clock in seconds.
         """
         self._clock = clock
         self._tasks: dict[asyncio.Task[Any], Step] = {}
         self._in_all = asyncio.Semaphore(AT_ONCE_IN_ALL)
-        # What nobody waits for any more is forgotten.
+        # Entries without waiters are dropped.
         self._controllers: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._at_once: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._under_way: Counter[str] = Counter()
-        """Moves by namespace."""
+        """The number of moves by namespace."""
         self._seconds: dict[str, float] = {}
-        """How long a move took lately, by namespace."""
+        """The recent duration of a move, by namespace."""
 
     def start(self, step: Step, life: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-        """Start a task that is about a step."""
+        """Start a task for a step."""
         task = asyncio.create_task(life)
         self._tasks[task] = step
         task.add_done_callback(self._done)
         return task
 
     def moves(self) -> set[str]:
-        """Return the UIDs of the pods that tasks are about."""
+        """Return the UIDs of the pods of all tasks."""
         return {move.pod.uid for step in self._tasks.values() for move in step}
 
     @contextlib.asynccontextmanager
     async def turn(self, step: Step) -> AsyncIterator[None]:
-        """Wait until a step is the next one of its controllers; it is until the context ends."""
+        """Wait until a step is next for its controllers. It stays so until the context ends."""
         namespace = step[0].pod.namespace
         self._under_way[namespace] += len(step)
         try:
@@ -86,20 +86,20 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def place(self, step: Step) -> AsyncIterator[None]:
-        """Wait for one of the places that requests of a step's namespace have; it is taken until the context ends."""
+        """Wait for one of the places for requests of a step's namespace. It is used until the context ends."""
         namespace = step[0].pod.namespace
         async with self._at_once.setdefault(namespace, asyncio.Semaphore(AT_ONCE)), self._in_all:
             began = self._clock()
             yield
-            self._took(namespace, 2 * (self._clock() - began) / len(step))  # a step takes a place twice
+            self._took(namespace, 2 * (self._clock() - began) / len(step))  # A step takes a place twice.
 
     def room(self, namespace: str) -> int:
-        """Return how many more moves of a namespace may be chosen, so that each is begun while its plan is not old."""
+        """Return how many more moves of a namespace may be chosen so that each starts before its plan is too old."""
         seconds = max(self._seconds.get(namespace, _FIRST_SECONDS), 0.001)
         return int(AT_ONCE * (1 + BACKLOG_SECONDS / seconds)) - self._under_way[namespace]
 
     async def aclose(self, has_begun: Callable[[Step], bool]) -> None:
-        """End all tasks: at once those of steps that have not begun, the others when their requests are answered."""
+        """End all tasks: those of steps that have not started at once, the others when their requests are answered."""
         tasks = dict(self._tasks)
         for task, step in tasks.items():
             if not has_begun(step):

@@ -1,4 +1,4 @@
-"""The limits that count: of a policy that is wrong at the moment, those that it had when it was last right."""
+"""The limits in effect: for an invalid policy, its last valid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bounding(NamedTuple):
         return self.policies.get(move.pod.uid, ())
 
     def hourly(self, move: Move) -> tuple[str, ...]:
-        """Return the names of those that have a limit for an hour."""
+        """Return the names of those with a limit per hour."""
         return tuple(name for name in self.of(move) if name in self.with_hourly)
 
 
@@ -36,7 +36,7 @@ def bounding(moves: Sequence[Move], limiters: Sequence[Limiter], snapshot: Clust
     Args:
         moves: the moves.
         limiters: one for each policy.
-        snapshot: the cluster that they were planned on.
+        snapshot: the cluster of the plan.
     """
     named = {move.policy for move in moves}
     concerned = [each for each in limiters if each.shared or each.policy in named]
@@ -49,23 +49,23 @@ def bounding(moves: Sequence[Move], limiters: Sequence[Limiter], snapshot: Clust
 class Limiters:
     """Remembers the limits of each policy.
 
-    A policy that is wrong evicts nothing itself, but what it says of limits bounds others, and goes on counting. Were
-    it passed over, a typo in it would let others do what it forbids, and forget what `limits.perHour` has counted.
+    An invalid policy evicts nothing itself, but its limits still bound others and still count. If it were ignored, a
+    typo would let others do what it forbids, and forget what `limits.perHour` has counted.
     """
 
     __slots__ = ("_made", "_right")
 
     def __init__(self) -> None:
-        """Remember none yet."""
+        """Start without limits."""
         self._made: tuple[Policies, tuple[Limiter, ...]] = (Map(), ())
         self._right: dict[str, Limiter] = {}
-        """Of the policies that are right, or were."""
+        """Those of policies that are valid, or were."""
 
     def of(self, policies: Policies) -> tuple[Limiter, ...]:
         """Return one limiter for each policy.
 
-        Of one that has been wrong ever since this process began it is as far as it could be read: what is wrong in it
-        has its default.
+        If a policy has been invalid since this process started, its limits are used as far as they can be read, with
+        defaults for invalid ones.
         """
         if policies is self._made[0]:
             return self._made[1]

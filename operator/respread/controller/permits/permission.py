@@ -1,4 +1,4 @@
-"""Whether a move may still be made: what may have come in the way since it was planned."""
+"""Whether a move may still be made: what has changed since it was planned."""
 
 from __future__ import annotations
 
@@ -22,51 +22,51 @@ _log: Final = get_logger(__name__)
 Policies = Map[str, Policy]
 
 OLD_SECONDS: Final = 20.0
-"""How long after it was planned a move may be sent; what is older is planned anew."""
+"""A move may be sent until this long after it was planned. An older one is planned anew."""
 CONFIRMED_SECONDS: Final = 5.0
-"""How long after the API server was asked for the policies a move may be sent by its answer."""
+"""A move may be sent until this long after the request whose answer confirmed the policies."""
 
 
 class Leading(NamedTuple):
-    """What is to be known of leadership at any moment."""
+    """The current state of leadership."""
 
     leads: Callable[[], bool]
     """Whether this replica evicts and writes statuses."""
     term: Callable[[], int]
-    """A number that differs whenever somebody else may have led since."""
+    """A number that changes whenever another replica may have led."""
 
 
 class PoliciesThere(NamedTuple):
-    """The policies of a namespace, or of those that belong to none."""
+    """The policies of a namespace, or the cluster policies."""
 
     policies: Policies = Map()
     versions: Versions = Map()
 
 
 class PlannedFor(NamedTuple):
-    """What moves were planned for, and when."""
+    """The policies for which moves were planned, and when."""
 
     policies: Policies
     by_place: Mapping[str, PoliciesThere]
-    """By namespace; those that belong to none under `EVERYWHERE`."""
+    """By namespace; cluster policies are under `EVERYWHERE`."""
     term: int
     """The leader's."""
     at: float
     """Seconds on the clock."""
 
     def grace_period_seconds(self, move: Move) -> int | None:
-        """Return what a move's policy gives pods to stop; None if it says nothing of it."""
+        """Return the grace period of a move's policy; None if it does not set one."""
         policy = self.policies.get(move.policy)
         return None if policy is None else policy.spec.eviction.grace_period_seconds
 
 
 class Permission:
-    """Asked before every step of a move, and last right before it is sent.
+    """Checked before every step of a move, the last time right before it is sent.
 
-    A move is planned for the policies as they are. As soon as one that may have a say in it changes, is deleted or is
-    created, it is not made any more, since another policy may govern its pod now, or other limits. These are the
-    ClusterRebalancePolicies and the policies of the pod's namespace; those of other namespaces don't matter to it. That
-    no policy has changed is taken from the watch, which is quick, and from the API server, which is right.
+    A move is planned for the current policies. If one that applies to it changes, is deleted or is created, the move is
+    not made, because another policy may govern its pod now, or other limits may apply. These are the
+    ClusterRebalancePolicies and the policies of the pod's namespace; other namespaces don't matter. Both the watch,
+    which is fast, and the API server, which is always right, must confirm that no policy has changed.
     """
 
     __slots__ = ("_clock", "_confirmations", "_leading", "_now", "_policies", "_seen", "_stopping", "_told")
@@ -80,13 +80,13 @@ class Permission:
         clock: Callable[[], float],
         now: Callable[[], datetime],
     ) -> None:
-        """Ask for what is so at the moment.
+        """Create it.
 
         Args:
             leading: whether this replica may evict.
             policies: all policies by name.
-            confirmations: what the API server says of them.
-            clock: seconds that never go back.
+            confirmations: the API server's answers about them.
+            clock: a monotonic clock in seconds.
             now: the time of day, with a time zone.
         """
         self._leading = leading
@@ -95,30 +95,30 @@ class Permission:
         self._clock = clock
         self._now = now
         self._seen: tuple[Policies, Mapping[str, PoliciesThere]] = (Map(), {})
-        """The policies that were last looked at, and the same by place."""
+        """The policies of the last check, and the same by place."""
         self._told: dict[str, str] = {}
-        """By namespace, why nothing is evicted there for now, once that was logged."""
+        """By namespace, the logged reason why nothing is evicted there now."""
         self._stopping = False
 
     def planned_for(self, policies: Policies, at: float) -> PlannedFor:
-        """Return what moves are planned for.
+        """Return the policies for which moves are planned.
 
         Args:
-            policies: all there are.
+            policies: all policies.
             at: when they are planned, on the clock.
         """
         return PlannedFor(policies, self._by_place(policies), self._leading.term(), at)
 
     def stop(self) -> None:
-        """Let no move be sent any more."""
+        """Let no more moves be sent."""
         self._stopping = True
 
     async def confirm(self, namespace: str) -> None:
-        """Ask the API server for the policies of a namespace, unless it said a moment ago which there are."""
+        """Request the policies of a namespace from the API server, unless a recent answer exists."""
         await self._confirmations.refresh((EVERYWHERE, namespace))
 
     def why_not(self, move: Move, planned: PlannedFor) -> Held | None:
-        """Return what stands in a move's way, or None if nothing does."""
+        """Return why a move may not be made, or None."""
         if self._stopping:
             return Held(Reason.NOT_LEADING, "this replica is being stopped")
         if not self._leading.leads() or self._leading.term() != planned.term:
@@ -134,16 +134,16 @@ class Permission:
         return self.unconfirmed(namespace, planned)
 
     def unconfirmed(self, namespace: str, planned: PlannedFor) -> Held | None:
-        """Return why the policies that moves of a namespace were planned for may not be those there are.
+        """Return why the policies of a namespace may have changed since moves were planned for them.
 
-        None if they are.
+        None if they have not.
         """
         held = self._unconfirmed_at(EVERYWHERE, planned) or self._unconfirmed_at(namespace, planned)
         self._tell(namespace, held)
         return held
 
     def of_policy(self, policy: Policy | None, name: str) -> Held | None:
-        """Return why nothing may be done in the name of a policy, or None if it may."""
+        """Return why a policy may evict nothing, or None if it may."""
         if policy is None:
             return Held(Reason.NOT_SELECTED, f"policy {name} was deleted")
         if policy.problems:
@@ -153,7 +153,7 @@ class Permission:
         return Windows.of(policy.spec.windows).why_closed(self._now())
 
     async def aclose(self) -> None:
-        """End what is still being asked."""
+        """Cancel the requests in progress."""
         await self._confirmations.aclose()
 
     def _unconfirmed_at(self, place: str, planned: PlannedFor) -> Held | None:
@@ -167,7 +167,7 @@ class Permission:
         return None
 
     def _tell(self, namespace: str, held: Held | None) -> None:
-        """Log once that nothing is evicted in a namespace for now."""
+        """Log once that nothing is evicted in a namespace now."""
         if held is None:
             self._told.pop(namespace, None)
         elif self._told.get(namespace) != held.reason:
@@ -175,7 +175,7 @@ class Permission:
             _log.warning("Nothing is evicted for now", namespace=namespace, reason=held.reason, message=held.message)
 
     def _by_place(self, policies: Policies) -> Mapping[str, PoliciesThere]:
-        """Return the policies by place; looked for once for as long as none changes."""
+        """Return the policies by place, computed once while none changes."""
         if policies is not self._seen[0]:
             self._seen = (policies, _by_place(policies))
         return self._seen[1]

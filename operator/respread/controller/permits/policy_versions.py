@@ -1,10 +1,9 @@
-"""Which policies there are at this moment, whatever the watch has brought: asked of the API server itself.
+"""The current versions of policies according to the API server, whatever the watch shows.
 
-A watch can be silent without anybody noticing for a minute or more. A policy that was switched to DryRun or deleted
-meanwhile must not evict: so before anything is evicted, and again and again while it is, the versions of the policies
-that may have a say in it are read, and compared with those that the moves were planned for. These are the
-ClusterRebalancePolicies and the RebalancePolicies of the pod's own namespace: what is in other namespaces, however much
-or large, costs nothing here.
+A watch can be silent for a minute or more without being noticed. A policy that was switched to DryRun or deleted
+meanwhile must not evict. So before and during evictions, Respread reads the versions of the policies that apply to
+them, and compares them with those of the plan. These are the ClusterRebalancePolicies and the RebalancePolicies of the
+pod's namespace. Policies of other namespaces cost nothing here, however many or large they are.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from respread.kube.requests import Requests
 from respread.stores.watched_kinds import POLICY_KINDS
 
 EVERYWHERE: Final = ""
-"""In place of a namespace: the policies that belong to none, ClusterRebalancePolicies."""
+"""Stands for the cluster-scoped policies, ClusterRebalancePolicies."""
 MOST_POLICIES: Final = 1_000
-"""So many RebalancePolicies a namespace may have: more take too long to read every second."""
+"""The most RebalancePolicies of a namespace. More would take too long to read every second."""
 _TIMEOUT_SECONDS: Final = 3.0
 _PAGE_OBJECTS: Final = 500
 _PAGE_OBJECTS_OF_NAMESPACE: Final = 25
-"""Annotations alone may be 256 KiB long, and anybody in the namespace may write them."""
+"""Annotations alone may have 256 KiB, and users of the namespace may write them."""
 
 Versions = Map[str, tuple[str, int]]
 """UID and generation of each policy, by name."""
 
 
 class PolicyVersions(NamedTuple):
-    """The versions of the policies of a namespace, or of those that belong to none, at some moment."""
+    """The versions of the policies of a namespace, or of the cluster policies, at some moment."""
 
     versions: Versions
     asked_at: float
-    """Before which on the clock whatever was done to policies is in it."""
+    """The time of the request on the clock. It includes every change before that."""
 
 
 class _Metadata(msgspec.Struct):
@@ -58,7 +57,7 @@ _decode: Final = msgspec.json.Decoder(_Item).decode
 
 
 def versions_of(policies: Map[str, Policy]) -> Versions:
-    """Return the versions of policies as they are known."""
+    """Return the versions of known policies."""
     return Map({name: (policy.uid, policy.generation) for name, policy in policies.items()})
 
 
@@ -71,19 +70,19 @@ class PolicyReader:
         """Read from the API server.
 
         Args:
-            requests: how to ask it.
-            clock: seconds that never go back.
-            kinds: of the policies that count.
+            requests: sends requests.
+            clock: a monotonic clock in seconds.
+            kinds: the kinds of policies that are used.
         """
         self._requests = requests
         self._clock = clock
         self._kinds = tuple(kinds)
 
     async def read(self, namespace: str) -> PolicyVersions:
-        """Return those of a namespace, or of `EVERYWHERE`, as the API server has them now.
+        """Return the current versions of a namespace, or of `EVERYWHERE`, from the API server.
 
         Raises:
-            ListError: it could not be asked, or there are more than can be read.
+            ListError: they could not be read, or there are too many.
         """
         asked_at = self._clock()
         found: dict[str, tuple[str, int]] = {}
@@ -98,7 +97,7 @@ class PolicyReader:
                 page_objects=_PAGE_OBJECTS_OF_NAMESPACE if kind.namespaced else _PAGE_OBJECTS,
                 most_objects=MOST_POLICIES if kind.namespaced else None,
                 timeout_seconds=_TIMEOUT_SECONDS,
-                accept=METADATA_ONLY,  # what policies say is not needed: a change of it is a new generation
+                accept=METADATA_ONLY,  # The specs are not needed: a change of a spec is a new generation.
             )
             for metadata in (item.metadata for item in items):
                 found[str(ObjectKey(metadata.namespace, metadata.name))] = (metadata.uid, metadata.generation)

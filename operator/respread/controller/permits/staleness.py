@@ -1,4 +1,4 @@
-"""Whether what is known of the cluster is fresh enough to act by."""
+"""Whether the watched state is fresh enough to evict."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from respread.api.reasons import Reason
 from respread.planning.held import Held
 
 STALE_SECONDS: Final = 180.0
-"""The API server sends a bookmark every minute: what was silent for so long may be far behind, and nothing is evicted
-by it."""
+"""The API server sends a bookmark every minute. A kind that was silent for this long may be far behind, and nothing is
+evicted."""
 
 
 def why_stale(ages_seconds: Mapping[str, float]) -> Held | None:
-    """Return why nothing is evicted by what is known, or None if it is fresh.
+    """Return why the watched state is too old for evictions, or None if it is fresh.
 
     Args:
-        ages_seconds: for each watched kind how long ago something was heard of it.
+        ages_seconds: for each watched kind, the time since its last event or bookmark.
     """
     kind, age = max(ages_seconds.items(), key=lambda each: each[1])
     if age <= STALE_SECONDS:

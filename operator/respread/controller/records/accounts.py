@@ -1,6 +1,6 @@
-"""What is written down before a move is made, and what is counted and told of it afterwards.
+"""Records moves before they are made, and counts and reports them afterwards.
 
-Whoever leads after a crash follows what was written down to its outcome, and counts it for `limits.perHour` and
+After a crash, the next leader follows the recorded moves to their outcome, and counts them for `limits.perHour` and
 `limits.perHourPerGroup`.
 """
 
@@ -30,24 +30,24 @@ from respread.telemetry.metrics import Metrics
 
 
 class Remembered:
-    """What every status says of moves under way and of what counts for limits, as it is when the status is sent."""
+    """What every status contains about moves in flight and about evictions that count for limits, when it is sent."""
 
     __slots__ = ("_history", "_register", "_snapshot")
 
     def __init__(self, register: Register, history: History, snapshot: Callable[[], ClusterSnapshot]) -> None:
-        """Look at these.
+        """Create it.
 
         Args:
-            register: the moves under way.
+            register: the moves in flight.
             history: what was done so far.
-            snapshot: the cluster, as the watch shows it at the moment.
+            snapshot: the cluster, as the watch shows it now.
         """
         self._register = register
         self._history = history
         self._snapshot = snapshot
 
     def in_status(self, policy: Policy, status: PolicyStatus) -> PolicyStatus:
-        """Return a policy's status with what it has to remember at this moment."""
+        """Return a policy's status with everything that it must contain now."""
         snapshot = self._snapshot()
         return msgspec.structs.replace(
             status,
@@ -59,7 +59,7 @@ class Remembered:
 
 
 class Accounts:
-    """Writes down, counts and tells."""
+    """Records, counts and reports."""
 
     __slots__ = ("_announcements", "_metrics", "_register", "_seen", "_statuses", "held_lately", "history")
 
@@ -74,15 +74,15 @@ class Accounts:
         held_lately: HeldLately,
         seen: Callable[[], Mapping[str, PolicyStatus]],
     ) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            register: the moves under way.
+            register: the moves in flight.
             history: what was done so far.
-            statuses: writes what statuses have to remember.
-            announcements: tell people.
+            statuses: writes statuses.
+            announcements: report to users.
             metrics: count.
-            held_lately: told of what was not made.
+            held_lately: receives what was not made.
             seen: the policies' statuses as the watch shows them, by name.
         """
         self._register = register
@@ -94,12 +94,12 @@ class Accounts:
         self._seen = seen
 
     async def write_down(self, step: Step, bounding: Bounding, policies: Policies) -> Held | None:
-        """Write a step's moves down in statuses; return why they must not be made, or None once all statuses have them.
+        """Record a step's moves in statuses. Return why they must not be made, or None if all statuses contain them.
 
         Args:
-            step: moves that are about to be made.
+            step: moves about to be made.
             bounding: the policies that count them.
-            policies: those that they were planned for.
+            policies: the policies for which they were planned.
         """
         for move in step:
             self._register.on_record[move.pod.uid] = move
@@ -112,16 +112,16 @@ class Accounts:
         return Held(Reason.API_UNAVAILABLE, "it could not be written down in its policy's status")
 
     def why_paused(self, move: Move, policies: Policies) -> Held | None:
-        """Return why nothing is evicted in the name of a move's policy after failures; None if it is not paused."""
+        """Return why a move's policy evicts nothing after failures; None if it is not paused."""
         policy = policies.get(move.policy)
         return None if policy is None else self.history.paused(policy, move.pod.namespace)
 
     def close(self, move: Move, result: Answer | Held, bounding: Bounding) -> None:
-        """Count and tell what came of a move.
+        """Count and report the result of a move.
 
         Args:
             move: the move.
-            result: the API server's answer, or why it was not asked.
+            result: the API server's answer, or why the eviction was not sent.
             bounding: the policies that count it.
         """
         why = result if isinstance(result, Held) else result.held
@@ -137,5 +137,5 @@ class Accounts:
             return
         if why is not None:
             self.held_lately.note(move, why)
-        if self.history.not_made(move.pod.uid):  # what was written down is not done
+        if self.history.not_made(move.pod.uid):  # The recorded move is not made.
             self._statuses.hurry((move.policy, *bounding.of(move)))

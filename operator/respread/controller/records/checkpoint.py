@@ -1,8 +1,7 @@
-"""What a leader has to know of what was done before it came: kept in the policies' statuses.
+"""What the next leader must know of what was done before, stored in the policies' statuses.
 
-Which groups are left alone because moves did not improve them, how many evictions count for `limits.perHour` and
-`limits.perHourPerGroup`, and which failed in a row.
-Groups and situations are kept as digests: names that are the same in every process, and short.
+It contains the groups in back-off, the evictions that count for `limits.perHour` and `limits.perHourPerGroup`, and the
+failures in a row. Groups and situations are stored as digests: short names that are the same in every process.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ def group_name(key: GroupKey) -> str:
 
 
 class GroupNames:
-    """The names of groups, each worked out once."""
+    """The names of groups, each computed once."""
 
     __slots__ = ("_names",)
 
     def __init__(self) -> None:
-        """Know none yet."""
+        """Start without names."""
         self._names: dict[GroupKey, str] = {}
 
     def of(self, key: GroupKey) -> str:
@@ -57,13 +56,13 @@ class GroupNames:
         return name
 
     def keep(self, groups: Mapping[GroupKey, object]) -> None:
-        """Forget the names of groups that are gone, once these are the most."""
+        """Forget the names of groups that are gone, when these are the majority."""
         if len(self._names) > 2 * len(groups):
             self._names = {key: name for key, name in self._names.items() if key in groups}
 
 
 def situation_of(group: SpreadGroup) -> str:
-    """Return how things stand for a group, in a form that is equal while they do: its pods and nodes per domain."""
+    """Return a group's situation, in a form that is equal while it does not change: its pods and nodes per domain."""
     nodes = {domain: len(names) for domain, names in group.domains.nodes.items()}
     return _digest([sorted(group.counts.items()), sorted(nodes.items())])
 
@@ -71,15 +70,15 @@ def situation_of(group: SpreadGroup) -> str:
 def recalled(
     statuses: Mapping[str, PolicyStatus], rules: BackOffRules, groups: GroupsByNamespace, now: float
 ) -> tuple[BackOffs, EvictionHistory]:
-    """Return what the policies' statuses remember.
+    """Return what the policies' statuses contain.
 
-    Whoever may write a policy's status is to reach no further by it than the policy does: of a RebalancePolicy only
-    what it says of groups of its own namespace counts.
+    The author of a policy's status must not affect more than the policy does: the status of a RebalancePolicy only
+    counts for groups of its own namespace.
 
     Args:
         statuses: by the policies' names.
-        rules: how long groups are left alone.
-        groups: the spread groups there are, by namespace.
+        rules: how long groups back off.
+        groups: the spread groups, by namespace.
         now: seconds since the epoch.
     """
     names = _Names(groups)
@@ -93,14 +92,14 @@ def recalled(
                 until = min(each.until.timestamp(), now + rules.delay_seconds(each.group, each.failures))
                 back_offs[each.group] = BackOff(each.failures, until, each.situation)
         for minute in sorted(status.recent_evictions, key=lambda each: each.minute):
-            # as if all had been made at the end of their minute: rather too few evictions than too many
+            # As if all had been made at the end of their minute, so that rather too few evictions follow than too many.
             last = min(minute.minute.timestamp(), now) + MINUTE_SECONDS
             history = history.with_evictions([policy], last, minute.evictions)
     return BackOffs(rules, Map(back_offs)), history
 
 
 class _Names:
-    """Tells which names are those of groups, worked out for a namespace when it is asked about."""
+    """Knows which names belong to groups, computed for a namespace when it is requested."""
 
     __slots__ = ("_by_namespace", "_groups")
 
@@ -109,7 +108,7 @@ class _Names:
         self._by_namespace: dict[str, frozenset[str]] = {}
 
     def has(self, name: str, namespace: str) -> bool:
-        """Tell whether a group of a namespace has the name; of any, where the namespace is empty."""
+        """Return whether a group of a namespace has the name; any group, if the namespace is empty."""
         return any(name in self._of(each) for each in ((namespace,) if namespace else self._groups))
 
     def _of(self, namespace: str) -> frozenset[str]:
@@ -121,7 +120,7 @@ class _Names:
 def back_offs_to_remember(
     back_offs: BackOffs, groups: Iterable[GroupKey], name_of: Callable[[GroupKey], str] = group_name
 ) -> tuple[RememberedBackOff, ...]:
-    """Return what a policy's status is to say of its groups, those that failed most often first."""
+    """Return the back-offs for a policy's status, those with the most failures first."""
     names = map(name_of, groups) if back_offs.groups else ()
     found = [(name, known) for name in names if (known := back_offs.groups.get(name)) is not None]
     found.sort(key=lambda each: (-each[1].failures, -each[1].until, each[0]))
@@ -129,7 +128,7 @@ def back_offs_to_remember(
         RememberedBackOff(
             group=name,
             failures=min(known.failures, MAX_FAILURES),
-            until=min(_whole_seconds(known.until + 1), LATEST),  # never earlier than it is
+            until=min(_whole_seconds(known.until + 1), LATEST),  # Never earlier than the actual time.
             situation=known.situation,
         )
         for name, known in found[:MAX_BACK_OFFS]
@@ -137,7 +136,7 @@ def back_offs_to_remember(
 
 
 def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> tuple[RecentEvictions, ...]:
-    """Return what a policy's status is to say of its evictions in the last hour.
+    """Return the evictions of the last hour for a policy's status.
 
     Args:
         history: when evictions were made.
@@ -151,11 +150,11 @@ def evictions_to_remember(history: EvictionHistory, policy: str, now: float) -> 
 
 
 def recalled_failures(statuses: Mapping[str, PolicyStatus], rules: PauseRules, now: float) -> Breakers:
-    """Return what the policies' statuses remember of evictions that failed in a row.
+    """Return the failures in a row from the policies' statuses.
 
     Args:
         statuses: by the policies' names.
-        rules: how long policies are paused; whatever a status says, no pause is longer.
+        rules: how long policies are paused. No pause is longer, whatever a status contains.
         now: seconds since the epoch.
     """
     found = {
@@ -171,23 +170,23 @@ def recalled_failures(statuses: Mapping[str, PolicyStatus], rules: PauseRules, n
 
 
 def failures_to_remember(breakers: Breakers, policy: str) -> FailuresInARow:
-    """Return what a policy's status is to say of evictions that failed in a row."""
+    """Return the failures in a row for a policy's status."""
     known = breakers.policies.get(policy)
     if known is None:
         return FailuresInARow()
     return FailuresInARow(
         workloads=known.workloads,
         pauses=min(known.pauses, MAX_FAILURES),
-        paused_until=_whole_seconds(known.until + 1) if known.until else None,  # never earlier than it is
+        paused_until=_whole_seconds(known.until + 1) if known.until else None,  # Never earlier than the actual time.
     )
 
 
 def recalled_group_history(statuses: Mapping[str, PolicyStatus], groups: GroupsByNamespace, now: float) -> GroupHistory:
-    """Return the evictions that the policies' statuses remember by group, as if all had been made with the last one.
+    """Return the evictions by group from the policies' statuses, as if all had been made with the last one.
 
     Args:
-        statuses: by the policies' names; of a RebalancePolicy only what it says of its own namespace counts.
-        groups: the spread groups there are, by namespace.
+        statuses: by the policies' names. That of a RebalancePolicy only counts for its own namespace.
+        groups: the spread groups, by namespace.
         now: seconds since the epoch.
     """
     names = _Names(groups)
@@ -201,13 +200,13 @@ def recalled_group_history(statuses: Mapping[str, PolicyStatus], groups: GroupsB
                 found[each.group] = policy, each
     history = GroupHistory()
     for policy, each in found.values():
-        last = min(each.last.timestamp(), now) + MINUTE_SECONDS  # the end of its minute
+        last = min(each.last.timestamp(), now) + MINUTE_SECONDS  # The end of its minute.
         history = history.with_evictions(policy, [each.group], last, each.evictions)
     return history
 
 
 def group_evictions_to_remember(history: GroupHistory, policy: str, now: float) -> tuple[GroupEvictionCount, ...]:
-    """Return what a policy's status is to say of the last hour's evictions for groups, those with the most first."""
+    """Return the last hour's evictions for groups for a policy's status, the highest number first."""
     found = [
         GroupEvictionCount(
             group=name,
@@ -223,14 +222,14 @@ def group_evictions_to_remember(history: GroupHistory, policy: str, now: float) 
 def without_settled(
     back_offs: BackOffs, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey], now: float
 ) -> BackOffs:
-    """Forget the groups whose time is over and which are balanced or gone.
+    """Forget the groups whose back-off is over and which are balanced or gone.
 
-    A group with a move under way is neither: with its pod gone it may look balanced for the moment.
+    A group with a move in flight is neither: without the evicted pod it may look balanced for the moment.
 
     Args:
-        back_offs: what is remembered.
-        groups: as they stand.
-        busy: groups with moves under way.
+        back_offs: the stored back-offs.
+        groups: the current groups.
+        busy: groups with moves in flight.
         now: seconds since the epoch.
     """
     if not any(each.until <= now for each in back_offs.groups.values()):

@@ -1,4 +1,4 @@
-"""What was done in the policies' names and came of it, as far as it decides what is done next, or is told."""
+"""What was done for the policies, and its outcomes, as far as it affects the next decisions or is reported."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup
 
 LATE_SECONDS: Final = 60.0
-"""What ends sooner without a replacement that is Ready has not been given up on: none was wanted."""
+"""A move that ends sooner without a Ready replacement was not given up on: no replacement was wanted."""
 
 
 class Expected(NamedTuple):
-    """A move that is written down in statuses, and may have been made by the time that anybody reads them."""
+    """A move that is recorded in statuses, and may be made by the time that they are read."""
 
     policy: str
     bounded: tuple[str, ...]
@@ -65,7 +65,7 @@ class _Counts(NamedTuple):
 
 
 class History:
-    """The leader's memory. A new leader begins with what the statuses say."""
+    """The leader's memory. A new leader starts with the contents of the statuses."""
 
     __slots__ = (
         "_counts",
@@ -81,11 +81,11 @@ class History:
     )
 
     def __init__(self, wall_clock: Callable[[], float], rules: BackOffRules | None = None) -> None:
-        """Remember nothing yet.
+        """Start empty.
 
         Args:
             wall_clock: seconds since the epoch.
-            rules: how long groups are left alone.
+            rules: how long groups back off.
         """
         self._wall_clock = wall_clock
         self.back_offs = BackOffs(rules or BackOffRules())
@@ -95,17 +95,17 @@ class History:
         self._expected: Map[str, Expected] = Map()
         """By the UIDs of the pods."""
         self._with_expected: _Counts | None = None
-        """Kept for as long as neither changes."""
+        """Kept while neither changes."""
         self._names = GroupNames()
         self._evicted: Counter[str] = Counter()
         self._last_eviction: dict[str, datetime] = {}
 
     def recall(self, statuses: Mapping[str, PolicyStatus], groups: GroupsByNamespace) -> None:
-        """Begin anew with what the policies' statuses say.
+        """Start again with the contents of the policies' statuses.
 
         Args:
             statuses: by the policies' names.
-            groups: the spread groups there are, by namespace.
+            groups: the spread groups, by namespace.
         """
         now = self._wall_clock()
         self.back_offs, of_policies = recalled(statuses, self.back_offs.rules, groups, now)
@@ -115,7 +115,7 @@ class History:
         self._last_eviction = {}
 
     def at(self, seconds: float) -> History:
-        """Return what is known now, for whoever reads it at a moment in seconds since the epoch while this goes on."""
+        """Return what is known now as a value, at a time in seconds since the epoch."""
         frozen = copy(self)
         frozen._evicted = self._evicted.copy()  # noqa: SLF001 - our own class
         frozen._last_eviction = self._last_eviction.copy()  # noqa: SLF001 - our own class
@@ -123,7 +123,7 @@ class History:
         return frozen
 
     def forget_others(self, policies: Collection[str]) -> None:
-        """Forget what was done in the names of policies other than these."""
+        """Forget what was done for other policies than these."""
         for names in (self._evicted, self._last_eviction):
             for gone in names.keys() - set(policies):
                 del names[gone]
@@ -138,17 +138,17 @@ class History:
     # Groups
 
     def learn(self, ended: Ended, groups: Mapping[GroupKey, SpreadGroup], policy: Policy | None) -> None:
-        """Note what became of a move: its groups are left alone unless it improved them.
+        """Record the outcome of a move: its groups back off unless it improved them.
 
         Args:
-            ended: the move, and how it ended.
-            groups: as they stand.
-            policy: in whose name it was made; None if that is gone.
+            ended: the move and its outcome.
+            groups: the current groups.
+            policy: the policy for which it was made; None if it is gone.
         """
         if (ready := was_ready(ended)) is not None:
             self.standings = self.standings.with_end(ended.move.pod.namespace, ready=ready)
         if ended.outcome is Outcome.IMPROVED:
-            return  # until it is known that it lasts
+            return  # Until it is known to last.
         now = self._wall_clock()
         for key in ended.move.groups:
             if (group := groups.get(key)) is not None:
@@ -162,17 +162,17 @@ class History:
             self.breakers = self.breakers.undecided(policy.name, most, now)
 
     def learn_lasting(self, move: Move) -> None:
-        """Note that a move has improved its groups for good: what failed before is forgotten."""
+        """Record that a move has improved its groups lastingly: earlier failures are forgotten."""
         for key in move.groups if self.back_offs.groups else ():
             self.back_offs = self.back_offs.improved(self._names.of(key))
         self.breakers = self.breakers.succeeded(move.policy)
 
     def forget_other_namespaces(self, namespaces: Collection[str]) -> None:
-        """Forget how namespaces other than these stood."""
+        """Forget the standings of other namespaces than these."""
         self.standings = self.standings.among(namespaces)
 
     def forget_settled(self, groups: Mapping[GroupKey, SpreadGroup], busy: Collection[GroupKey]) -> None:
-        """Forget what no longer matters of groups that are balanced or gone and have no move under way."""
+        """Forget what no longer matters about groups that are balanced or gone and have no move in flight."""
         now = self._wall_clock()
         self.back_offs = without_settled(self.back_offs, groups, busy, now)
         if (recent := self._counts.of_groups.without_old(now)) is not self._counts.of_groups:
@@ -187,11 +187,11 @@ class History:
         return self.back_offs.held(name, situation_of(group), self._wall_clock())
 
     def release(self, group: SpreadGroup) -> float | None:
-        """Return until when a group that backs off is left alone, in seconds since the epoch."""
+        """Return until when a group in back-off is left alone, in seconds since the epoch."""
         return self.back_offs.release(self._names.of(group.key), situation_of(group))
 
     def pace_of(self, group: SpreadGroup) -> GroupPace:
-        """Return how a group stands to `limits.perHourPerGroup`."""
+        """Return the evictions of a group for `limits.perHourPerGroup`."""
         made = 0
         if (history := self.group_history).policies:
             made = history.in_last_hour(self._names.of(group.key), self._wall_clock())
@@ -200,10 +200,10 @@ class History:
     # Policies
 
     def paused(self, policy: Policy, namespace: str | None = None) -> Held | None:
-        """Return why nothing is evicted in the name of a policy for now, or None if failures don't pause it.
+        """Return why a policy evicts nothing now, or None if failures don't pause it.
 
         Args:
-            policy: in whose name.
+            policy: the policy.
             namespace: of the pod; None for the policy as a whole.
         """
         return self.breakers.paused(policy.name, policy.spec.limits.failures_in_a_row, self._wall_clock(), namespace)
@@ -212,10 +212,10 @@ class History:
         """Return why nothing is evicted in a namespace after moves of a policy failed in a row, or None if it may be.
 
         Args:
-            policy: in whose name.
-            namespace: of the pod that would go.
-            undecided: namespaces in which its moves are under way or not known to be a lasting success. In those where
-                something has failed already they keep nobody else waiting.
+            policy: the policy.
+            namespace: of the pod.
+            undecided: namespaces in which its moves are in flight or not known to be a lasting success. Namespaces
+                where something has already failed don't delay others.
         """
         if (single := self.single(policy)) is None:
             return None
@@ -227,23 +227,23 @@ class History:
         return single if awaited else None
 
     def single(self, policy: Policy) -> Held | None:
-        """Return why no more than one pod is tried in the name of a policy, or None if failures don't make it so."""
+        """Return why no more than one pod is tried for a policy, or None if failures don't restrict it."""
         return self.breakers.single(policy.name, policy.spec.limits.failures_in_a_row)
 
     # Evictions
 
     def serve(self, namespace: str) -> None:
-        """Note that a pod of a namespace was evicted, or may have been."""
+        """Record that a pod of a namespace was evicted, or may have been."""
         self.standings = self.standings.with_eviction(namespace)
 
     @property
     def history(self) -> EvictionHistory:
-        """How many evictions count for `limits.perHour`, those that are expected among them."""
+        """The evictions that count for `limits.perHour`, including expected ones."""
         return self._all().of_policies
 
     @property
     def group_history(self) -> GroupHistory:
-        """How many evictions were made for spread groups, those that are expected among them."""
+        """The evictions for spread groups, including expected ones."""
         return self._all().of_groups
 
     def expect(self, uid: str, expected: Expected) -> None:
@@ -252,12 +252,12 @@ class History:
         self._with_expected = None
 
     def made(self, uid: str, policy: str, *, certain: bool) -> None:
-        """Count a move that was made, or may have been; one that was counted before is not counted again.
+        """Count a move that was made, or may have been. One that was counted before is not counted again.
 
         Args:
             uid: of its pod.
-            policy: in whose name.
-            certain: whether the API server said that it was made.
+            policy: the policy for which it was made.
+            certain: whether the API server confirmed it.
         """
         now = self._wall_clock()
         if (expected := self._expected.get(uid)) is not None:
@@ -295,7 +295,7 @@ class History:
 
     @property
     def evicted(self) -> Mapping[str, int]:
-        """All evictions so far by policy, those of earlier leaders included."""
+        """All evictions so far by policy, including those of earlier leaders."""
         return self._evicted
 
     @property
@@ -306,21 +306,21 @@ class History:
     # Statuses
 
     def failures_in_a_row(self, policy: str) -> FailuresInARow:
-        """Return what a policy's status is to say of evictions that failed."""
+        """Return the failures in a row for a policy's status."""
         return failures_to_remember(self.breakers, policy)
 
     def group_evictions(self, policy: str) -> tuple[GroupEvictionCount, ...]:
-        """Return what a policy's status is to say of the evictions for its groups."""
+        """Return the evictions by group for a policy's status."""
         return group_evictions_to_remember(self.group_history, policy, self._wall_clock())
 
     def remembered_back_offs(self, groups: Iterable[GroupKey]) -> tuple[RememberedBackOff, ...]:
-        """Return what a policy's status is to say of the groups that it restores."""
+        """Return the back-offs of a policy's groups for its status."""
         return back_offs_to_remember(self.back_offs, groups, self._names.of)
 
     def recent_evictions(self, policy: Policy) -> tuple[RecentEvictions, ...]:
-        """Return what a policy's status is to say of the last hour; nothing where no limit asks for it.
+        """Return the evictions of the last hour for a policy's status; none if no limit needs them.
 
-        An invalid policy keeps it: what it says of limits may be what is wrong.
+        An invalid policy keeps them, because its limits may be what is invalid.
         """
         if policy.spec.limits.per_hour is None and not policy.problems:
             return ()
@@ -328,7 +328,7 @@ class History:
 
 
 def was_ready(ended: Ended) -> bool | None:
-    """Return whether a move's replacement was Ready; None if none was wanted, which tells nothing of its namespace."""
+    """Return whether a move's replacement was Ready; None if none was wanted."""
     if ended.outcome is Outcome.NOT_READY:
         return False
     if ended.replacement is not None and ended.replacement.ready:

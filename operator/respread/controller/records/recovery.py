@@ -1,8 +1,8 @@
-"""Moves under way, as the policies' statuses keep them: whoever leads next follows them to their outcome.
+"""Moves in flight in the policies' statuses: the next leader follows them to their outcome.
 
-A move is written down before its eviction is sent. So a process that is killed at any moment leaves behind which pods
-it evicted, or was about to, and for which groups; and a group that a move did not improve is left alone by the next
-process too. Without that a crash at every start could evict another pod each time.
+A move is recorded before its eviction is sent. So a process that is killed at any moment leaves behind which pods it
+evicted, or was about to, and for which groups. Groups that a move did not improve back off in the next process too.
+Without this, a crash at every start could evict another pod each time.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
 _SECOND: Final = timedelta(seconds=1)
-"""The API server tells creation timestamps in whole seconds."""
+"""The API server stores creation timestamps in whole seconds."""
 _LONG_AGO_SECONDS: Final = 30.0
 """Further than this the clocks of the API server and of this process are not apart: its Lease would not work either."""
 
 
 def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping[str, tuple[MoveInFlight, ...]]:
-    """Return what the policies' statuses are to say of the moves under way, by the policies' names.
+    """Return the moves in flight for the policies' statuses, by the policies' names.
 
     Args:
         in_flight: the moves.
@@ -55,13 +55,13 @@ def moves_to_remember(in_flight: InFlight, snapshot: ClusterSnapshot) -> Mapping
 
 
 def moves_of(policy: str, in_flight: InFlight, snapshot: ClusterSnapshot) -> tuple[MoveInFlight, ...]:
-    """Return what the status of one policy is to say of the moves under way; see `moves_to_remember`."""
+    """Return the moves in flight for the status of one policy; see `moves_to_remember`."""
     flights = [flight for flight in in_flight.flights if flight.move.policy == policy]
     return tuple(_remembered(flight, snapshot) for flight in flights[:MAX_MOVES_IN_FLIGHT])
 
 
 class AskingRules(NamedTuple):
-    """What decides whether a resumed move may be asked for again: what a status says is not a plan of ours."""
+    """What decides whether a recovered move may be sent again, because a status is not a plan of ours."""
 
     setting: PolicySetting
     limiters: tuple[Limiter, ...]
@@ -69,9 +69,9 @@ class AskingRules(NamedTuple):
     """With a time zone."""
 
     def allow(self, flights: Iterable[Flight], snapshot: ClusterSnapshot) -> frozenset[str]:
-        """Return the UIDs of the pods that could have been planned for, as policies, protection and limits are now.
+        """Return the UIDs of the pods that could be planned with the current policies, protection and limits.
 
-        Pods that their controllers have made since don't count as not Ready: they replace what was evicted.
+        Pods that their controllers have created since don't count as not Ready, because they are replacements.
         """
         index = PolicyIndex(self.setting.policies)
         protections = self.setting.protections()
@@ -103,14 +103,14 @@ def resumed(
     rules: AskingRules,
     moment: ClockReading,
 ) -> InFlight:
-    """Return the moves that the policies' statuses say are under way, and no others.
+    """Return exactly the moves that are in flight according to the policies' statuses.
 
     Args:
-        known: what is known here; moves among it that are no longer in a status were seen to their end by others.
+        known: the moves known here. Those that are no longer in a status were followed to their end by others.
         statuses: by the policies' names.
         snapshot: the cluster as the watch shows it.
         spread: its spread groups.
-        rules: by which those that may not have been made may be asked for again.
+        rules: decide whether those that may not have been made may be sent again.
         moment: now.
     """
     names: dict[str, dict[str, GroupKey]] = {}

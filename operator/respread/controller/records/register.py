@@ -1,4 +1,4 @@
-"""Every move under way: chosen by a reconcile, on record in its policy's status, in flight, or over since a moment."""
+"""Every move: chosen by a reconcile, recorded in its policy's status, in flight, or just finished."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from respread.planning.plan import Move
 
 
 class Register:
-    """Belongs to one event loop: it changes only between the awaits of who reads it."""
+    """The moves. It belongs to one event loop, and only changes between awaits of its readers."""
 
     __slots__ = ("chosen", "clock", "in_flight", "on_record", "probation", "wall_clock")
 
     def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float] = time) -> None:
-        """Begin with none.
+        """Start without moves.
 
         Args:
-            clock: seconds that never go back.
+            clock: a monotonic clock in seconds.
             wall_clock: seconds since the epoch.
         """
         self.clock = clock
@@ -29,49 +29,49 @@ class Register:
         self.in_flight = InFlight()
         """The moves whose evictions were sent, until their replacements are Ready."""
         self.probation = Probation()
-        """The moves that ended well a moment ago."""
+        """The moves that ended well just now."""
         self.chosen: dict[str, Move] = {}
-        """Those of which nothing was sent yet, by the UIDs of their pods, in the order they were chosen."""
+        """Chosen moves that are not sent yet, by the UIDs of their pods, in the order in which they were chosen."""
         self.on_record: dict[str, Move] = {}
-        """Those among them that may be sent at any moment: every status that is written remembers them."""
+        """Those among them that may be sent at any moment. Every status that is written contains them."""
 
     def with_chosen(self, snapshot: ClusterSnapshot) -> InFlight:
-        """Return all moves under way, as plans and limits have to see them: as if all that are chosen were sent."""
+        """Return all moves for plans and limits, as if the chosen ones were sent."""
         return self._with(self.chosen.values(), snapshot)
 
     def with_those_on_record(self, snapshot: ClusterSnapshot) -> InFlight:
-        """Return the moves in flight and those that may be at any moment: what the next process has to know of."""
+        """Return the moves in flight and those that may be at any moment, for the next leader."""
         return self._with(self.on_record.values(), snapshot)
 
     def sent(self, move: Move, snapshot: ClusterSnapshot) -> None:
-        """Note a move right before its eviction is sent: from now on it is in flight."""
+        """Record a move right before its eviction is sent. From now on it is in flight."""
         self.in_flight = self._with((move,), snapshot)
         self.forget(move)
 
     def owed(self, move: Move, snapshot: ClusterSnapshot) -> None:
-        """Note that a move was refused although others of its step were made."""
+        """Record that a move was refused although others of its step were made."""
         self.in_flight = self._with((move,), snapshot).owed(move)
         self.forget(move)
 
     def answered(self, move: Move, answer: Answer, *, again: bool) -> None:
-        """Note what the API server said to a move's eviction.
+        """Record the API server's answer to a move's eviction.
 
         Args:
             move: the move.
             answer: its answer.
-            again: whether it was in flight before it was asked for. If no answer came then, a refusal now says nothing
-                of that: the first request may still be on its way.
+            again: whether it was already in flight. If the first request got no answer, a refusal now says nothing
+                about it: it may still be on its way.
         """
         gone = answer.held is None
         if not again or answer.may_have_evicted or (gone and self.in_flight.is_owed(move)):
             self.in_flight = self.in_flight.answered(move, answer, self.clock())
 
     def not_wanted(self, move: Move) -> None:
-        """Note that a move's controller wants no replacement."""
+        """Record that a move's controller wants no replacement."""
         self.in_flight = self.in_flight.not_wanted(move)
 
     def forget(self, move: Move) -> None:
-        """Note that a move is not about to be sent any more."""
+        """Record that a move will not be sent."""
         self.chosen.pop(move.pod.uid, None)
         self.on_record.pop(move.pod.uid, None)
 

@@ -1,6 +1,6 @@
-"""What a new leader reads afresh before it does anything: the statuses that the one before it left.
+"""Reads the statuses that the last leader left, before a new leader does anything.
 
-The watch may be behind at that very moment, and what is remembered in a status must not be missed.
+The watch may be behind at that moment, and no recorded data may be missed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from respread.kube.requests import Requests
 from respread.stores.watched_kinds import POLICY_KINDS
 
 _PAGE_OBJECTS: Final = 20
-"""A status may be as large as the API server stores."""
+"""A status may be as large as the API server allows."""
 _TIMEOUT_SECONDS: Final = 10.0
 
 
 class FoundStatus(NamedTuple):
-    """The status of the policy that has this UID."""
+    """The status of the policy with this UID."""
 
     uid: str
     status: PolicyStatus
@@ -34,7 +34,7 @@ _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 async def read_statuses(requests: Requests, kinds: Iterable[Kind] = POLICY_KINDS) -> dict[str, FoundStatus]:
-    """Return the statuses of all policies as the API server has them now, by the policies' names.
+    """Return the current statuses of all policies from the API server, by the policies' names.
 
     Raises:
         ListError: they could not be read.

@@ -1,7 +1,7 @@
-"""Writing policies' statuses: only what changed, and of one policy not more often than every few seconds.
+"""Writes policies' statuses: only changes, and each policy at most every few seconds.
 
-What a status has to remember for the next process is as of the moment that it is sent, and the requests for one policy
-go one after another: none arrives late and takes back what another has written down.
+What a status records for the next leader is determined when it is sent, and the requests for one policy are sent one
+after another. So no request arrives late and overwrites what another has recorded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _log: Final = get_logger(__name__)
 
 LEAST_INTERVAL_SECONDS: Final = 5.0
 MOST_AT_ONCE: Final = 200
-"""How many are written before the control loop goes on: a second's worth."""
+"""How many are written before the control loop continues: about a second's worth."""
 GATHER_SECONDS: Final = 0.03
-"""How long a status that something depends on waits for more that is to be written down: it seldom comes alone."""
+"""How long an urgent status waits for more data to record, because moves seldom come alone."""
 GATHER_SHARE: Final = 1.0
 """Where statuses are long, it waits so many times as long as the last one of the policy took: the API server takes as
 long over a status with tens of moves as over several evictions."""
@@ -46,7 +46,7 @@ class Wanted(NamedTuple):
     policy: Policy
     status: PolicyStatus
     seen: PolicyStatus
-    """The one last seen in the API."""
+    """The status last seen in the API."""
 
 
 def _nothing_more(_: Policy, status: PolicyStatus) -> PolicyStatus:
@@ -54,7 +54,7 @@ def _nothing_more(_: Policy, status: PolicyStatus) -> PolicyStatus:
 
 
 class StatusWriter:
-    """Brings the statuses in the API to what they should be."""
+    """Writes the statuses that differ from what they should be."""
 
     __slots__ = (
         "_along",
@@ -84,11 +84,11 @@ class StatusWriter:
         """Write through the API server.
 
         Args:
-            requests: how to ask it.
-            clock: seconds that never go back.
-            kinds: of the policies that count.
-            exclusive_seconds: for how long nobody else can lead, and write statuses.
-            remembering: returns a policy's status with what it has to remember at the moment that it is sent.
+            requests: sends requests.
+            clock: a monotonic clock in seconds.
+            kinds: the kinds of policies that are used.
+            exclusive_seconds: for how long no other replica can lead and write statuses.
+            remembering: returns a policy's status with what it must record when it is sent.
         """
         self._requests = requests
         self._clock = clock
@@ -108,7 +108,7 @@ class StatusWriter:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self) -> dict[str, FoundStatus]:
-        """Return the statuses of all policies as the API server has them now, by the policies' names.
+        """Return the current statuses of all policies from the API server, by the policies' names.
 
         Raises:
             ListError: they could not be read.
@@ -116,26 +116,26 @@ class StatusWriter:
         return await read_statuses(self._requests, self._kinds)
 
     def begin(self, statuses: Mapping[str, FoundStatus]) -> None:
-        """Begin to lead: whatever was written before may have been written over since.
+        """Start to lead: what was written before may have been overwritten since.
 
         Args:
-            statuses: what was just read; the watch may be behind it.
+            statuses: the statuses just read. The watch may be behind them.
         """
         self._written = {found.uid: found.status for found in statuses.values()}
 
     def known(self, policy: Policy, seen: PolicyStatus) -> PolicyStatus:
-        """Return the status last written, or read when this replica began to lead; else the one seen in the API."""
+        """Return the status last written, or read when this replica began to lead, else the one seen in the API."""
         return self._written.get(policy.uid, seen)
 
     def all_known(self, policies: Map[str, Policy], seen: Mapping[str, PolicyStatus]) -> dict[str, PolicyStatus]:
-        """Return what is `known` of each policy, by name; `seen` are the statuses last seen in the API."""
+        """Return the `known` status of each policy, by name; `seen` are the statuses last seen in the API."""
         return {name: self.known(policy, seen.get(name, PolicyStatus())) for name, policy in policies.items()}
 
     async def write(self, wanted: Iterable[Wanted]) -> float | None:
-        """Write statuses that differ and are due; return when the next one is, on the clock.
+        """Write statuses that differ and are due. Return when the next one is due, on the clock.
 
-        Of thousands only so many are written at once that what else is to be done need not wait; the others are due
-        already. Namespaces take turns, and in each the one that was written longest ago is first.
+        Of thousands, only some are written at once, so that other work need not wait; the others are due at once.
+        Namespaces take turns, and in each the status written longest ago is first.
         """
         now = self._clock()
         statuses = tuple(wanted)
@@ -152,22 +152,22 @@ class StatusWriter:
         return min((self._due_at(each.policy) for each in left), default=None)
 
     async def ensure(self, policies: Iterable[tuple[Policy, PolicyStatus]]) -> set[str]:
-        """Write what statuses have to remember, without waiting until they are due: something depends on it.
+        """Write what statuses must record, without waiting until they are due, because a move depends on it.
 
-        All who ask for a policy's before it is sent are served by one request.
+        One request serves all callers that ask for a policy before it is sent.
 
         Args:
             policies: each with the status last seen in the API.
 
         Returns:
-            The names of the policies that have theirs for certain.
+            The names of the policies whose status is certainly written.
         """
         asked = tuple(policies)
         written = await asyncio.gather(*(self._ensured(policy, seen) for policy, seen in asked))
         return {policy.name for (policy, _), done in zip(asked, written, strict=True) if done}
 
     def hurry(self, policies: Iterable[str]) -> None:
-        """Let the statuses of some policies, by name, be written the next time even if they are not due."""
+        """Write the statuses of some policies, by name, the next time even if they are not due."""
         self._hurried.update(policies)
 
     def _first_of(self, due: Iterable[Wanted]) -> list[Wanted]:
@@ -180,7 +180,7 @@ class StatusWriter:
         return self._written_at.get(policy.uid, -inf) + LEAST_INTERVAL_SECONDS
 
     def _ensured(self, policy: Policy, seen: PolicyStatus) -> Awaitable[bool]:
-        """Have a status written, and return whether it was; it is, even if who asks stops waiting."""
+        """Write a status, and return whether it was written. This continues if the caller stops waiting."""
         if (task := self._ensuring.get(policy.uid)) is None:
             task = self._ensuring[policy.uid] = asyncio.create_task(self._ensure(policy, seen))
         return asyncio.shield(task)
@@ -189,7 +189,7 @@ class StatusWriter:
         gather = GATHER_SHARE * self._took.get(policy.uid, 0.0)
         await asyncio.sleep(min(max(gather, GATHER_SECONDS), MOST_GATHER_SECONDS))
         async with self._lock(policy.uid):
-            del self._ensuring[policy.uid]  # who asks from now on is served by the next request
+            del self._ensuring[policy.uid]  # Later callers use the next request.
             known = self.known(policy, seen)
             status = self._remembering(policy, self._along.pop(policy.uid, known))
             return status == known or await self._write(policy, status)
@@ -217,7 +217,7 @@ class StatusWriter:
                     body={"metadata": {"uid": policy.uid}, "status": encode_status(status)},
                     timeout_seconds=min(_TIMEOUT_SECONDS, self._exclusive_seconds()),
                 )
-                if self._exclusive_seconds() <= 0:  # the next leader may have written what it remembers
+                if self._exclusive_seconds() <= 0:  # The next leader may have written its own data.
                     _log.warning("Status not written", policy=policy.name, error="this replica does not lead any more")
                     return False
                 sent_at = self._clock()
