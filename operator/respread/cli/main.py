@@ -49,7 +49,7 @@ COMMANDS: Final = (
         "simulate", "respread.cli.commands.simulate", "Show what changes would do to the spread, without making them."
     ),
     Entry("snapshot", "respread.cli.commands.snapshot", "Write all that a plan depends on to a file."),
-    Entry("migrate", "respread.cli.commands.migrate", "Write policies that do what descheduler is told."),
+    Entry("migrate", "respread.cli.commands.migrate", "Write policies from the settings of descheduler."),
     Entry("run", "respread.cli.commands.run", "Run the operator."),
     Entry("demo", None, "Watch the spread being restored on a real control plane."),
     Entry("sandbox", None, "A real Kubernetes control plane with simulated nodes, on this machine."),

@@ -155,4 +155,4 @@ def _forbidden(status: Status) -> EvictionResult:
 def _message(status_code: int, status: Status) -> str:
     causes = () if status.details is None else status.details.causes
     words = " ".join(each for each in (status.message, *(cause.message for cause in causes)) if each)
-    return words or f"the API server answered {status_code} without a word"
+    return words or f"the API server answered {status_code} without a message"

@@ -122,7 +122,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
                 remainder = wire.feed.take_page(body)
             except DecodeError as error:
                 seconds = wire.outage.retry.failed()
-                _log.warning("A page is no list; listing anew", fault=str(error), wait_seconds=round(seconds, 1))
+                _log.warning("A page is no list; listing again", fault=str(error), wait_seconds=round(seconds, 1))
                 await asyncio.sleep(seconds)
                 raise aiohttp.ClientPayloadError(str(error)) from error
             return remainder
@@ -136,7 +136,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
                     wire.page_size.refused()
                     self.close()
                     kind, objects = wire.feed.kind.resource, wire.page_size.objects
-                    _log.info("A page is too large; listing anew with smaller ones", kind=kind, objects=objects)
+                    _log.info("A page is too large; listing again with smaller ones", kind=kind, objects=objects)
                     raise aiohttp.ClientPayloadError(f"the page of {kind} is too large")
             wire.page_size.took(len(body))
             return bytes(body)
@@ -230,10 +230,10 @@ class _Patience:
                     wire.feed.health.answered(kind.resource)
                 return response
             if response.status == HTTPStatus.GONE and is_watch:
-                _log.info("The version to watch from is too old; listing anew", kind=kind.resource)
+                _log.info("The version to watch from is too old; listing again", kind=kind.resource)
                 await asyncio.sleep(wire.outage.retry.failed())
             elif response.status == HTTPStatus.GONE and "continue" in request.url.query:
-                _log.info("The list took too long for the API server; beginning it anew", kind=kind.resource)
+                _log.info("The list took too long for the API server; starting it again", kind=kind.resource)
                 request.url = request.url.without_query_params("continue")
                 response.release()
                 await asyncio.sleep(wire.outage.retry.failed())

@@ -153,7 +153,7 @@ class _WholeLines:
                 break
             except NotAnEventError as error:
                 self._broken = error
-                await self._wait("A line of a watch can't be read; watching anew", str(error))
+                await self._wait("A line of a watch can't be read; watching again", str(error))
                 break
             if pending is not None and (event is None or (event.is_bookmark and not pending.is_bookmark)):
                 passed.append(pending.encode())
@@ -181,7 +181,7 @@ class _WholeLines:
         # It is normal for a version to become too old, unless it was listed just before.
         if status.get("code") != _GONE or is_first:
             message = f"{status.get('code')} {status.get('message') or status.get('reason') or ''}"
-            await self._wait("The API server ended a watch with an error; listing anew", message.strip())
+            await self._wait("The API server ended a watch with an error; listing again", message.strip())
         return msgspec.json.encode({"type": "ERROR", "object": {**status, "code": _GONE}})
 
     async def _wait(self, event: str, fault: str) -> None:

@@ -1,4 +1,4 @@
-"""How the API server is reached: from within the cluster or by a kubeconfig, as kubectl and client-go would."""
+"""How the API server is reached: from within the cluster or by a kubeconfig, as with kubectl and client-go."""
 
 from __future__ import annotations
 
@@ -18,61 +18,60 @@ _ADVICE: Final = "Give one by --kubeconfig or KUBECONFIG (and --context), or run
 
 
 class AccessError(Exception):
-    """No API server is configured, or its credentials can't be had; the message has no full stop at its end."""
+    """No API server is configured, or its credentials are not available. The message has no full stop at its end."""
 
 
 class ClusterAccess:
-    """One API server, with the credentials for it as they are now.
+    """One API server, with its current credentials.
 
-    Credentials change while the operator runs: the kubelet replaces a ServiceAccount's token well before its hour is
-    over, and exec plugins issue short-lived ones. So they are asked for at every request; what has not expired costs
-    nothing.
+    Credentials change while the operator runs: the kubelet replaces a ServiceAccount token well before it expires, and
+    exec plugins issue short-lived ones. So every request asks for them, which costs nothing while they are valid.
     """
 
     __slots__ = ("_asking", "_endpoint", "_identity", "in_cluster", "proxy", "ssl_context")
 
     def __init__(self, endpoint: Endpoint, identity: Identity, *, in_cluster: bool = False) -> None:
-        """Reach an API server.
+        """Create it.
 
         Args:
-            endpoint: where it is.
-            identity: what says who we are.
-            in_cluster: whether it is the cluster that this process runs in, by its pod's ServiceAccount.
+            endpoint: the API server.
+            identity: our credentials.
+            in_cluster: whether this process runs in that cluster and uses its pod's ServiceAccount.
 
         Raises:
-            OSError: a certificate can't be read, or (ssl.SSLError) is none.
+            OSError: a certificate can't be read, or (ssl.SSLError) is invalid.
         """
         self._endpoint = endpoint
         self._identity = identity
         self._asking: asyncio.Task[str | None] | None = None
         self.in_cluster = in_cluster
-        """Whether it is the cluster that this process runs in, by its pod's ServiceAccount."""
+        """Whether this process runs in that cluster and uses its pod's ServiceAccount."""
         self.ssl_context: ssl.SSLContext = endpoint.ssl_context()
         self.proxy = endpoint.proxy or _proxy_of_environment(endpoint.server)
-        """The kubeconfig's `proxy-url`, else what HTTPS_PROXY and NO_PROXY say of the API server's address.
+        """The kubeconfig's `proxy-url`, else the proxy from HTTPS_PROXY and NO_PROXY for the API server's address.
 
-        Sessions are given it instead of being told to trust the environment, by which aiohttp would read that, and
-        the person's .netrc, in threads of their own before every single request.
+        Sessions get it explicitly. If they trusted the environment, aiohttp would read it, and the user's .netrc, in
+        threads before every single request.
         """
 
     @property
     def server(self) -> str:
-        """The API server's address, with the path prefix if it has one, without a slash at the end."""
+        """The API server's address, including a path prefix, without a slash at the end."""
         return self._endpoint.server
 
     @property
     def name(self) -> str:
-        """How to call the cluster in a sentence: `context prod`."""
+        """The name of the cluster in a sentence: `context prod`."""
         return self._endpoint.name
 
     @property
     def verified(self) -> bool:
-        """Whether the API server's certificate has to be right."""
+        """Whether the API server's certificate is verified."""
         return self._endpoint.verified
 
     @property
     def server_name(self) -> str | None:
-        """The name to expect in the API server's certificate, if it is another than the address."""
+        """The expected name in the API server's certificate, if it differs from the address."""
         return self._endpoint.server_name
 
     @property
@@ -81,44 +80,44 @@ class ClusterAccess:
         return self._endpoint.namespace
 
     def adopt(self, other: ClusterAccess) -> None:
-        """Go on with the credentials of another access to the same API server, as found anew."""
+        """Continue with the credentials of another access to the same API server."""
         self._identity = other._identity
         self.ssl_context = other.ssl_context
 
     async def authorization(self) -> str | None:
-        """Return the value of the Authorization header, or None where a client certificate says who we are.
+        """Return the value of the Authorization header, or None with a client certificate.
 
         Raises:
-            CredentialsError: there is none now.
+            CredentialsError: there are no credentials now.
             OSError: a file can't be read.
         """
         if self._identity.is_current:
             return self._identity.authorization()
-        # A plugin must not be run twice at a time, nor be given up on because one of those who wait for it does.
+        # A plugin must not run twice at a time, and must not be cancelled because one of its waiters is.
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(asyncio.to_thread(self._identity.authorization))
         return await asyncio.shield(self._asking)
 
     def authorization_now(self) -> str | None:
-        """Return the same without an event loop; may read a file or run a plugin, in whichever thread asks.
+        """Return the same without an event loop. It may read a file or run a plugin in the caller's thread.
 
         Raises:
-            CredentialsError: there is none now.
+            CredentialsError: there are no credentials now.
             OSError: a file can't be read.
         """
         return self._identity.authorization()
 
 
 def load_access(*, kubeconfig: str | None = None, context: str | None = None, advice: str = _ADVICE) -> ClusterAccess:
-    """Find the API server and the credentials for it; may read files and run an exec plugin, so it may take a while.
+    """Find the API server and its credentials. It may read files and run an exec plugin, so it may take some time.
 
-    What is said explicitly counts: a kubeconfig or context that is given, else the files of `KUBECONFIG`, else the
-    pod's ServiceAccount, else `~/.kube/config`.
+    The order is: an explicit kubeconfig or context, the files of `KUBECONFIG`, the pod's ServiceAccount,
+    `~/.kube/config`.
 
     Args:
         kubeconfig: A kubeconfig, or several joined as in `KUBECONFIG`.
-        context: A context of it; its current one if left out.
-        advice: What a person can do if there is none, as a sentence without its full stop.
+        context: One of its contexts; by default its current one.
+        advice: What a user can do if there is none, as a sentence without its full stop.
 
     Raises:
         AccessError: if there is none, or it can't be read or used.
@@ -133,7 +132,7 @@ def load_access(*, kubeconfig: str | None = None, context: str | None = None, ad
         raise AccessError(str(error)) from error
     except NoKubeconfigError as error:
         raise AccessError(f"there is no kubeconfig: {error}. {advice}") from error
-    except Exception as error:  # the official client raises whatever it trips over while it runs a plugin
+    except Exception as error:  # The official client raises arbitrary exceptions while it runs a plugin.
         raise AccessError(
             f"no cluster can be reached through the kubeconfig {shown}: {_said(error)}. {advice}"
         ) from error

@@ -1,7 +1,7 @@
-"""A client that waits for its answers, for the commands and the sandbox: pykube-ng, reaching the API server as we do.
+"""A synchronous client for the commands and the sandbox: pykube-ng, with our way to reach the API server.
 
-pykube-ng reads kubeconfigs too, and differently from client-go. Here it gets what `load_access` found instead: the
-same TLS context, proxy and credentials that the operator's requests have.
+pykube-ng reads kubeconfigs too, but differently from client-go. So it gets the result of `load_access`: the same TLS
+context, proxy and credentials as the operator's requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READS_AGAIN: Final = Retry(
     backoff_factor=0.5,
     raise_on_status=False,
 )
-"""For reads that a person waits for."""
+"""For reads for which a user waits."""
 _NEVER: Final = Retry(0, read=False)
 
 
@@ -46,13 +46,13 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 def open_connection(access: ClusterAccess, retry: Retry = _NEVER) -> Connection:
-    """Return a client for an API server, for several threads; no request is made yet.
+    """Return a client for an API server, for several threads. It makes no request yet.
 
     A request raises CredentialsError or OSError if there are no credentials at that moment.
 
     Args:
         access: how the API server is reached.
-        retry: which requests are made again, and how often.
+        retry: which requests are repeated, and how often.
     """
     name = "cluster"
     kubeconfig = pykube.KubeConfig(
@@ -73,7 +73,7 @@ def open_connection(access: ClusterAccess, retry: Retry = _NEVER) -> Connection:
 
 
 class _Adapter(HTTPAdapter):
-    """Makes TLS connections by the access's own context, to which no other authorities are added."""
+    """Makes TLS connections with the access's own context, and adds no other authorities."""
 
     def __init__(self, access: ClusterAccess, retry: Retry) -> None:
         self._tls: dict[str, Any] = {"ssl_context": access.ssl_context, "server_hostname": access.server_name}
@@ -90,7 +90,7 @@ class _Adapter(HTTPAdapter):
 
 
 class _Authorization:
-    """Says who we are with the credentials as they are at each request."""
+    """Adds the current credentials to each request."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access

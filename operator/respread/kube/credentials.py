@@ -1,4 +1,4 @@
-"""Where the API server is and what says who we are to it, wherever that was found."""
+"""The address of the API server and our credentials for it, from any source."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Final, Protocol
 import msgspec
 
 TOKEN_SECONDS: Final = 60.0
-"""How long a token that was read counts, as in client-go (transport/token_source.go)."""
+"""How long a token from a file is used, as in client-go (transport/token_source.go)."""
 
 
 class CredentialsError(Exception):
-    """There are no credentials at the moment."""
+    """There are no credentials now."""
 
 
 class Pem(msgspec.Struct, frozen=True):
-    """A certificate or key: a file's path, or the content itself, which counts more."""
+    """A certificate or key: the path of a file, or the content itself, which has priority."""
 
     path: str | None = None
     data: bytes | None = None
@@ -34,29 +34,29 @@ class Pem(msgspec.Struct, frozen=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An API server and how it is reached, without what says who we are."""
+    """An API server and how it is reached, without credentials."""
 
     server: str
-    """Its address, with the path prefix if it has one, without a slash at the end."""
+    """Its address, including a path prefix, without a slash at the end."""
     name: str = "this cluster"
-    """How to call the cluster in a sentence: `context prod`."""
+    """The name of the cluster in a sentence: `context prod`."""
     namespace: str = "default"
     """The operator's own namespace in a cluster, the context's elsewhere."""
     certificate_authority: Pem = Pem()
     client_certificate: Pem = Pem()
     client_key: Pem = Pem()
     verified: bool = True
-    """Whether the API server's certificate has to be right."""
+    """Whether the API server's certificate is verified."""
     server_name: str | None = None
-    """The name to expect in the API server's certificate, if it is another than the address."""
+    """The expected name in the API server's certificate, if it differs from the address."""
     proxy: str | None = None
     """The kubeconfig's `proxy-url`."""
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return what connections are made with.
+        """Return the TLS context for connections.
 
         Raises:
-            OSError: a file can't be read, or (ssl.SSLError) is no certificate.
+            OSError: a file can't be read, or (ssl.SSLError) is not a certificate.
         """
         authority = self.certificate_authority
         for pem in (authority, self.client_certificate, self.client_key):
@@ -76,7 +76,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _file(pem: Pem, files: ExitStack) -> str:
-    """Return where it is; Python reads a client's certificate from files only."""
+    """Return its path, because Python reads a client certificate only from files."""
     if pem.data is None:
         return pem.path or ""
     file = files.enter_context(tempfile.NamedTemporaryFile())  # noqa: SIM115 - the stack is its context manager
@@ -86,23 +86,23 @@ def _file(pem: Pem, files: ExitStack) -> str:
 
 
 class Identity(Protocol):
-    """What says who we are: the value of the Authorization header."""
+    """Our credentials: the value of the Authorization header."""
 
     @property
     def is_current(self) -> bool:
-        """Whether `authorization` can say so at once, without reading a file or running a program."""
+        """Whether `authorization` can answer at once, without reading a file or running a program."""
 
     def authorization(self) -> str | None:
-        """Return the value; None where a client certificate says who we are.
+        """Return the value; None with a client certificate.
 
         Raises:
-            CredentialsError: there is none now.
+            CredentialsError: there are no credentials now.
             OSError: a file can't be read.
         """
 
 
 class FixedIdentity:
-    """Always the same."""
+    """Credentials that never change."""
 
     __slots__ = ("_value",)
 
@@ -113,7 +113,7 @@ class FixedIdentity:
 
     @classmethod
     def of_password(cls, username: str, password: str) -> FixedIdentity:
-        """Say it by a password."""
+        """Create the credentials for a password."""
         return cls("Basic " + base64.b64encode(f"{username}:{password}".encode()).decode("ascii"))
 
     def authorization(self) -> str | None:
@@ -122,16 +122,16 @@ class FixedIdentity:
 
 
 class TokenFile:
-    """A token in a file, read again every minute: the kubelet replaces a pod's well before its hour is over."""
+    """A token in a file, read again every minute, because the kubelet replaces a pod's token before it expires."""
 
     __slots__ = ("_clock", "_path", "_read_at_seconds", "_value")
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
-        """Read it for the first time when it is asked for.
+        """Read the file when it is first needed.
 
         Args:
             path: the file.
-            clock: seconds that never go back.
+            clock: a monotonic clock in seconds.
         """
         self._path = path
         self._clock = clock
@@ -144,7 +144,7 @@ class TokenFile:
         return self._value is not None and self._clock() - self._read_at_seconds < TOKEN_SECONDS
 
     def authorization(self) -> str:
-        """Return the value, read anew if it is time.
+        """Return the value, and read the file again if it is time.
 
         Raises:
             CredentialsError: the file is empty.

@@ -1,4 +1,4 @@
-"""Taking part in the election of the leader, by whichever Lease is the right one at the moment."""
+"""Takes part in the leader election, by the Lease that is currently the right one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from respread.kube.leadership import Elector
 from respread.telemetry.logs import get_logger
 
 LOOK_SECONDS: Final = 0.5
-"""How often it is asked which Lease is the right one: well before an operator whose pod was just made can lead."""
+"""How often the right Lease is determined: well before an operator whose pod was just created can lead."""
 
 _log: Final = get_logger(__name__)
 
 
 class Election:
-    """One candidate, that goes over to another Lease when an operator is installed while it runs.
+    """One candidate, which switches to another Lease when an operator is installed while it runs.
 
-    What is done as the leader by one Lease has ended before another is tried for.
+    Everything that it does as the leader by one Lease has ended before it tries to get another.
     """
 
     __slots__ = ("_elector", "_make", "_may_wait", "_past_terms", "_place", "_settle_seconds")
@@ -34,14 +34,14 @@ class Election:
         may_wait: bool,
         settle_seconds: float,
     ) -> None:
-        """Prepare a candidate.
+        """Create a candidate.
 
         Args:
-            make: makes a candidate for one Lease.
-            place: tells which Lease it is; None as long as that is not known.
-            may_wait: whether to wait for the rights to the Lease where they are missing, rather than to end.
-            settle_seconds: how long to wait before another Lease is tried for: in that time all others have found it
-                too, and whoever led by the former one does so no longer.
+            make: creates a candidate for one Lease.
+            place: returns which Lease it is; None while that is unknown.
+            may_wait: whether to wait for missing permissions to the Lease instead of ending.
+            settle_seconds: how long to wait before another Lease is tried. In that time all others have found it too,
+                and nobody leads by the former one any more.
         """
         self._make = make
         self._place = place
@@ -51,22 +51,22 @@ class Election:
         self._past_terms = 0
 
     def holds(self) -> bool:
-        """Tell whether this candidate leads, provably."""
+        """Return whether this candidate provably leads."""
         return self._elector is not None and self._elector.holds()
 
     def term(self) -> int:
-        """Return a number that differs whenever somebody else may have led since."""
+        """Return a number that changes whenever another replica may have led."""
         return self._past_terms + (0 if self._elector is None else self._elector.term)
 
     def exclusive_seconds(self) -> float:
-        """Return for how long nobody else can become the leader."""
+        """Return for how long no other replica can become the leader."""
         return 0.0 if self._elector is None else self._elector.exclusive_seconds()
 
     async def run(self) -> None:
-        """Take part until cancelled; the Lease is given up at the end.
+        """Take part until cancelled. The Lease is released at the end.
 
         Raises:
-            AccessError: the rights to the Lease are missing, and it is not to be waited for them.
+            AccessError: permissions to the Lease are missing, and it should not wait for them.
         """
         while (lease := self._place()) is None:  # noqa: ASYNC110 - no event tells that everything is listed
             await asyncio.sleep(LOOK_SECONDS / 5)
@@ -87,7 +87,7 @@ class Election:
             lease = self._place() or lease
 
     async def _other_than(self, lease: ObjectKey, elector: Elector, running: asyncio.Task[None]) -> ObjectKey:
-        """Return the right Lease as soon as it is another."""
+        """Return the right Lease when it changes."""
         while True:
             await asyncio.wait([running], timeout=LOOK_SECONDS)
             if running.done():

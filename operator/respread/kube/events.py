@@ -1,7 +1,7 @@
 """Kubernetes Events (`events.k8s.io/v1`) on policies and workloads, written in the background.
 
-Events tell people; nothing depends on them. So recording one never waits and never fails, and what can't be written is
-said in the log.
+Events inform users, and nothing depends on them. So recording one never waits and never fails, and the log says what
+can't be written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMPLAINT_INTERVAL_SECONDS: Final = 60.0
 
 
 class EventRecorder:
-    """Takes Events and writes them one after the other; made by `record_events`."""
+    """Takes Events and writes them one after another; created by `record_events`."""
 
     __slots__ = (
         "_book",
@@ -77,9 +77,9 @@ class EventRecorder:
         self._log = get_logger(__name__)
 
     def record(self, event: Event) -> None:
-        """Take an Event, to be written soon; from the event loop's thread.
+        """Take an Event, which will be written soon. Call it in the event loop's thread.
 
-        Beyond the pace, or with too many waiting, it is dropped and the log says so.
+        If there are too many, it is dropped and the log says so.
         """
         if len(self._unwritten) >= self._queue_size:
             self._complain("Events are dropped: too many wait to be written", regarding=event.regarding)
@@ -92,9 +92,9 @@ class EventRecorder:
             self._complain("Events are dropped: too many about one object", regarding=event.regarding)
 
     async def run(self, count_interval_seconds: float) -> None:
-        """Write what is recorded, until cancelled; look for counts to write at least every interval."""
+        """Write what is recorded until cancelled. Look for counts to write at least every interval."""
         while True:
-            # Not wait_for: until Python 3.12 it loses a cancellation that comes together with what it waits for.
+            # Not wait_for: until Python 3.12, it loses a cancellation that arrives together with its result.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(count_interval_seconds):
                     await self._wake.wait()
@@ -114,13 +114,13 @@ class EventRecorder:
             await self._write_count(series)
 
     async def _create_first(self) -> None:
-        series = self._unwritten[0]  # left there until it is written: a cancelled attempt is made again
+        series = self._unwritten[0]  # It stays there until it is written, so that a cancelled attempt is repeated.
         created = await self._send(
             series,
             "POST",
             _EVENTS,
             lambda: self._make_body(series),
-            done_status=HTTPStatus.CONFLICT,  # an attempt whose answer was lost did create it
+            done_status=HTTPStatus.CONFLICT,  # An attempt whose answer was lost has created it.
         )
         self._unwritten.popleft()
         if created:
@@ -144,7 +144,7 @@ class EventRecorder:
         *,
         done_status: HTTPStatus | None = None,
     ) -> bool:
-        """Send a request, again if that may help; return whether it is done. If not, the series is forgotten."""
+        """Send a request, again if that may help, and return whether it is done. If not, the series is forgotten."""
         names = {"namespace": _namespace(series.event.regarding), "name": series.name}
         failure = ""
         for delay_seconds in (0.0, *_RETRY_DELAYS_SECONDS):
@@ -187,7 +187,7 @@ class EventRecorder:
         }
 
     def _complain(self, message: str, **fields: object) -> None:
-        """Log a failure, each kind once a minute at most: thousands may follow one cause."""
+        """Log a failure, each kind at most once a minute, because one cause may have thousands."""
         now = self._monotonic()
         if now - self._complaints.get(message, -_COMPLAINT_INTERVAL_SECONDS) >= _COMPLAINT_INTERVAL_SECONDS:
             self._complaints[message] = now
@@ -207,12 +207,12 @@ async def record_events(
     """Write Events while the context lasts, and for up to two seconds after.
 
     Args:
-        requests: To the API server; need `create` and `patch` of `events.k8s.io` Events.
+        requests: To the API server. They need `create` and `patch` of `events.k8s.io` Events.
         instance: Which replica reports, usually the pod's name.
-        pace: How much to write at most.
-        queue_size: Events that may wait to be written.
+        pace: The limits.
+        queue_size: The number of Events that may wait.
         now: The time of day, with a time zone.
-        monotonic: Seconds that only grow.
+        monotonic: a monotonic clock in seconds.
     """
     recorder = EventRecorder(
         requests, instance=instance, pace=pace, queue_size=queue_size, now=now, monotonic=monotonic
@@ -256,7 +256,7 @@ def _make_reference(reference: EventObject) -> dict[str, str]:
 
 
 def _shorten(note: str) -> str:
-    """Cut the note to what the API takes, which counts bytes, not characters."""
+    """Cut the note to the length that the API accepts, in bytes."""
     encoded = note.encode("utf-8", errors="replace")
     if len(encoded) <= _LONGEST_NOTE_BYTES:
         return encoded.decode()

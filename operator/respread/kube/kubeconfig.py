@@ -1,7 +1,7 @@
-"""Kubeconfigs, read as client-go reads them.
+"""Kubeconfigs, read as by client-go.
 
-That takes 5 ms. Only where a user's credentials come from an exec plugin or an auth provider is the official client
-asked for them (`plugins`).
+This takes 5 ms. The official client is only used if a user's credentials come from an exec plugin or an auth provider
+(`plugins`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NoKubeconfigError(Exception):
 
 
 class NoContextError(Exception):
-    """There is no such context, or none was named and none is current; the message says what to choose from."""
+    """There is no such context, or none was named and none is current. The message lists the contexts."""
 
 
 class _Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -82,19 +82,19 @@ _NOBODY: Final = _NamedUser(name="", user=_User())
 
 
 def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Identity]:
-    """Return the API server of a context, and what says who we are to it.
+    """Return the API server of a context, and the credentials for it.
 
     Args:
-        files: a kubeconfig, or several joined as in `KUBECONFIG`: of what is there twice, the first counts.
+        files: a kubeconfig, or several joined as in `KUBECONFIG`. Of duplicate entries, the first is used.
         context: the context's name; None for the current one.
 
     Raises:
         NoKubeconfigError: none of the files exists.
         NoContextError: there is no such context.
-        CredentialsError: the context is incomplete, or a plugin gave no credentials.
+        CredentialsError: the context is incomplete, or a plugin returned no credentials.
         OSError: a file can't be read.
-        ValueError: a file is no kubeconfig.
-        Exception: whatever the official client trips over while it runs a plugin.
+        ValueError: a file is not a kubeconfig.
+        Exception: an error of the official client while it runs a plugin.
     """
     loaded = [(path, _load(path)) for path in _existing(files)]
     if not loaded:
@@ -108,7 +108,7 @@ def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Ident
     base, cluster = found[0], found[1].cluster or _Cluster()
     if not cluster.server:
         raise CredentialsError(f"the cluster {chosen.cluster} has no server")
-    # As in client-go, a user who is not there is nobody: the API server may let anybody in.
+    # As in client-go, a missing user is anonymous, which the API server may allow.
     user_base, named_user = _named(chosen.user or "", ((path, each.users) for path, each in loaded)) or (base, _NOBODY)
     user = named_user.user or _User()
     endpoint = Endpoint(
@@ -127,7 +127,7 @@ def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Ident
     from respread.kube.plugins import run_plugin  # noqa: PLC0415 - 0.3 s and 20 MiB, which few need
 
     plugin = run_plugin(files, name)
-    # The client logs the failure of a plugin and goes on as nobody.
+    # The client logs the failure of a plugin and continues as anonymous.
     if user.exec is not None and not plugin.client_certificate and not plugin.identity.authorization():
         raise CredentialsError(
             f"the exec plugin of the user {chosen.user} gave no credentials; it may have said why, see above"
@@ -153,7 +153,7 @@ def _chosen_context(files: str, context: str | None, loaded: Sequence[_Kubeconfi
 
 
 def _existing(files: str) -> list[Path]:
-    """Return the files that there are: of several, some may not be."""
+    """Return the existing files. If there are several, some may be missing."""
     paths = [Path(each).expanduser() for each in files.split(os.pathsep) if each]
     return [path for path in paths if path.exists()]
 
@@ -166,7 +166,7 @@ def _load(path: Path) -> _Kubeconfig:
 
 
 def _named(name: str, lists: Iterable[tuple[Path, tuple[_Named, ...] | None]]) -> tuple[Path, _Named] | None:
-    """Return the first of that name, and the folder that its relative paths begin at."""
+    """Return the first entry of that name, and the folder of its relative paths."""
     for path, entries in lists:
         for entry in entries or ():
             if entry.name == name:
@@ -184,7 +184,7 @@ def _pem(base: Path, path: str | None, data: str | None) -> Pem:
 
 
 def _identity(base: Path, user: _User) -> Identity:
-    """Return what says who the user is; a token's file counts more than a token, as in client-go."""
+    """Return the user's credentials. As in client-go, a token file has priority over a token."""
     if user.token_file:
         token = TokenFile(base / user.token_file)
         token.authorization()

@@ -1,11 +1,11 @@
-"""Which of several replicas evicts: the one that holds a Lease, and only while it can prove that it does.
+"""Leader election: only the replica that holds a Lease evicts, and only while it can prove that it holds it.
 
-Two clocks decide, and neither is the time of day. The leader counts from before it *asked* for a renewal and stops
-being one `renew_deadline_seconds` later; everybody else counts from after they *saw* a renewal and waits for the whole
-of `lease_seconds`. What lies between is time for an eviction on its way to arrive before the next leader starts.
+Two clocks decide, and neither is the time of day. The leader counts from before it *requested* a renewal and stops
+leading `renew_deadline_seconds` later. The others count from after they *saw* a renewal and wait for all of
+`lease_seconds`. The time in between is for an eviction to arrive before the next leader starts.
 
 `kubernetes.aio.leaderelection` is not used: it compares times of day, waits for a renewal without a limit while the
-leader goes on, ends for good after a loss or a lost connection, and never gives the Lease up. See docs/eviction.md.
+leader continues, ends after a loss or a lost connection, and never releases the Lease. See docs/eviction.md.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _log = get_logger(__name__)
 
 
 class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a Lease is held; the defaults are those of the control plane's own components."""
+    """How long a Lease is held. The defaults are those of the control plane's own components."""
 
     lease_seconds: int = 15
-    """How long the others wait for a leader that says nothing."""
+    """How long the others wait for a leader that does not renew."""
     renew_deadline_seconds: float = 10.0
-    """How long after its last renewal a leader goes on."""
+    """How long after its last renewal a leader continues."""
     retry_seconds: float = 2.0
-    """How long from one renewal, or one attempt to get the Lease, to the next."""
+    """The time from one renewal, or one attempt to get the Lease, to the next."""
 
     @classmethod
     def of(cls, lease_seconds: int) -> Self:
-        """Return times in the proportion of the defaults."""
+        """Return times in the proportions of the defaults."""
         return cls(
             lease_seconds=lease_seconds,
             renew_deadline_seconds=lease_seconds * 2 / 3,
@@ -54,10 +54,10 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def __post_init__(self) -> None:
-        """Refuse times that could make two leaders.
+        """Reject times that could produce two leaders.
 
         Raises:
-            ValueError: they are not in the order that safety needs.
+            ValueError: they are not in the order that safety requires.
         """
         if not 0 < self.retry_seconds * (1 + _JITTER) < self.renew_deadline_seconds < self.lease_seconds:
             raise ValueError(
@@ -67,7 +67,7 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def seconds_since_boot() -> float:
-    """Return seconds on a clock that nobody sets and that goes on while the machine sleeps."""
+    """Return seconds of a clock that can't be set and that continues while the machine sleeps."""
     if sys.platform != "linux":
         return time.monotonic()
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -76,8 +76,8 @@ def seconds_since_boot() -> float:
 class Elector:
     """One candidate for a Lease.
 
-    `run` tries to get it and keeps it renewed, for ever; whenever the Lease is lost it tries to get it again.
-    Cancelling `run` gives the Lease up at once: first end what is done as the leader, then cancel.
+    `run` tries to get it and keeps it renewed. If the Lease is lost, it tries to get it again. Cancelling `run`
+    releases the Lease at once, so first end everything that is done as the leader.
     """
 
     def __init__(
@@ -92,19 +92,19 @@ class Elector:
         may_give_up: Callable[[], bool] = lambda: True,
         is_first: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare a candidate.
+        """Create a candidate.
 
         Args:
-            requests: how to ask the API server.
-            lease: namespace and name of the Lease; it is made, as nobody's, if it does not exist.
-            identity: who we are; no other process, past or present, may have the same.
+            requests: sends requests to the API server.
+            lease: namespace and name of the Lease. If it does not exist, it is created without a holder.
+            identity: our name. No other process, past or present, may have the same.
             times: how long it is held.
-            clock: seconds that never go back, and go on while the process is frozen.
-            on_change: told when the Lease was got and when it was lost.
-            may_give_up: asked at the end: whether nothing of what was done as the leader is still on its way. If not,
-                the Lease is left to run out.
-            is_first: asked while the Lease has never been held: whether certainly nobody has ever led. Else another may
-                have been deleted under a leader, who is given the time that a Lease is held to find out.
+            clock: a monotonic clock in seconds that continues while the process is frozen.
+            on_change: called when the Lease was taken and when it was lost.
+            may_give_up: called at the end: whether nothing that was done as the leader is still on its way. If not, the
+                Lease expires instead.
+            is_first: called while the Lease has never been held: whether certainly nobody has ever led. Otherwise it
+                may have been deleted while somebody leads, who gets the duration of the Lease to find out.
         """
         self.lease = lease
         self.identity = identity
@@ -122,9 +122,10 @@ class Elector:
         self._seen_at = 0.0
         self._term = 0
         self._taken = False
-        """Whether the Lease was another's or nobody's when we last began to write it as ours."""
+        """Whether another replica or nobody held the Lease when we last began to write it as ours."""
         self._is_vacant = False
-        """Whether the Lease was never held when it was last seen, as one that was deleted and made anew."""
+        """Whether the Lease had never been held when it was last seen, for example after it was deleted and created
+        again."""
         self._seen_seconds = 0.0
         self._holder = ""
         self._trouble = ""
@@ -132,34 +133,34 @@ class Elector:
 
     @property
     def forbidden(self) -> str:
-        """Which rights to the Lease are missing and what to do, by the last answer; empty if none are."""
+        """Which permissions to the Lease are missing and what to do, from the last answer; empty if none are."""
         return self._forbidden
 
     @property
     def holder(self) -> str:
-        """Who was last seen to hold the Lease; empty if nobody was."""
+        """The last known holder of the Lease; empty if there was none."""
         return self._holder
 
     @property
     def term(self) -> int:
-        """How often this candidate took the Lease from another or from nobody: a new number, and others may have led.
+        """How often this candidate took the Lease. A new number means that others may have led.
 
-        What the Lease itself says of that is gone with it when somebody deletes it.
+        The Lease's own counter is lost when somebody deletes it.
         """
         return self._term
 
     def holds(self) -> bool:
-        """Tell whether the Lease is ours at this moment, provably. Ask before everything that only a leader may do."""
+        """Return whether the Lease is provably ours now. Check it before everything that only a leader may do."""
         return self.remaining_seconds() > 0
 
     def remaining_seconds(self) -> float:
-        """Return for how long the Lease is ours still, if it is never renewed again; 0 if it is not."""
+        """Return for how long the Lease stays ours if it is never renewed again; 0 if it is not ours."""
         if self._renewed_at is None:
             return 0.0
         return max(0.0, self._renewed_at + self.times.renew_deadline_seconds - self._clock())
 
     def exclusive_seconds(self) -> float:
-        """Return for how long nobody else can become the leader; what is sent has to arrive within that time."""
+        """Return for how long no other replica can become the leader. Requests must arrive within that time."""
         if self._renewed_at is None:
             return 0.0
         return max(0.0, self._renewed_at + self.times.lease_seconds - self._clock())
@@ -175,7 +176,7 @@ class Elector:
             await self._release()
 
     async def _attempt_in_time(self) -> None:
-        """Make one attempt, which ends at the latest when the Lease does: what hangs must not hide that it is lost."""
+        """Make one attempt, which ends with the Lease at the latest: a hanging request must not hide its loss."""
         limit = self.remaining_seconds() or self.times.renew_deadline_seconds
         try:
             async with asyncio.timeout(limit):
@@ -188,7 +189,7 @@ class Elector:
             self._troubled(f"the API server's answer is no Lease: {error}")
 
     async def _attempt(self) -> None:
-        """Renew the Lease if it is ours, else get it if it is free."""
+        """Renew the Lease if it is ours, else take it if it is free."""
         if self._object is not None and self.holds() and await self._write(self._object):
             return
         response = await self._send("GET", _LEASE)
@@ -206,20 +207,20 @@ class Elector:
             await self._write(found)
 
     def _vacant(self) -> dict[str, Any]:
-        """Return a Lease that is nobody's: a request to create it may arrive late, when another leads again."""
+        """Return a Lease without a holder: a request to create it may arrive late, when another replica leads."""
         metadata = {"namespace": self.lease.namespace, "name": self.lease.name}
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
     def _is_free(self) -> bool:
-        """Tell whether nobody else can be leading by the Lease as it was just seen."""
-        if self._is_vacant:  # somebody may have deleted it under a leader who does not know yet
+        """Return whether nobody else can be leading according to the Lease as it was just seen."""
+        if self._is_vacant:  # Somebody may have deleted it while a leader does not know that yet.
             may_lead = not self.holds() and not self._is_first()
         else:
             may_lead = self._holder not in {"", self.identity}
         return not may_lead or self._clock() >= self._seen_at + self._seen_seconds
 
     async def _write(self, lease: dict[str, Any]) -> bool:
-        """Write the Lease as ours, if nobody has written it since we read it (its resourceVersion says)."""
+        """Write the Lease as ours, if nobody has written it since we read it (by its resourceVersion)."""
         if (lease.get("spec") or {}).get("holderIdentity") != self.identity and not self.holds():
             self._taken = True
         started = self._clock()
@@ -243,7 +244,7 @@ class Elector:
         return True
 
     async def _release(self) -> None:
-        """Give the Lease up, so that nobody has to wait for it to run out."""
+        """Release the Lease, so that nobody has to wait until it expires."""
         self._renewed_at = None
         self._notice()
         if not self._may_give_up():
@@ -253,10 +254,10 @@ class Elector:
             async with asyncio.timeout(self.times.retry_seconds):
                 await self._give_up()
         except (TimeoutError, NoResponseError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            _log.warning("The Lease was not given up, and runs out by itself", lease=str(self.lease), error=str(error))
+            _log.warning("The Lease was not released and will expire", lease=str(self.lease), error=str(error))
 
     async def _give_up(self) -> None:
-        response = await self._send("GET", _LEASE)  # a renewal may have been cancelled after it was sent
+        response = await self._send("GET", _LEASE)  # A renewal may have been cancelled after it was sent.
         if not response.succeeded:
             return
         found = msgspec.json.decode(response.body, type=dict[str, Any])
@@ -277,7 +278,7 @@ class Elector:
         )
 
     def _spec(self, before: dict[str, Any]) -> dict[str, Any]:
-        """Return the spec that says the Lease is ours; fields that we know nothing of stay."""
+        """Return the spec with us as the holder. Unknown fields are kept."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {
             **before,
@@ -291,7 +292,7 @@ class Elector:
         return spec
 
     def _see(self, lease: dict[str, Any]) -> None:
-        """Note what the Lease says, and since when: its holder's renewals are told by their being different."""
+        """Record the content of the Lease, and since when: a different content means a renewal by its holder."""
         spec = lease.get("spec") or {}
         seen: tuple[Any, ...] = (
             spec.get("holderIdentity"),
@@ -300,7 +301,7 @@ class Elector:
             spec.get("leaseTransitions"),
         )
         is_vacant = not spec.get("holderIdentity") and not spec.get("renewTime")
-        if is_vacant:  # it may have been held, deleted and made anew meanwhile
+        if is_vacant:  # It may have been held, deleted and created again meanwhile.
             seen = (*seen, (lease.get("metadata") or {}).get("resourceVersion"))
         if seen != self._seen:
             self._seen, self._seen_at = seen, self._clock()
@@ -309,7 +310,7 @@ class Elector:
         self._seen_seconds = float(spec.get("leaseDurationSeconds") or self.times.lease_seconds)
 
     def _notice(self) -> None:
-        """Tell whoever wants to know that the Lease was got or lost."""
+        """Report that the Lease was taken or lost."""
         leading = self.holds()
         if leading == self._leading:
             return
@@ -326,7 +327,7 @@ class Elector:
     def _pause_seconds(self) -> float:
         pause = self.times.retry_seconds * (1 + _JITTER * self._random.random())
         if self._is_vacant and not self.holds():
-            pause /= 4  # that nobody has ever led may be known at any moment
+            pause /= 4  # It may become known at any moment that nobody has ever led.
         return min(pause, max(remaining, _LEAST_PAUSE_SECONDS)) if (remaining := self.remaining_seconds()) else pause
 
     def _refused(self, what: str, response: Response) -> None:

@@ -1,4 +1,4 @@
-"""In which namespace the Lease is that every operator of a cluster elects its leader by."""
+"""The namespace of the Lease by which all operators of a cluster elect their leader."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from respread.planning.victims.controllers import is_active
 from respread.planning.victims.protection import OWN_LABELS
 
 INSTALLED_NAMESPACE: Final = "respread-system"
-"""Where manifests/ install the operator."""
+"""The namespace in which manifests/ install the operator."""
 COMMON_NAMESPACE: Final = "default"
-"""Where operators outside a cluster meet if none is installed: every cluster has it, and nobody can delete it."""
+"""The namespace of the Lease for operators outside of a cluster if none is installed. Every cluster has it, and nobody
+can delete it."""
 
 
 class LeasePlace:
-    """Finds the operator that is installed in a cluster, by its pods, as whoever runs another outside must.
+    """Finds the operator that is installed in a cluster by its pods, for operators outside of the cluster.
 
-    Asked again and again, since one may be installed at any time: only namespaces whose pods changed are looked into.
+    It is called repeatedly, because an operator may be installed at any time. Only namespaces whose pods changed are
+    examined.
     """
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        """Know of no pods yet."""
+        """Start without pods."""
         self._known: dict[str, tuple[object, bool]] = {}
 
     def in_snapshot(self, snapshot: ClusterSnapshot) -> str:
-        """Return the namespace of the installed operator, or else the one where all meet who run it elsewhere."""
+        """Return the namespace of the installed operator, or else the common one."""
         known, self._known = self._known, {}
         for namespace, by_labels in snapshot.pods_by_labels.items():
             before = known.get(namespace)

@@ -1,4 +1,4 @@
-"""Asking the API server for all objects of a kind, page by page, at the moment they matter: a watch may be behind."""
+"""Lists all objects of a kind from the API server, page by page, because a watch may be behind."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 JSON: Final = "application/json"
 METADATA_ONLY: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
-"""Without what specs and statuses say, which may be long."""
+"""Without specs and statuses, which may be large."""
 
 
 class ListError(Exception):
-    """The objects could not be listed; the message names the kind and says why."""
+    """The objects could not be listed. The message names the kind and the cause."""
 
 
 class _Metadata(msgspec.Struct, rename={"continue_": "continue"}):
@@ -29,7 +29,7 @@ class _Metadata(msgspec.Struct, rename={"continue_": "continue"}):
 class _Page(msgspec.Struct):
     metadata: _Metadata
     items: list[msgspec.Raw] | None
-    """None in the metadata of no objects, as the API server writes it."""
+    """None for an empty metadata list, as the API server writes it."""
 
 
 async def list_objects(
@@ -43,20 +43,20 @@ async def list_objects(
     namespace: str = "",
     most_objects: int | None = None,
 ) -> list[T]:
-    """Return all objects of a kind as the API server has them now.
+    """Return all objects of a kind from the API server.
 
     Args:
-        requests: how to ask it.
-        kind: what to list.
-        decode: makes an object of its JSON; raises `msgspec.DecodeError` if it is none.
-        page_objects: the most to ask for at once.
-        timeout_seconds: the longest to wait for each page.
-        accept: in which form to ask for them, `JSON` or `METADATA_ONLY`.
-        namespace: where, of a kind that has namespaces; all of them if left out.
-        most_objects: more than so many are not read.
+        requests: sends requests.
+        kind: the kind.
+        decode: decodes an object from JSON; raises `msgspec.DecodeError` if it can't.
+        page_objects: the most objects per page.
+        timeout_seconds: the limit for each page.
+        accept: the requested form, `JSON` or `METADATA_ONLY`.
+        namespace: of a namespaced kind; all namespaces by default.
+        most_objects: the most objects to read.
 
     Raises:
-        ListError: it could not be asked, refused, did not answer with a list, or there are too many.
+        ListError: there was no answer or a refusal, the answer was not a list, or there are too many objects.
     """
     path, names = (kind.path, {}) if not namespace else (kind.path_in_namespace, {"namespace": namespace})
     found: list[T] = []

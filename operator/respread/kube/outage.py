@@ -1,4 +1,4 @@
-"""What stands between us and an answer for now: said once, then waited out, longer each time."""
+"""An obstacle for requests: logged once, then waited out with growing pauses."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _log: Final = get_logger(__name__)
 
 
 class Outage:
-    """In the way of one sort of requests, or not."""
+    """The obstacle for one kind of requests, if there is one."""
 
     __slots__ = ("_problem", "retry")
 
     def __init__(self) -> None:
-        """Start with nothing in the way."""
+        """Start without an obstacle."""
         self.retry = Retry()
         self._problem = ""
 
     async def wait(self, event: str, problem: str, *, of: str, at_least_seconds: float = 0.0) -> None:
-        """Wait before asking again, and log why if it was not for the same reason the last time.
+        """Wait before asking again, and log the cause if it has changed.
 
         Args:
             event: what to log.
-            problem: what is in the way, and what to do about it.
-            of: what was asked for.
-            at_least_seconds: how long the API server wants to be left alone.
+            problem: the obstacle, and what to do about it.
+            of: what was requested.
+            at_least_seconds: how long the API server asks to wait.
         """
         if problem != self._problem:
             self._problem = problem

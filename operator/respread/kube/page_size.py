@@ -1,8 +1,8 @@
-"""How many objects to ask a LIST for at once.
+"""How many objects to request per page of a list.
 
-The API server counts objects, and one may take 20 bytes or 1.5 MiB, which whoever may create it decides. So a list
-begins with few, asks for more while pages are small, and for fewer where they are not; and no page is read that is far
-larger than all: it is asked for again in parts.
+The API server counts objects, but one may have 20 bytes or 1.5 MiB, depending on its author. So a list starts with few
+objects, asks for more while pages are small, and for fewer if they are not. A page that is far too large is not read,
+but requested again in parts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FIRST_OBJECTS: Final = 100
 MOST_OBJECTS: Final = 500
 WANTED_BYTES: Final = 8 << 20
 MOST_BYTES: Final = 32 << 20
-"""Of a page of more than one object."""
+"""For a page with more than one object."""
 _SHRINK: Final = 8
 
 
@@ -23,21 +23,21 @@ class PageSize:
     __slots__ = ("_most", "objects")
 
     def __init__(self) -> None:
-        """Begin with few objects."""
+        """Start with few objects."""
         self.objects = FIRST_OBJECTS
-        """How many to ask for next."""
+        """How many objects to request next."""
         self._most = MOST_OBJECTS
 
     def is_too_large(self, size_bytes: int) -> bool:
-        """Tell whether so much of a page is more than is read of it."""
+        """Return whether a page of this size is too large to be read."""
         return size_bytes > MOST_BYTES and self.objects > 1
 
     def refused(self) -> None:
-        """Note that a page was too large: where those objects are, no page is to be that large again."""
+        """Record that a page was too large, so that no page of these objects is that large again."""
         self.objects = self._most = max(1, self.objects // _SHRINK)
 
     def took(self, size_bytes: int) -> None:
-        """Note how large a page was that was read."""
+        """Record the size of a page that was read."""
         if size_bytes > WANTED_BYTES:
             self.objects = max(1, self.objects // 2)
         elif size_bytes < WANTED_BYTES // 2:

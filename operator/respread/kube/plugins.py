@@ -1,6 +1,6 @@
-"""Credentials that come from exec plugins and auth providers, by the official client, which knows all of them.
+"""Credentials from exec plugins and auth providers, through the official client, which supports all of them.
 
-It is imported here alone, and this module only where a kubeconfig's user needs it: importing it takes 0.3 s and 20 MiB.
+Only this module imports it, and only if a kubeconfig's user needs it, because the import takes 0.3 s and 20 MiB.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from kubernetes import client, config
 
 from respread.kube.credentials import CredentialsError, Pem
 
-# The client's own function carries no types.
+# The client's own function has no types.
 _load_kube_config: Callable[..., None] = config.load_kube_config
 
 
 class PluginIdentity:
-    """What a plugin said last; it is run again once that has expired."""
+    """The last result of a plugin, which runs again when that has expired."""
 
     __slots__ = ("_configuration",)
 
     is_current: Final = False
-    """The client does not tell without asking the plugin."""
+    """The client can't tell without running the plugin."""
 
     def __init__(self, configuration: client.Configuration) -> None:
         self._configuration = configuration
 
     def authorization(self) -> str | None:
-        """Return the value; None where the plugin gave a certificate.
+        """Return the value; None if the plugin returned a certificate.
 
         Raises:
             CredentialsError: the client could not get any.
         """
         try:
             value: str | None = self._configuration.get_api_key_with_prefix("BearerToken")
-        except Exception as error:  # the client lets through whatever a plugin makes it trip over
+        except Exception as error:  # The client raises arbitrary exceptions because of plugins.
             raise CredentialsError(str(error) or type(error).__name__) from error
         if not value:
             return None
@@ -44,7 +44,7 @@ class PluginIdentity:
 
 
 class Plugin(NamedTuple):
-    """What a plugin gave: a token, a certificate with its key, or both."""
+    """The result of a plugin: a token, a certificate with its key, or both."""
 
     identity: PluginIdentity
     client_certificate: Pem
@@ -59,9 +59,9 @@ def run_plugin(files: str, context: str) -> Plugin:
         context: the context's name.
 
     Raises:
-        Exception: whatever the client trips over in a file.
+        Exception: an error of the client because of a file.
     """
-    # not None: that would take the environment's proxy, without its exceptions
+    # Not None, which would use the environment's proxy without its exceptions.
     configuration = client.Configuration(proxy="")
     _load_kube_config(config_file=files, context=context, client_configuration=configuration)
     return Plugin(

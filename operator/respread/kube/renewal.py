@@ -1,4 +1,4 @@
-"""Finding credentials anew, once the API server no longer accepts those that were found at the start."""
+"""Loads credentials again when the API server no longer accepts the initial ones."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LEAST_INTERVAL_SECONDS: Final = 2.0
 
 
 class Renewal:
-    """Looks where the credentials were found, and lets everyone go on with what is there now."""
+    """Loads credentials from their source, and passes them to all users of the access."""
 
     __slots__ = ("_access", "_clock", "_find", "_looked_at", "_looking")
 
     def __init__(self, access: ClusterAccess, find: Callable[[], ClusterAccess], clock: Callable[[], float]) -> None:
-        """Renew an access.
+        """Create it.
 
         Args:
-            access: what everyone shares.
-            find: looks anew; may read files and run plugins, so it is called in a thread.
-            clock: seconds that never go back.
+            access: the shared access.
+            find: loads an access. It may read files and run plugins, so it is called in a thread.
+            clock: a monotonic clock in seconds.
         """
         self._access = access
         self._find = find
@@ -35,7 +35,7 @@ class Renewal:
         self._looking: asyncio.Task[None] | None = None
 
     def load(self) -> ClusterAccess:
-        """Find an access anew; the shared one goes on with its credentials.
+        """Load an access. The shared one continues with its credentials.
 
         Raises:
             AccessError: there is none.
@@ -45,9 +45,9 @@ class Renewal:
         return found
 
     async def __call__(self) -> None:
-        """Do it in a thread, once for all who ask meanwhile, and not again at once.
+        """Do this in a thread, once for all callers meanwhile, and not again at once.
 
-        If nothing is found, all stays as it is. Who no longer wants to wait may be cancelled; it goes on.
+        If nothing is found, nothing changes. A caller may be cancelled; the loading continues.
         """
         if self._looking is None or self._looking.done():
             if self._clock() - self._looked_at < LEAST_INTERVAL_SECONDS:

@@ -1,7 +1,7 @@
-"""Requests to the API server, by aiohttp: status, body and what went wrong on the way.
+"""Requests to the API server by aiohttp: status, body, and errors on the way.
 
-Not by the official client: its models take longer to build than the API server takes to answer, its exceptions hide
-whether a request was ever sent, and to import it costs a quarter of the operator's memory.
+The official client is not used: building its models takes longer than the API server's answer, its exceptions hide
+whether a request was sent, and importing it costs a quarter of the operator's memory.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Method = Literal["GET", "PATCH", "POST", "PUT"]
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 100
-"""How many there may be at a time; more requests wait for one."""
+"""The maximum number of connections. More requests wait for one."""
 _CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json", "POST": "application/json", "PUT": "application/json"}
 _LEAST_TIMEOUT_SECONDS: Final = 0.05
-"""aiohttp takes 0 for no limit at all."""
+"""aiohttp interprets 0 as no limit."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server answered."""
+    """An answer of the API server."""
 
     status_code: int
     body: bytes
@@ -43,7 +43,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def succeeded(self) -> bool:
-        """Whether it did what it was asked to."""
+        """Whether the request succeeded."""
         return HTTPStatus.OK <= self.status_code < HTTPStatus.MULTIPLE_CHOICES
 
 
@@ -51,8 +51,8 @@ class NoResponseError(Exception):
     """The API server did not answer.
 
     Args:
-        message: what went wrong on the way.
-        sent: whether the request may have reached the API server and been carried out there.
+        message: what went wrong.
+        sent: whether the request may have reached the API server and been carried out.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -62,7 +62,7 @@ class NoResponseError(Exception):
 
 
 class PreparedRequest:
-    """A request with its credentials in it: sending it waits for nothing but the connection and the answer."""
+    """A request with its credentials. Sending it waits only for the connection and the answer."""
 
     __slots__ = ("_deadline", "_on_unauthorized", "_request", "_session")
 
@@ -77,8 +77,8 @@ class PreparedRequest:
 
         Args:
             session: sends it.
-            request: what the session takes.
-            deadline: when it has to have been answered, on the event loop's clock.
+            request: the arguments for the session.
+            deadline: when the answer must have arrived, on the event loop's clock.
             on_unauthorized: called after an answer 401.
         """
         self._session = session
@@ -87,10 +87,10 @@ class PreparedRequest:
         self._on_unauthorized = on_unauthorized
 
     async def send(self) -> Response:
-        """Send it, once, and return what came back, whatever the status code.
+        """Send it once, and return the answer, whatever the status code.
 
         Raises:
-            NoResponseError: no answer came, or not all of it.
+            NoResponseError: no answer, or not all of it, arrived.
         """
         left_seconds = max(self._deadline - asyncio.get_running_loop().time(), _LEAST_TIMEOUT_SECONDS)
         timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
@@ -113,9 +113,10 @@ class PreparedRequest:
 
 
 class Requests:
-    """Makes requests to the API server. Nothing is ever sent twice: who asks decides whether to ask again.
+    """Makes requests to the API server. Nothing is ever sent twice: the caller decides whether to try again.
 
-    Who has to look at something right before a request leaves prepares it, looks, and sends it. All others `send`.
+    A caller that must check something right before a request is sent prepares it, checks, and sends it. Others use
+    `send`.
     """
 
     __slots__ = ("_access", "_on_unauthorized", "_session")
@@ -126,13 +127,13 @@ class Requests:
         access: ClusterAccess,
         on_unauthorized: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Make requests; `open_requests` makes the session too.
+        """Create it; `open_requests` also creates the session.
 
         Args:
-            session: holds the connections; the caller makes and closes it.
-            access: the API server, and the credentials as they are at each request.
-            on_unauthorized: called after an answer 401, to find other credentials for the next request; cancelled
-                where it takes longer than the request was given.
+            session: holds the connections. The caller creates and closes it.
+            access: the API server and its current credentials.
+            on_unauthorized: called after an answer 401, to load other credentials for the next request. It is cancelled
+                if it takes longer than the request's timeout.
         """
         self._session = session
         self._access = access
@@ -150,17 +151,17 @@ class Requests:
         accept: str = "application/json",
         timeout_seconds: float,
     ) -> PreparedRequest:
-        """Return a request that is ready to be sent: credentials are looked for here, which may take long.
+        """Return a request that is ready to be sent, with its credentials, which may take long to get.
 
         Args:
             method: the HTTP method.
             path: a template such as `/api/v1/namespaces/{namespace}/pods/{name}`.
-            names: what to put into the template; it is quoted.
+            names: the values for the template, which are quoted.
             query: parameters of the query.
             body: an object to send as JSON.
             content_type: of the body; None: JSON, and for a PATCH a merge patch.
-            accept: in which form the answer is wanted; always JSON.
-            timeout_seconds: for all of it, from looking for credentials to the last byte of the answer.
+            accept: the requested form; always JSON.
+            timeout_seconds: for everything, from getting credentials to the last byte of the answer.
 
         Raises:
             NoResponseError: there are no credentials.
@@ -170,10 +171,10 @@ class Requests:
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type or _CONTENT_TYPES[method]
-        try:  # credentials are renewed in here: files are read, plugins run
+        try:  # This renews credentials: files are read, plugins run.
             async with asyncio.timeout_at(deadline):
                 authorization = await self._access.authorization()
-        except (CredentialsError, OSError) as error:  # TimeoutError is one of the latter
+        except (CredentialsError, OSError) as error:  # TimeoutError is a subclass of OSError.
             raise NoResponseError(
                 f"there are no credentials for the API server: {_words(error)}", sent=False
             ) from error
@@ -185,7 +186,7 @@ class Requests:
             "url": URL(f"{url}?{urlencode(query)}" if query else url, encoded=True),
             "data": None if body is None else msgspec.json.encode(dict(body)),
             "headers": headers,
-            "allow_redirects": False,  # whoever is there would get our credentials
+            "allow_redirects": False,  # The other server would receive our credentials.
             "ssl": self._access.ssl_context,
             "server_hostname": self._access.server_name,
             "proxy": self._access.proxy,
@@ -203,10 +204,10 @@ class Requests:
         accept: str = "application/json",
         timeout_seconds: float,
     ) -> Response:
-        """Prepare a request, send it, and return what came back, whatever the status code; see `prepare`.
+        """Prepare a request, send it, and return the answer, whatever the status code; see `prepare`.
 
         Raises:
-            NoResponseError: no answer came, or not all of it.
+            NoResponseError: no answer, or not all of it, arrived.
         """
         request = await self.prepare(
             method, path, names, query=query, body=body, accept=accept, timeout_seconds=timeout_seconds
@@ -218,17 +219,17 @@ class Requests:
 async def open_requests(
     access: ClusterAccess, on_unauthorized: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncIterator[Requests]:
-    """Send requests over connections that last as long as the context; for the arguments see `Requests`."""
+    """Send requests over connections that last as long as the context. For the arguments see `Requests`."""
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=CONNECTIONS),
-        # To compress what it answers costs the API server more than the network gains.
+        # Compressing answers costs the API server more than it saves on the network.
         headers={"User-Agent": "respread", "Accept-Encoding": "identity"},
     ) as session:
         yield Requests(session, access, on_unauthorized)
 
 
 def retry_after_seconds(header: str | None) -> float | None:
-    """Read a Retry-After header in seconds, as Kubernetes writes it; a date, as proxies may write, is passed over."""
+    """Read a Retry-After header in seconds, as Kubernetes writes it. A date, as proxies may write, is ignored."""
     try:
         seconds = 0.0 if header is None else float(header)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: longer each time, never in step with others, and never giving up."""
+"""Pauses between attempts: growing, with random parts, and endless."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 
 class RetryDelays:
-    """Delays in seconds, doubling up to a greatest one, each with up to half of it taken off at random; endless.
+    """Delays in seconds, doubling up to a maximum, each with up to half of it removed at random; endless.
 
-    Iterating starts from the least delay each time. Kopf takes this for its retries, which then never run out: a
-    restart of the operator would not bring an API server back.
+    Iterating starts from the minimum delay each time. Kopf uses this for its retries, which therefore never end,
+    because a restart of the operator would not bring an API server back.
     """
 
     __slots__ = ("_greatest_seconds", "_least_seconds", "_random")
@@ -23,7 +23,7 @@ class RetryDelays:
         self._random = generator or random.Random()  # noqa: S311 - spreads load, keeps no secret
 
     def __iter__(self) -> Iterator[float]:
-        """Yield delays for ever."""
+        """Yield delays without end."""
         delay_seconds = self._least_seconds
         while True:
             yield delay_seconds * self._random.uniform(0.5, 1.0)
@@ -41,15 +41,15 @@ class Retry:
 
     @property
     def failing(self) -> bool:
-        """Whether it failed since it last succeeded."""
+        """Whether it has failed since the last success."""
         return self._delays is not None
 
     def failed(self) -> float:
-        """Note a failure, and return for how many seconds to wait."""
+        """Record a failure, and return for how many seconds to wait."""
         if self._delays is None:
             self._delays = iter(self._spacing)
         return next(self._delays)
 
     def succeeded(self) -> None:
-        """Note a success: the next failure starts from the least delay."""
+        """Record a success: the next failure starts from the minimum delay."""
         self._delays = None

@@ -1,4 +1,4 @@
-"""Which version of Kubernetes the cluster has: schedulers of some versions have quirks."""
+"""The Kubernetes version of the cluster, because schedulers of some versions have bugs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log: Final = get_logger(__name__)
 
 TIMEOUT_SECONDS: Final = 10.0
 ASK_AGAIN_SECONDS: Final = 600.0
-"""A cluster may be upgraded while we run."""
+"""A cluster may be upgraded while Respread runs."""
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -24,33 +24,33 @@ class _Version(msgspec.Struct, rename="camel"):
 
 
 class ServerVersion:
-    """The API server's version, asked for now and then."""
+    """The API server's version, requested at intervals."""
 
     __slots__ = ("_changes", "_requests", "_retry", "asked", "version")
 
     def __init__(self, requests: Requests, changes: ChangeSignal) -> None:
-        """Know of no version yet.
+        """Start without a version.
 
         Args:
-            requests: how to ask.
-            changes: told when it is another one.
+            requests: sends requests.
+            changes: notified when it changes.
         """
         self._requests = requests
         self._changes = changes
         self._retry = Retry(RetryDelays(greatest_seconds=ASK_AGAIN_SECONDS))
         self.version = ""
-        """Such as `v1.36.3`; empty as long as it is not known."""
+        """Such as `v1.36.3`; empty while it is unknown."""
         self.asked = False
-        """Whether it was asked for at all, with or without success."""
+        """Whether it was requested at all, with or without success."""
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Request it until cancelled."""
         while True:
             seconds = await self._ask()
             await asyncio.sleep(seconds)
 
     async def _ask(self) -> float:
-        """Ask once, and return for how many seconds that will do."""
+        """Request it once, and return for how many seconds the answer is used."""
         found, fault = "", ""
         try:
             response = await self._requests.send("GET", "/version", {}, timeout_seconds=TIMEOUT_SECONDS)

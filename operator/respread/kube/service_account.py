@@ -1,4 +1,4 @@
-"""Credentials of the pod that this process runs in: its ServiceAccount's, as every pod has them."""
+"""Credentials of the pod in which this process runs: its ServiceAccount."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def find_service_account(folder: Path = FOLDER, clock: Callable[[], float] = monotonic) -> tuple[Endpoint, TokenFile]:
-    """Return the API server of the cluster that this process runs in, and the pod's token.
+    """Return the API server of the cluster in which this process runs, and the pod's token.
 
     Args:
         folder: where the kubelet puts them.
-        clock: seconds that never go back.
+        clock: a monotonic clock in seconds.
 
     Raises:
         CredentialsError: there is none, or it is incomplete.

@@ -110,8 +110,8 @@ class Wave:
         if self._opens_another(joining, left):
             return Held(
                 Reason.IN_MOTION,
-                "it waits until pods are gone that are being deleted: on the nodes that they leave, replacements may "
-                "land that have not been reckoned with there",
+                "it waits until terminating pods are gone: replacements may land on the nodes that they leave, for "
+                "which the step was not assessed",
             )
         if (conflict := self._contention.join([self._seeker(member) for member in joining], left)) is not None:
             return self._waits_for(conflict)

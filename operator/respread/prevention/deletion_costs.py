@@ -159,7 +159,7 @@ def _answer(response: Response) -> PatchAnswer:
     status = status_of(response.body)
     return PatchAnswer(
         result=_result(response.status_code, status),
-        message=status.message or f"the API server answered {response.status_code} without a word",
+        message=status.message or f"the API server answered {response.status_code} without a message",
         retry_after_seconds=response.retry_after_seconds,
     )
 

@@ -139,7 +139,7 @@ def test_a_wrong_policy_of_the_cluster_is_noted_and_one_of_a_file_refused(tmp_pa
     wrong = policy(windows=[{"schedule": "0 2 * * *", "duration": "1h", "timeZone": "Europe/Atlantis"}])
     planned = report(tmp_path, [*zones("a", "b"), *web(3, 1), json.loads(wrong)])
     assert "spec.windows[0].timeZone" in planned.policies[0].wrong[0]
-    assert any("Policy mine is wrong and evicts nothing" in note for note in planned.notes)
+    assert any("Policy mine is invalid and evicts nothing" in note for note in planned.notes)
     assert not planned.moves
     file = tmp_path / "policy.yaml"
     file.write_text(wrong)

@@ -197,7 +197,7 @@ def test_bare_pods_of_a_lost_node_are_gone(tmp_path: Path) -> None:
     outcome = report_of(file, "--drain", "node-a1")["asItIs"]
     assert [pod["pod"] for pod in outcome["lost"]] == ["lone"]
     assert outcome["placed"] == outcome["unplaced"] == []
-    assert "Pod lone is gone: no controller makes it again." in simulate(file, "--drain", "node-a1").stdout
+    assert "Pod lone is deleted: no controller recreates it." in simulate(file, "--drain", "node-a1").stdout
 
 
 def test_new_nodes_are_of_each_zone_in_turn_or_like_one(cluster: Path) -> None:

@@ -90,7 +90,7 @@ def test_people_read_the_servers_words_and_its_causes() -> None:
     answer = answer_of(429, status("Cannot evict pod.", "", "DisruptionBudget"))
     assert answer.message == "Cannot evict pod. (DisruptionBudget)"
     assert answer_of(502, b"<html>Bad Gateway</html>\n").message == "<html>Bad Gateway</html>"
-    assert answer_of(503, b"").message == "the API server answered 503 without a word"
+    assert answer_of(503, b"").message == "the API server answered 503 without a message"
     assert len(answer_of(500, b"x" * 10_000).message) == 500
 
 

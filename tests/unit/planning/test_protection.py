@@ -87,7 +87,7 @@ def test_a_word_we_do_not_know_is_taken_for_never_and_said_to_be() -> None:
     held = DEFAULTS.of_pod(pod("web-1", "node-1", spec(), **annotated(**{"respread.dev/evict": "nope"})), NOW)
     assert held is not None
     assert held.message == (
-        "its annotation respread.dev/evict says 'nope', which is taken for 'never', the only value there is; without "
+        "its annotation respread.dev/evict says 'nope', which counts as 'never', the only value there is; without "
         "that it might go"
     )
 

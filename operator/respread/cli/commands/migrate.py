@@ -16,7 +16,7 @@ _STANDARD_INPUT = ("-",)
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("files", metavar="[FILE]...", nargs=-1)
 def migrate(files: tuple[str, ...]) -> None:
-    """Write policies that do what descheduler is told.
+    """Write policies from the settings of descheduler.
 
     FILE contains a DeschedulerPolicy (v1alpha1 or v1alpha2), a ConfigMap with one, or the values of descheduler's Helm
     chart. CronJobs and Deployments beside it define when descheduler runs. Without FILE, or with -, the command reads

@@ -57,7 +57,7 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
     type=click.IntRange(3, 3600),
     default=15,
     show_default=True,
-    help="How long the others wait for a leader that is gone without a word.",
+    help="How long other replicas wait for a leader that does not renew the Lease.",
 )
 @option(
     "--lease-namespace",

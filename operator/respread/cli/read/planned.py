@@ -172,7 +172,7 @@ def _notes(policies: Iterable[PolicyReport], *, default_policy: bool) -> list[st
             )
         ]
     notes = [
-        f"Policy {policy.name} is wrong and evicts nothing: {'; '.join(policy.wrong)}."
+        f"Policy {policy.name} is invalid and evicts nothing: {'; '.join(policy.wrong)}."
         for policy in policies
         if policy.wrong
     ]

@@ -131,7 +131,7 @@ def _pending(pod: PodReport) -> str:
 
 
 def _lost(pod: PodReport) -> str:
-    return f"Pod {pod.pod} is gone: no controller makes it again."
+    return f"Pod {pod.pod} is deleted: no controller recreates it."
 
 
 def _states(simulated: SimulatedGroup, report: SimulationReport) -> Iterator[_State]:

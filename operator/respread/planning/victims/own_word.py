@@ -36,10 +36,10 @@ def why_it_refuses(pod: Pod, now: datetime) -> Held | None:
     """
     annotations = pod.annotations
     if (word := annotations.get(EVICT)) is not None:
-        known = "" if word == NEVER else f", which is taken for {NEVER!r}, the only value there is"
+        known = "" if word == NEVER else f", which counts as {NEVER!r}, the only value there is"
         return _protected(f"its annotation {EVICT} says {word!r}{known}")
     if (word := annotations.get(SAFE_TO_EVICT, _YES)) != _YES:
-        known = "" if word == _NO else f", which is taken for {_NO!r}: it is neither that nor {_YES!r}"
+        known = "" if word == _NO else f", which counts as {_NO!r}: it is neither that nor {_YES!r}"
         return _protected(f"its annotation {SAFE_TO_EVICT} says {word!r}{known}")
     if PREFER_NO_EVICTION in annotations:
         return _protected(f"it has the annotation {PREFER_NO_EVICTION}")
@@ -70,7 +70,7 @@ def _while_not_to_be_disrupted(pod: Pod, now: datetime) -> Held | None:
     duration = parse_go_duration(word)
     if duration is None or duration <= timedelta(0):
         return _protected(
-            f"{says}, which is taken for {_YES!r}: it is neither that nor {_NO!r} nor a duration such as 30m"
+            f"{says}, which counts as {_YES!r}: it is neither that nor {_NO!r} nor a duration such as 30m"
         )
     return _for_a_time(f"{says}, counted from its start", pod.start_time, duration, now)
 
