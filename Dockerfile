@@ -35,6 +35,7 @@ RUN pip uninstall --yes --root-user-action=ignore pip && \
     rm -rf /usr/local/lib/python3.13/ensurepip && \
     python -m compileall -q -j 0 --invalidation-mode unchecked-hash /usr/local/lib/python3.13 /opt/respread/lib
 ENV PATH=/opt/respread/bin:$PATH \
+    RESPREAD_REVISION=${REVISION} \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 # A number, so that the kubelet can see that it is not root.

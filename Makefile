@@ -66,6 +66,9 @@ check-static: setup ## Lint, types and layers.
 	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/lint-imports --no-logo
 
+prometheus: setup ## Fetch Prometheus from Debian's package into the cache, for the tests of monitoring.
+	@$(BIN)/python -m tests.prometheus_programs
+
 architecture: setup ## Draw the picture in docs/architecture.md anew, from the imports between rooms.
 	@$(BIN)/python -m tests.rooms
 

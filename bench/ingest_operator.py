@@ -26,7 +26,7 @@ from respread.telemetry.logs import LogLevel, configure_logging
 from respread.telemetry.metrics import Metrics
 
 _POLL_SECONDS = 0.05
-_EVENTS = "respread_event_apply_seconds_count"
+_EVENTS = "respread_event_apply_duration_seconds_count"
 
 
 class _Measured:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
 from tests.processes import wait_until
@@ -89,14 +91,20 @@ class OperatorProcess:
 
     def get(self, path: str) -> str:
         """Ask its telemetry server."""
-        with urllib.request.urlopen(f"http://{self._address()}{path}", timeout=30) as response:
+        with urllib.request.urlopen(f"http://{self.address()}{path}", timeout=30) as response:
             body: bytes = response.read()
         return body.decode()
 
     def metric(self, series: str) -> float:
-        """Return the value of a series as it is written in `/metrics`, 0 if it is not there."""
-        found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics"), re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        """Return the sum of the samples that a selector such as `name{policy="test"}` matches, 0 if none does."""
+        name, _, labels = series.partition("{")
+        wanted = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(self.get("/metrics"))
+            for sample in family.samples
+            if sample.name == name and wanted.items() <= sample.labels.items()
+        )
 
     def stop(self, seconds: float = 60) -> int:
         """Ask it to stop, and return its exit code."""
@@ -109,7 +117,8 @@ class OperatorProcess:
         except (OSError, ValueError):
             return False
 
-    def _address(self) -> str:
+    def address(self) -> str:
+        """Return where its telemetry is served."""
         if not self._served_at:
             (address,) = [line["address"] for line in self.lines() if line["event"].startswith("Serving")]
             self._served_at = str(address)

@@ -106,7 +106,7 @@ def put_together(
         clock=clock,
         now=lambda: datetime.fromtimestamp(wall_clock(), UTC),
     )
-    owners = Owners(requests, clock, rules=partial(_victim_rules, intake))
+    owners = Owners(requests, clock, rules=partial(_victim_rules, intake), top=announcements.top_owners)
     evictions = Evictions(
         EvictionApi(requests),
         owners,

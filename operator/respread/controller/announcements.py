@@ -1,4 +1,4 @@
-"""Reports single decisions to users: log lines, and Events on the policy and on the workload."""
+"""Reports single decisions to users: log lines, and Events on the policy, the pod and the workload."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from respread.cluster.pod import Pod
 from respread.eviction.answers import Answer
 from respread.eviction.flight import Ended
 from respread.eviction.outcomes import Outcome
+from respread.eviction.owners.top_owners import TopOwners
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.telemetry.event_series import Event, EventObject, EventType
@@ -23,12 +24,14 @@ _EVICT: Final = "Evict"
 class Announcements:
     """Reports what was done."""
 
-    __slots__ = ("_current_policy", "_record")
+    __slots__ = ("_current_policy", "_record", "top_owners")
 
     def __init__(self, record: Callable[[Event], None], current_policy: Callable[[str], Policy | None]) -> None:
         """Report through Events on the current policies."""
         self._record = record
         self._current_policy = current_policy
+        self.top_owners = TopOwners()
+        """Whose Events tell of pods; whoever reads controllers notes them here."""
 
     def eviction(self, move: Move, answer: Answer) -> None:
         """Report the API server's answer to an eviction."""
@@ -36,10 +39,11 @@ class Announcements:
         fields = {"pod": str(move.pod.key), "policy": move.policy, "node": move.pod.node_name}
         if answer.evicted:
             _log.info("Evicted", **fields, why=because)
-            self._tell(move, "EvictedForSpread", f"Evicted pod {move.pod.name}: {because}")
+            self._tell(move, "EvictedForSpread", f"Evicted pod {move.pod.name}: {because}", on_pod=True)
             return
         _log.warning("Not evicted", **fields, result=answer.result, answer=answer.message)
-        self._tell(move, answer.result, f"Pod {move.pod.name} was not evicted: {answer.message}", EventType.WARNING)
+        note = f"Pod {move.pod.name} was not evicted: {answer.message}"
+        self._tell(move, answer.result, note, EventType.WARNING, on_pod=True)
 
     def held_back(self, move: Move, held: Held) -> None:
         """Report that a planned eviction was not sent. It is tried again, so this is only logged."""
@@ -75,22 +79,32 @@ class Announcements:
     def _tell_of(self, policy: Policy, reason: str, note: str, kind: EventType = EventType.NORMAL) -> None:
         self._record(Event(regarding=_policy(policy), reason=reason, action=_EVICT, note=note, type=kind))
 
-    def _tell(self, move: Move, reason: str, note: str, kind: EventType = EventType.NORMAL) -> None:
-        pod = _pod(move.pod)
+    def _tell(
+        self, move: Move, reason: str, note: str, kind: EventType = EventType.NORMAL, *, on_pod: bool = False
+    ) -> None:
+        """Write an Event on the policy and the workload, and where asked for on the pod too."""
+        pod, workload = _pod(move.pod), self._workload(move.pod)
         policy = self._current_policy(move.policy)
-        if policy is not None:
-            about = _policy(policy)
-            self._record(Event(regarding=about, reason=reason, action=_EVICT, note=note, type=kind, related=pod))
-        controller = move.pod.controller
-        if controller is not None:
-            owner = EventObject(
-                api_version=controller.api_version,
-                kind=controller.kind,
-                namespace=move.pod.namespace,
-                name=controller.name,
-                uid=controller.uid,
+        told = [
+            (None if policy is None else _policy(policy), pod),
+            (workload, pod),
+            (pod if on_pod else None, workload),
+        ]
+        for about, related in told:
+            if about is not None:
+                self._record(
+                    Event(regarding=about, reason=reason, action=_EVICT, note=note, type=kind, related=related)
+                )
+
+    def _workload(self, pod: Pod) -> EventObject | None:
+        owner = self.top_owners.of(pod)
+        return (
+            None
+            if owner is None
+            else EventObject(
+                api_version=owner.api_version, kind=owner.kind, namespace=pod.namespace, name=owner.name, uid=owner.uid
             )
-            self._record(Event(regarding=owner, reason=reason, action=_EVICT, note=note, type=kind, related=pod))
+        )
 
 
 def describe(move: Move) -> str:

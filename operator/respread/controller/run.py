@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import socket
 import sys
@@ -50,6 +51,8 @@ _log: Final = get_logger(__name__)
 
 LOOP_LIMIT_SECONDS: Final = 2 * LONGEST_PAUSE_SECONDS + BEAT_SECONDS
 """A control loop that has not run for this long is stuck, or fails again and again."""
+REVISION_VARIABLE: Final = "RESPREAD_REVISION"
+"""The environment variable that the image sets to the commit it was built from."""
 STOP_SECONDS: Final = 15.0
 """How long a stop waits for the answers to sent requests: longer than any request may take, and shorter than the 30 s
 that Kubernetes gives a pod."""
@@ -80,6 +83,7 @@ async def run(options: OperatorOptions) -> None:
     metrics = Metrics.create(
         registry,
         version=__version__,
+        revision=os.environ.get(REVISION_VARIABLE, ""),
         kinds=health.kinds,
         read_watch_ages_seconds=health.ages_seconds,
         read_object_counts=lambda: intakes[0].object_counts() if intakes else {},
@@ -98,7 +102,7 @@ async def run(options: OperatorOptions) -> None:
             live=partial(live, heartbeat, health),
             ready=partial(_ready, health),
         ),
-        open_requests(access, renewal) as requests,
+        open_requests(access, renewal, metrics.observe_request) as requests,
         record_events(requests, instance=_identity()) as events,
         contextlib.AsyncExitStack() as acting,
     ):
@@ -193,12 +197,12 @@ async def _leadership(
             "evict at once, against limits and for the same skew; leave --no-leader-election out unless there is "
             "certainly none"
         )
-        metrics.show_leadership(identity, leading=True)
+        metrics.show_leadership(leading=True)
         yield _Leadership(Leading(lambda: True, lambda: 0), lambda: TIMEOUT_SECONDS)
         return
 
     def on_change(leading: bool) -> None:
-        metrics.show_leadership(identity, leading=leading)
+        metrics.show_leadership(leading=leading)
         intake.changes.notify("leases")
 
     def candidate(lease: ObjectKey) -> Elector:
@@ -218,7 +222,7 @@ async def _leadership(
         may_wait=access.in_cluster or options.lease_namespace is not None,
         settle_seconds=options.lease_times.lease_seconds,
     )
-    metrics.show_leadership(identity, leading=False)
+    metrics.show_leadership(leading=False)
     running = asyncio.create_task(election.run(), name="election")
     try:
         yield _Leadership(Leading(election.holds, election.term), election.exclusive_seconds, (running,))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlencode
@@ -25,6 +26,9 @@ with no_authorities():
     import aiohttp
 
 Method = Literal["GET", "PATCH", "POST", "PUT"]
+
+Observe = Callable[[Method, str, int | None, float], None]
+"""Told of each request that was sent: method, resource, status code (None: no answer) and seconds until the answer."""
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 100
@@ -64,7 +68,7 @@ class NoResponseError(Exception):
 class PreparedRequest:
     """A request with its credentials. Sending it waits only for the connection and the answer."""
 
-    __slots__ = ("_deadline", "_on_unauthorized", "_request", "_session")
+    __slots__ = ("_deadline", "_observe", "_on_unauthorized", "_request", "_session")
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class PreparedRequest:
         request: Mapping[str, Any],
         deadline: float,
         on_unauthorized: Callable[[], Awaitable[None]] | None,
+        observe: Callable[[int | None, float], None],
     ) -> None:
         """Hold a request ready; see `Requests.prepare`.
 
@@ -80,11 +85,13 @@ class PreparedRequest:
             request: the arguments for the session.
             deadline: when the answer must have arrived, on the event loop's clock.
             on_unauthorized: called after an answer 401.
+            observe: called with the status code, None if there was no answer, and the seconds until then.
         """
         self._session = session
         self._request = request
         self._deadline = deadline
         self._on_unauthorized = on_unauthorized
+        self._observe = observe
 
     async def send(self) -> Response:
         """Send it once, and return the answer, whatever the status code.
@@ -92,15 +99,20 @@ class PreparedRequest:
         Raises:
             NoResponseError: no answer, or not all of it, arrived.
         """
-        left_seconds = max(self._deadline - asyncio.get_running_loop().time(), _LEAST_TIMEOUT_SECONDS)
+        clock = asyncio.get_running_loop().time
+        started, status_code = clock(), None
+        left_seconds = max(self._deadline - started, _LEAST_TIMEOUT_SECONDS)
         timeout = aiohttp.ClientTimeout(total=left_seconds, connect=min(CONNECT_TIMEOUT_SECONDS, left_seconds))
         try:
             async with self._session.request(**self._request, timeout=timeout) as raw:
                 content = await raw.read()
+                status_code = raw.status
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise NoResponseError(f"the API server could not be reached: {_words(error)}", sent=False) from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise NoResponseError(f"the API server did not answer: {_words(error)}", sent=True) from error
+        finally:
+            self._observe(status_code, clock() - started)
         if raw.status == HTTPStatus.UNAUTHORIZED and self._on_unauthorized is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._deadline):
@@ -119,13 +131,14 @@ class Requests:
     `send`.
     """
 
-    __slots__ = ("_access", "_on_unauthorized", "_session")
+    __slots__ = ("_access", "_observe", "_on_unauthorized", "_session")
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
         access: ClusterAccess,
         on_unauthorized: Callable[[], Awaitable[None]] | None = None,
+        observe: Observe = lambda *_: None,
     ) -> None:
         """Create it; `open_requests` also creates the session.
 
@@ -134,10 +147,12 @@ class Requests:
             access: the API server and its current credentials.
             on_unauthorized: called after an answer 401, to load other credentials for the next request. It is cancelled
                 if it takes longer than the request's timeout.
+            observe: called for each request that was sent.
         """
         self._session = session
         self._access = access
         self._on_unauthorized = on_unauthorized
+        self._observe = observe
 
     async def prepare(
         self,
@@ -191,7 +206,8 @@ class Requests:
             "server_hostname": self._access.server_name,
             "proxy": self._access.proxy,
         }
-        return PreparedRequest(self._session, request, deadline, self._on_unauthorized)
+        observe = partial(self._observe, method, _resource(path))
+        return PreparedRequest(self._session, request, deadline, self._on_unauthorized, observe)
 
     async def send(
         self,
@@ -217,7 +233,9 @@ class Requests:
 
 @contextlib.asynccontextmanager
 async def open_requests(
-    access: ClusterAccess, on_unauthorized: Callable[[], Awaitable[None]] | None = None
+    access: ClusterAccess,
+    on_unauthorized: Callable[[], Awaitable[None]] | None = None,
+    observe: Observe = lambda *_: None,
 ) -> AsyncIterator[Requests]:
     """Send requests over connections that last as long as the context. For the arguments see `Requests`."""
     async with aiohttp.ClientSession(
@@ -225,7 +243,7 @@ async def open_requests(
         # Compressing answers costs the API server more than it saves on the network.
         headers={"User-Agent": "respread", "Accept-Encoding": "identity"},
     ) as session:
-        yield Requests(session, access, on_unauthorized)
+        yield Requests(session, access, on_unauthorized, observe)
 
 
 def retry_after_seconds(header: str | None) -> float | None:
@@ -235,6 +253,16 @@ def retry_after_seconds(header: str | None) -> float | None:
     except ValueError:
         return None
     return max(0.0, seconds) if header is not None and math.isfinite(seconds) else None
+
+
+@cache
+def _resource(path: str) -> str:
+    """Return the resource that a path's template is about, with its subresource: `pods/eviction`."""
+    parts = path.strip("/").split("/")
+    parts = parts[{"api": 2, "apis": 3}.get(parts[0], 0) :]
+    if parts[:2] == ["namespaces", "{namespace}"]:
+        parts = parts[2:]
+    return "/".join(part for part in parts if not part.startswith("{"))
 
 
 def _words(error: Exception) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import Final, Literal, Self, get_args
 
 import prometheus_client
@@ -22,6 +22,9 @@ from respread.telemetry.gauges import ComputedGauge, GaugeDefinition, ReplacedGa
 
 _SKEW_LABELS: Final = ("namespace", "workload", "topology_key", "when_unsatisfiable")
 
+_POLICY: Final = ("policy_namespace", "policy")
+"""The labels that name a policy; the namespace of a ClusterRebalancePolicy is empty."""
+
 _PLAN_GAUGES: Final = (
     GaugeDefinition(
         "respread_spread_skew",
@@ -30,26 +33,26 @@ _PLAN_GAUGES: Final = (
     ),
     GaugeDefinition("respread_spread_max_skew", "The maxSkew that the constraint allows.", _SKEW_LABELS),
     GaugeDefinition(
-        "respread_spread_groups", "Spread groups that the policy governs.", ("policy", "when_unsatisfiable")
+        "respread_spread_groups", "Spread groups that the policy governs.", (*_POLICY, "when_unsatisfiable")
     ),
     GaugeDefinition(
         "respread_spread_groups_violated",
         "Spread groups that the policy governs whose skew exceeds maxSkew.",
-        ("policy", "when_unsatisfiable"),
+        (*_POLICY, "when_unsatisfiable"),
     ),
     GaugeDefinition(
         "respread_spread_groups_blocked",
         "Spread groups that the last plan leaves violated, or short of an expected domain, by why.",
-        ("policy", "reason"),
+        (*_POLICY, "reason"),
     ),
     GaugeDefinition(
         "respread_spread_groups_oscillating",
         "Violated spread groups for which as many evictions were made within the last hour as may be.",
-        ("policy",),
+        _POLICY,
     ),
-    GaugeDefinition("respread_planned_evictions", "Evictions that the last plan holds.", ("policy",)),
+    GaugeDefinition("respread_evictions_planned", "Evictions that the last plan holds.", _POLICY),
     GaugeDefinition(
-        "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", ("policy",)
+        "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", _POLICY
     ),
 )
 
@@ -57,6 +60,7 @@ _PLAN_GAUGES: Final = (
 _REBALANCE_BUCKETS_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
 _PLAN_BUCKETS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _RECONCILE_BUCKETS_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_REQUEST_BUCKETS_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _EVENT_BUCKETS_SECONDS: Final = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1)
 
 
@@ -81,6 +85,8 @@ class Metrics:
     _evictions_avoided: Counter
     _relists: Counter
     _decode_errors: Counter
+    _api_requests: Counter
+    _api_request_seconds: Histogram
     _leader: Gauge
 
     @classmethod
@@ -89,6 +95,7 @@ class Metrics:
         registry: CollectorRegistry,
         *,
         version: str,
+        revision: str = "",
         kinds: Iterable[str] = (),
         read_watch_ages_seconds: Callable[[], Mapping[str, float]] = dict,
         read_object_counts: Callable[[], Mapping[str, int]] = dict,
@@ -100,6 +107,7 @@ class Metrics:
         Args:
             registry: Where to register; a second set in the same registry is a ValueError.
             version: Of Respread.
+            revision: The commit that it was built from; empty if that is not known.
             kinds: The watched kinds; their counters are there, at 0, from the start.
             read_watch_ages_seconds: Asked at each scrape, in its thread: for each kind, the seconds since the last
                 event or bookmark.
@@ -119,7 +127,7 @@ class Metrics:
             ReplacedGauges(
                 [
                     GaugeDefinition(
-                        "respread_evictions_in_flight", "Evictions whose replacement is not Ready yet.", ("policy",)
+                        "respread_evictions_in_flight", "Evictions whose replacement is not Ready yet.", _POLICY
                     )
                 ]
             ),
@@ -129,11 +137,11 @@ class Metrics:
         registry.register(
             ComputedGauge(
                 GaugeDefinition(
-                    "respread_watch_last_event_age_seconds",
-                    "Seconds since the last event or bookmark of the kind's watch.",
+                    "respread_watch_last_event_timestamp_seconds",
+                    "When the last event or bookmark of the kind's watch came, as Unix time.",
                     ("kind",),
                 ),
-                lambda: _by_one_label(read_watch_ages_seconds()),
+                lambda: _by_one_label({kind: time() - age for kind, age in read_watch_ages_seconds().items()}),
             )
         )
         registry.register(
@@ -165,28 +173,28 @@ class Metrics:
         Gauge(
             "respread_build_info",
             "Always 1; the labels say what is running.",
-            ("version", "python_version"),
+            ("version", "revision", "python_version"),
             registry=registry,
-        ).labels(version, platform.python_version()).set(1)
+        ).labels(version, revision, platform.python_version()).set(1)
         metrics = cls(
             _plan=plan,
             _in_flight=in_flight,
             _evictions=Counter(
                 "respread_evictions_total",
                 "Evictions asked of the API server, by its answer.",
-                ("policy", "namespace", "result"),
+                (*_POLICY, "namespace", "result"),
                 registry=registry,
             ),
             _outcomes=Counter(
                 "respread_eviction_outcomes_total",
                 "What evictions came to, once their replacements were Ready or given up on.",
-                ("policy", "outcome"),
+                (*_POLICY, "outcome"),
                 registry=registry,
             ),
             _rebalance_seconds=Histogram(
                 "respread_rebalance_duration_seconds",
                 "Time from a spread group being violated to its being balanced again.",
-                ("policy",),
+                _POLICY,
                 buckets=_REBALANCE_BUCKETS_SECONDS,
                 registry=registry,
             ),
@@ -204,7 +212,7 @@ class Metrics:
                 registry=registry,
             ),
             _event_apply_seconds=Histogram(
-                "respread_event_apply_seconds",
+                "respread_event_apply_duration_seconds",
                 "Time that taking one watch event into the cluster's state took.",
                 buckets=_EVENT_BUCKETS_SECONDS,
                 registry=registry,
@@ -212,13 +220,13 @@ class Metrics:
             _prevention_patches=Counter(
                 "respread_prevention_patches_total",
                 "Patches of pod deletion costs, by the API server's answer.",
-                ("policy", "result"),
+                (*_POLICY, "result"),
                 registry=registry,
             ),
             _evictions_avoided=Counter(
                 "respread_prevention_evictions_avoided_total",
                 "Evictions that scale-downs would have needed without pod deletion costs, as far as can be told.",
-                ("policy",),
+                _POLICY,
                 registry=registry,
             ),
             _relists=Counter(
@@ -233,9 +241,20 @@ class Metrics:
                 ("kind",),
                 registry=registry,
             ),
-            _leader=Gauge(
-                "respread_leader", "1 if this replica holds the Lease, 0 if not.", ("identity",), registry=registry
+            _api_requests=Counter(
+                "respread_api_requests_total",
+                "Requests to the API server besides watches and their lists, by the status code of the answer.",
+                ("method", "resource", "code"),
+                registry=registry,
             ),
+            _api_request_seconds=Histogram(
+                "respread_api_request_duration_seconds",
+                "Time from sending a request to the API server to its answer.",
+                ("method", "resource"),
+                buckets=_REQUEST_BUCKETS_SECONDS,
+                registry=registry,
+            ),
+            _leader=Gauge("respread_leader", "1 if this replica holds the Lease, 0 if not.", registry=registry),
         )
         for kind in kinds:
             metrics._relists.labels(kind)
@@ -250,28 +269,28 @@ class Metrics:
 
     def show_evictions_in_flight(self, by_policy: Mapping[str, int]) -> None:
         """Replace the numbers of evictions in flight; a policy that is left out is no longer shown."""
-        samples = {"respread_evictions_in_flight": _by_one_label(by_policy)}
+        samples = {"respread_evictions_in_flight": {_policy(name): number for name, number in by_policy.items()}}
         self._in_flight.replace(lambda: samples)
 
-    def show_leadership(self, identity: str, *, leading: bool) -> None:
+    def show_leadership(self, *, leading: bool) -> None:
         """Say whether this replica leads."""
-        self._leader.labels(identity).set(leading)
+        self._leader.set(leading)
 
     def count_eviction(self, *, policy: str, namespace: str, result: str) -> None:
         """Count one answer of the Eviction API."""
-        self._evictions.labels(policy, namespace, result).inc()
+        self._evictions.labels(*_policy(policy), namespace, result).inc()
 
     def count_outcome(self, *, policy: str, outcome: str) -> None:
         """Count what one eviction came to."""
-        self._outcomes.labels(policy, outcome).inc()
+        self._outcomes.labels(*_policy(policy), outcome).inc()
 
     def count_prevention_patch(self, *, policy: str, result: str) -> None:
         """Count one patch of a pod deletion cost."""
-        self._prevention_patches.labels(policy, result).inc()
+        self._prevention_patches.labels(*_policy(policy), result).inc()
 
     def count_evictions_avoided(self, *, policy: str, evictions: int) -> None:
         """Count what one scale-down was spared."""
-        self._evictions_avoided.labels(policy).inc(evictions)
+        self._evictions_avoided.labels(*_policy(policy)).inc(evictions)
 
     def count_relist(self, kind: str) -> None:
         """Count one list of a kind after its first."""
@@ -283,7 +302,7 @@ class Metrics:
 
     def observe_rebalance(self, *, policy: str, seconds: float) -> None:
         """Note how long a spread group was violated."""
-        self._rebalance_seconds.labels(policy).observe(seconds)
+        self._rebalance_seconds.labels(*_policy(policy)).observe(seconds)
 
     def observe_plan(self, seconds: float) -> None:
         """Note how long making a plan took."""
@@ -303,6 +322,11 @@ class Metrics:
         for _ in range(events):
             self._event_apply_seconds.observe(seconds / events)
 
+    def observe_request(self, method: str, resource: str, status_code: int | None, seconds: float) -> None:
+        """Note a request to the API server; no status code means that there was no answer."""
+        self._api_requests.labels(method, resource, "none" if status_code is None else str(status_code)).inc()
+        self._api_request_seconds.labels(method, resource).observe(seconds)
+
     def forget_policy(self, policy: str) -> None:
         """Drop the counters of a policy that was deleted."""
         for metric in (
@@ -312,7 +336,7 @@ class Metrics:
             self._prevention_patches,
             self._evictions_avoided,
         ):
-            metric.remove_by_labels({"policy": policy})
+            metric.remove_by_labels(dict(zip(_POLICY, _policy(policy), strict=True)))
 
     def forget_namespace(self, namespace: str) -> None:
         """Drop the counters of a namespace that was deleted."""
@@ -320,17 +344,23 @@ class Metrics:
 
 
 def _plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
-    skews, policies = worst_skews(figures.skews), figures.policies
+    skews, policies = worst_skews(figures.skews), [(_policy(each.policy), each) for each in figures.policies]
     return {
         "respread_spread_skew": {labels: figure.skew for labels, figure in skews.items()},
         "respread_spread_max_skew": {labels: figure.max_skew for labels, figure in skews.items()},
-        "respread_spread_groups": {(p.policy, when): n for p in policies for when, n in p.groups.items()},
-        "respread_spread_groups_violated": {(p.policy, when): n for p in policies for when, n in p.violated.items()},
-        "respread_spread_groups_blocked": {(p.policy, reason): n for p in policies for reason, n in p.blocked.items()},
-        "respread_spread_groups_oscillating": {(p.policy,): p.oscillating for p in policies},
-        "respread_planned_evictions": {(p.policy,): p.planned_evictions for p in policies},
-        "respread_policy_paused": {(p.policy,): float(p.paused) for p in policies},
+        "respread_spread_groups": {(*name, when): n for name, p in policies for when, n in p.groups.items()},
+        "respread_spread_groups_violated": {(*name, when): n for name, p in policies for when, n in p.violated.items()},
+        "respread_spread_groups_blocked": {(*name, why): n for name, p in policies for why, n in p.blocked.items()},
+        "respread_spread_groups_oscillating": {name: p.oscillating for name, p in policies},
+        "respread_evictions_planned": {name: p.planned_evictions for name, p in policies},
+        "respread_policy_paused": {name: float(p.paused) for name, p in policies},
     }
+
+
+def _policy(name: str) -> tuple[str, ...]:
+    """Return the values of `_POLICY` for a policy that is called `namespace/name`, or `name` alone."""
+    namespace, _, object_name = name.rpartition("/")
+    return namespace, object_name
 
 
 def _by_one_label(values: Mapping[str, float]) -> Samples:

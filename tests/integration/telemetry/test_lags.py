@@ -40,7 +40,7 @@ async def look(session: aiohttp.ClientSession, address: str) -> Seen:
         time.monotonic(),
         value('respread_watch_lag_seconds{kind="pods"}'),
         value("respread_decision_lag_seconds"),
-        value("respread_event_apply_seconds_count"),
+        value("respread_event_apply_duration_seconds_count"),
     )
 
 

@@ -1,4 +1,4 @@
-"""What people are told of an eviction's answer and of a move's outcome: an Event each, on the policy and the owner."""
+"""What people are told of an eviction's answer and of a move's outcome: Events on the policy, the owner and the pod."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from respread.api.policy import ClusterPolicySpec, Policy
 from respread.api.reasons import Reason
+from respread.cluster.meta import OwnerReference
 from respread.controller.announcements import Announcements
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.flight import Ended
@@ -38,9 +39,10 @@ def test_an_eviction_is_told_with_its_reason() -> None:
     assert [(on(each), each.reason, each.type) for each in told.events] == [
         ("ClusterRebalancePolicy/default", "EvictedForSpread", "Normal"),
         ("ReplicaSet/web", "EvictedForSpread", "Normal"),
+        ("Pod/a", "EvictedForSpread", "Normal"),
     ]
     assert all("zone-a holds more than maxSkew 1 allows" in each.note for each in told.events)
-    assert {each.related.name for each in told.events if each.related is not None} == {"a"}
+    assert [each.related.name for each in told.events if each.related is not None] == ["a", "a", "web"]
 
 
 @pytest.mark.parametrize("result", NOT_MADE)
@@ -50,6 +52,7 @@ def test_every_other_answer_is_a_warning_with_the_servers_words(result: Eviction
     assert [(on(each), each.reason, each.type) for each in told.events] == [
         ("ClusterRebalancePolicy/default", result, "Warning"),
         ("ReplicaSet/web", result, "Warning"),
+        ("Pod/a", result, "Warning"),
     ]
     assert all(each.note == "Pod a was not evicted: because I say so" for each in told.events)
 
@@ -58,14 +61,27 @@ def test_every_other_answer_is_a_warning_with_the_servers_words(result: Eviction
 def test_every_answer_is_counted_by_its_name(result: EvictionResult) -> None:
     parts = Parts()
     parts.metrics.count_eviction(policy="default", namespace="shop", result=result)
-    labels = {"policy": "default", "namespace": "shop", "result": str(result)}
+    labels = {"policy_namespace": "", "policy": "default", "namespace": "shop", "result": str(result)}
     assert parts.registry.get_sample_value("respread_evictions_total", labels) == 1
 
 
 def test_of_a_policy_that_is_gone_the_owner_is_still_told() -> None:
     told = Told(policy=None)
     told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
-    assert [on(each) for each in told.events] == ["ReplicaSet/web"]
+    assert [on(each) for each in told.events] == ["ReplicaSet/web", "Pod/a"]
+
+
+def test_what_owns_the_controller_is_told_instead_of_it_once_it_was_read() -> None:
+    told = Told()
+    controller = MOVE.pod.controller
+    assert controller is not None
+    told.announcements.top_owners.note(controller.uid, OwnerReference("apps/v1", "Deployment", "web", "uid-of-web"))
+    told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
+    told.announcements.end(Ended(move=MOVE, outcome=Outcome.WORSE, replacement=None, seconds=1.0, message="somehow"))
+    workload = [each.regarding for each in told.events if each.regarding.name == "web"]
+    assert [(each.api_version, each.kind, each.uid) for each in workload] == [
+        ("apps/v1", "Deployment", "uid-of-web")
+    ] * 2
 
 
 @pytest.mark.parametrize("outcome", sorted(Outcome))

@@ -202,7 +202,7 @@ def test_counters_of_a_policy_that_is_gone_are_dropped() -> None:
     asyncio.run(loop.loop.reconcile())
     counted = [
         loop.parts.registry.get_sample_value(
-            "respread_eviction_outcomes_total", {"policy": name, "outcome": "Improved"}
+            "respread_eviction_outcomes_total", {"policy_namespace": "", "policy": name, "outcome": "Improved"}
         )
         for name in ("one", "two")
     ]
@@ -358,7 +358,7 @@ def test_the_outcome_of_a_move_is_told_by_who_leads_when_it_ends(leads: bool, to
     loop.seconds += loop.register.in_flight.patience.step_seconds
     asyncio.run(loop.loop.reconcile())
     assert len(loop.register.in_flight) == 0  # the leader of this term has it from the status
-    outcome = {"policy": "default", "outcome": "Unknown"}
+    outcome = {"policy_namespace": "", "policy": "default", "outcome": "Unknown"}
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == told
 
 
@@ -371,7 +371,7 @@ def test_a_pause_outlasts_the_leader_and_only_who_leads_shows_it() -> None:
 
     def shown() -> float | None:
         asyncio.run(loop.loop.reconcile())
-        return loop.parts.registry.get_sample_value("respread_policy_paused", {"policy": "one"})
+        return loop.parts.registry.get_sample_value("respread_policy_paused", {"policy_namespace": "", "policy": "one"})
 
     assert shown() == 1
     (said,) = [each for each in loop.requests.written[-1][1]["conditions"] if each["type"] == "Paused"]

@@ -137,7 +137,7 @@ class Cluster:
         return [f"{method} {path.rpartition('/')[2]}" for method, path in self.stub.requests if method != "GET"]
 
     def counted(self, result: str) -> float | None:
-        labels = {"policy": "default", "namespace": "default", "result": result}
+        labels = {"policy_namespace": "", "policy": "default", "namespace": "default", "result": result}
         return self.parts.registry.get_sample_value("respread_evictions_total", labels)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -110,7 +111,7 @@ def test_the_documentation_lists_exactly_the_metrics_there_are(registry: Collect
         )
     )
     metrics.show_evictions_in_flight({"default": 1})
-    metrics.show_leadership("respread-0", leading=True)
+    metrics.show_leadership(leading=True)
     metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
     metrics.count_outcome(policy="default", outcome="Improved")
     metrics.count_prevention_patch(policy="default", result="Applied")
@@ -118,6 +119,7 @@ def test_the_documentation_lists_exactly_the_metrics_there_are(registry: Collect
     metrics.observe_rebalance(policy="default", seconds=12)
     metrics.observe_plan(0.002)
     metrics.observe_event_apply(0.00001, 1)
+    metrics.observe_request("POST", "pods/eviction", 201, 0.01)
 
     assert exposed(registry) == {row for row in documented() if LINUX or not row.name.startswith("process_")}
 
@@ -147,16 +149,16 @@ def test_a_new_plan_replaces_all_of_the_last(registry: CollectorRegistry, metric
     api = ("shop", "Deployment/api", "zone", "DoNotSchedule")
     assert samples(registry, "respread_spread_skew") == {api: 0}
     assert samples(registry, "respread_spread_max_skew") == {api: 2}
-    assert samples(registry, "respread_spread_groups") == {("new", "ScheduleAnyway"): 5}
-    assert samples(registry, "respread_spread_groups_violated") == {("new", "ScheduleAnyway"): 1}
+    assert samples(registry, "respread_spread_groups") == {("", "new", "ScheduleAnyway"): 5}
+    assert samples(registry, "respread_spread_groups_violated") == {("", "new", "ScheduleAnyway"): 1}
     assert samples(registry, "respread_spread_groups_blocked") == {}
-    assert samples(registry, "respread_planned_evictions") == {("new",): 0}
+    assert samples(registry, "respread_evictions_planned") == {("", "new"): 0}
 
 
 def test_reasons_are_shown_by_the_words_people_see(registry: CollectorRegistry, metrics: Metrics) -> None:
     policy = PolicyFigures(policy="shop/web", blocked={Reason.HELD_BY_BUDGET: 2})
     metrics.show_plan(PlanFigures(policies=(policy,)))
-    assert samples(registry, "respread_spread_groups_blocked") == {("shop/web", "HeldByBudget"): 2}
+    assert samples(registry, "respread_spread_groups_blocked") == {("shop", "web", "HeldByBudget"): 2}
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -229,22 +231,23 @@ def test_a_scrape_never_sees_half_a_plan(registry: CollectorRegistry, metrics: M
 def test_evictions_in_flight_follow_the_policies_there_are(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.show_evictions_in_flight({"default": 2, "shop/web": 1})
     metrics.show_evictions_in_flight({"shop/web": 0})
-    assert samples(registry, "respread_evictions_in_flight") == {("shop/web",): 0}
+    assert samples(registry, "respread_evictions_in_flight") == {("shop", "web"): 0}
 
 
 def test_counters_of_what_was_deleted_are_dropped(registry: CollectorRegistry, metrics: Metrics) -> None:
-    for policy, namespace in (("a", "one"), ("a", "two"), ("b", "one")):
+    for policy, namespace in (("a", "one"), ("a", "two"), ("b", "one"), ("one/a", "one")):
         metrics.count_eviction(policy=policy, namespace=namespace, result="Evicted")
         metrics.count_outcome(policy=policy, outcome="Improved")
         metrics.count_prevention_patch(policy=policy, result="Applied")
         metrics.count_evictions_avoided(policy=policy, evictions=2)
         metrics.observe_rebalance(policy=policy, seconds=1)
     metrics.forget_policy("a")
-    assert samples(registry, "respread_evictions_total") == {("b", "one", "Evicted"): 1}
-    assert samples(registry, "respread_eviction_outcomes_total") == {("b", "Improved"): 1}
-    assert samples(registry, "respread_prevention_patches_total") == {("b", "Applied"): 1}
-    assert samples(registry, "respread_prevention_evictions_avoided_total") == {("b",): 2}
-    assert samples(registry, "respread_rebalance_duration_seconds_count") == {("b",): 1}
+    metrics.forget_policy("one/a")
+    assert samples(registry, "respread_evictions_total") == {("", "b", "one", "Evicted"): 1}
+    assert samples(registry, "respread_eviction_outcomes_total") == {("", "b", "Improved"): 1}
+    assert samples(registry, "respread_prevention_patches_total") == {("", "b", "Applied"): 1}
+    assert samples(registry, "respread_prevention_evictions_avoided_total") == {("", "b"): 2}
+    assert samples(registry, "respread_rebalance_duration_seconds_count") == {("", "b"): 1}
     metrics.forget_namespace("one")
     assert samples(registry, "respread_evictions_total") == {}
 
@@ -261,7 +264,9 @@ def test_ages_and_counts_are_read_at_each_scrape(registry: CollectorRegistry) ->
     ages, counts = {"pods": 1.0}, {"pods": 10}
     Metrics.create(registry, version="1", read_watch_ages_seconds=ages.copy, read_object_counts=counts.copy)
     ages["pods"], counts["pods"] = 2.5, 11
-    assert samples(registry, "respread_watch_last_event_age_seconds") == {("pods",): 2.5}
+    before = time.time()
+    (came,) = samples(registry, "respread_watch_last_event_timestamp_seconds").values()
+    assert before - 2.5 <= came <= time.time() - 2.5
     assert samples(registry, "respread_cluster_objects") == {("pods",): 11}
 
 
@@ -286,10 +291,10 @@ def test_every_phase_of_a_turn_is_measured_even_if_it_fails(registry: CollectorR
 
 
 def test_leadership_is_one_or_nought(registry: CollectorRegistry, metrics: Metrics) -> None:
-    metrics.show_leadership("respread-0", leading=True)
-    assert samples(registry, "respread_leader") == {("respread-0",): 1}
-    metrics.show_leadership("respread-0", leading=False)
-    assert samples(registry, "respread_leader") == {("respread-0",): 0}
+    metrics.show_leadership(leading=True)
+    assert samples(registry, "respread_leader") == {(): 1}
+    metrics.show_leadership(leading=False)
+    assert samples(registry, "respread_leader") == {(): 0}
 
 
 def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metrics) -> None:
@@ -298,10 +303,10 @@ def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metri
     metrics.observe_rebalance(policy="default", seconds=45)
     plan = samples(registry, "respread_plan_duration_seconds_bucket")
     assert (plan["0.01",], plan["0.025",]) == (0, 1)
-    event = samples(registry, "respread_event_apply_seconds_bucket")
+    event = samples(registry, "respread_event_apply_duration_seconds_bucket")
     assert (event["2e-05",], event["5e-05",]) == (0, 1)
     rebalance = samples(registry, "respread_rebalance_duration_seconds_bucket")
-    assert (rebalance["default", "30.0"], rebalance["default", "60.0"]) == (0, 1)
+    assert (rebalance["", "default", "30.0"], rebalance["", "default", "60.0"]) == (0, 1)
 
 
 def test_two_operators_in_one_process_have_metrics_of_their_own() -> None:
@@ -313,5 +318,21 @@ def test_two_operators_in_one_process_have_metrics_of_their_own() -> None:
 
 
 def test_the_build_is_named(registry: CollectorRegistry) -> None:
-    Metrics.create(registry, version="1.2.3")
-    assert samples(registry, "respread_build_info") == {("1.2.3", platform.python_version()): 1}
+    Metrics.create(registry, version="1.2.3", revision="c0ffee")
+    assert samples(registry, "respread_build_info") == {("1.2.3", "c0ffee", platform.python_version()): 1}
+
+
+def test_requests_are_counted_by_the_answer_and_by_what_they_are_about(
+    registry: CollectorRegistry, metrics: Metrics
+) -> None:
+    metrics.observe_request("POST", "pods/eviction", 201, 0.03)
+    metrics.observe_request("POST", "pods/eviction", 429, 0.02)
+    metrics.observe_request("GET", "pods", None, 10)
+    assert samples(registry, "respread_api_requests_total") == {
+        ("POST", "pods/eviction", "201"): 1,
+        ("POST", "pods/eviction", "429"): 1,
+        ("GET", "pods", "none"): 1,
+    }
+    assert samples(registry, "respread_api_request_duration_seconds_sum")["POST", "pods/eviction"] == pytest.approx(
+        0.05
+    )

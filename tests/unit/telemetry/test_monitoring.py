@@ -14,8 +14,8 @@ import yaml
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "manifests" / "components" / "monitoring"
-TARGET_LABELS = {"pod", "instance", "job", "namespace"}
-"""What the ServiceMonitor's targets add."""
+TARGET_LABELS = {"cluster", "pod", "instance", "job", "namespace"}
+"""What the ServiceMonitor's targets add, and whoever has more than one cluster."""
 
 
 def documented() -> dict[str, set[str]]:
@@ -32,9 +32,19 @@ def documented() -> dict[str, set[str]]:
     return series
 
 
-def alerts() -> dict[str, dict[str, Any]]:
+def rules(kind: str) -> dict[str, dict[str, Any]]:
+    """The rules of a kind (`alert` or `record`) by name."""
     rule = yaml.safe_load((MONITORING / "prometheus-rule.yaml").read_text(encoding="utf-8"))
-    return {alert["alert"]: alert for group in rule["spec"]["groups"] for alert in group["rules"]}
+    return {each[kind]: each for group in rule["spec"]["groups"] for each in group["rules"] if kind in each}
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    return rules("alert")
+
+
+def recorded() -> dict[str, set[str]]:
+    """Every series that a rule records, with its labels."""
+    return {name: grouped_by(rule["expr"]) for name, rule in rules("record").items()}
 
 
 def panels() -> dict[str, dict[str, Any]]:
@@ -45,8 +55,10 @@ def panels() -> dict[str, dict[str, Any]]:
 def expressions() -> Iterator[tuple[str, str]]:
     for name, alert in alerts().items():
         yield name, alert["expr"]
+    for name, rule in rules("record").items():
+        yield name, rule["expr"]
     for title, panel in panels().items():
-        for target in panel["targets"]:
+        for target in panel.get("targets", ()):
             yield title, target["expr"].replace("$__rate_interval", "5m")
 
 
@@ -75,16 +87,18 @@ def grouped_by(expression: str) -> set[str]:
 
 @pytest.mark.parametrize(("name", "expression"), list(expressions()))
 def test_an_expression_uses_what_exists(name: str, expression: str) -> None:
-    known = documented()
+    known = documented() | recorded()
     for selector in selectors(expression):
         assert selector.name in known, f"{name} asks for {selector.name}, which docs/metrics.md does not list"
         for matcher in selector.matchers.matchers:
-            assert matcher.name in known[selector.name], f"{name}: {selector.name} has no label {matcher.name}"
+            assert matcher.name in known[selector.name] | TARGET_LABELS, (
+                f"{name}: {selector.name} has no label {matcher.name}"
+            )
 
 
 @pytest.mark.parametrize(("name", "expression"), list(expressions()))
 def test_an_expression_groups_by_labels_that_its_metrics_have(name: str, expression: str) -> None:
-    known = documented()
+    known = documented() | recorded()
     available = set.intersection(*(known[str(selector.name)] for selector in selectors(expression))) | TARGET_LABELS
     assert grouped_by(expression) <= available, name
 
@@ -92,7 +106,8 @@ def test_an_expression_groups_by_labels_that_its_metrics_have(name: str, express
 def test_texts_use_labels_that_the_alert_keeps() -> None:
     for name, alert in alerts().items():
         used = set(re.findall(r"\$labels\.(\w+)", " ".join(alert["annotations"].values())))
-        assert used <= grouped_by(alert["expr"]), name
+        kept = set[str]().union(*(recorded().get(str(each.name), ()) for each in selectors(alert["expr"])))
+        assert used <= grouped_by(alert["expr"]) | kept, name
 
 
 def test_every_alert_says_what_is_wrong_and_what_to_look_at() -> None:
@@ -100,7 +115,7 @@ def test_every_alert_says_what_is_wrong_and_what_to_look_at() -> None:
     for name, alert in alerts().items():
         assert name.startswith("Respread")
         assert alert["labels"]["severity"] in {"info", "warning", "critical"}
-        assert set(alert["annotations"]) == {"summary", "description"}
+        assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
 
 
 def test_the_panels_do_not_overlap() -> None:

@@ -18,6 +18,7 @@ from respread.eviction.owners.pod_lists import PodLists
 from respread.eviction.owners.reading import OwnerReading, read_controller, read_owner
 from respread.eviction.owners.replacements import Replacements
 from respread.eviction.owners.rest_rules import wants_replacement, why_not_at_rest, why_too_small
+from respread.eviction.owners.top_owners import TopOwners
 from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.planning.plan import Move
@@ -47,6 +48,7 @@ class Owners:
         "_replacements",
         "_requests",
         "_rules",
+        "_top",
     )
 
     def __init__(
@@ -59,6 +61,7 @@ class Owners:
         fresh_seconds: float = FRESH_SECONDS,
         coming: ComingReplacements | None = None,
         lists: PodLists | None = None,
+        top: TopOwners | None = None,
     ) -> None:
         """Read controllers from the API server.
 
@@ -71,6 +74,7 @@ class Owners:
                 that time is not seen.
             coming: what replacements take of quotas that do not exist yet.
             lists: lists their pods.
+            top: is told what controls the controllers that are read.
         """
         self._requests = requests
         self._clock = clock
@@ -79,6 +83,7 @@ class Owners:
         self._fresh_seconds = fresh_seconds
         self._coming = ComingReplacements() if coming is None else coming
         self._lists = PodLists(requests) if lists is None else lists
+        self._top = TopOwners() if top is None else top
         self._readings: BatchReadings[OwnerReading] = BatchReadings(clock, fresh_seconds)
         self._replacements = Replacements(requests, clock, fresh_seconds, self._coming)
         self._others = OtherControllers(requests, clock)
@@ -93,6 +98,7 @@ class Owners:
             fresh_seconds=self._fresh_seconds,
             coming=self._coming,
             lists=self._lists,
+            top=self._top,
         )
 
     def over(self, pod: Pod) -> None:
@@ -149,6 +155,7 @@ class Owners:
         )
         if isinstance(reading, Held):
             return reading
+        self._top.note(controller.uid, reading.controller.metadata.controller)
         owner, rules = reading.controller.metadata.controller, self._rules(move)
         held = (
             why_owner_unknown(controller, owner, rules.trusted_controllers)

@@ -1,0 +1,66 @@
+"""Events of evictions are where people look: on the pod, on the Deployment or StatefulSet, and on the policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from respread_sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, evictions, install, policy, refused
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    wait_for_ready_pods,
+)
+from tests.processes import wait_until
+
+
+@pytest.fixture
+def skewed(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
+    """A cluster with Respread installed, a Deployment and a StatefulSet in one of its three zones."""
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
+    install(sandbox)
+    sandbox.create_namespace("shop")
+    create_deployment(sandbox, "shop", deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
+    like = deployment("db", replicas=6, constraints=[constraint(ZONE, "db")])
+    stateful = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db"},
+        "spec": {**like["spec"], "serviceName": "db", "podManagementPolicy": "Parallel"},
+    }
+    sandbox.api.request("POST", "/apis/apps/v1/namespaces/shop/statefulsets", stateful)
+    for name in ("web", "db"):
+        wait_for_ready_pods(sandbox, "shop", name, 6)
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(4, zone=zone)
+    return sandbox
+
+
+def test_kubectl_shows_them(skewed: Sandbox, tmp_path: Path) -> None:
+    skewed.apply(json.dumps(policy()))
+    with OperatorProcess(skewed, tmp_path) as operator:
+        operator.wait_until_ready()
+
+        def shown(*arguments: str) -> str:
+            return skewed.kubectl(*arguments, "-n", "shop")
+
+        def told(*arguments: str) -> bool:
+            return "EvictedForSpread" in shown(*arguments)
+
+        for workload in ("deployment/web", "statefulset/db"):
+            wait_until(lambda workload=workload: told("describe", workload), f"the Events of {workload}")  # type: ignore[misc]
+            assert told("events", "--for", workload)
+        wait_until(lambda: len(evictions(skewed)) == 8, "all evictions")
+        for each in evictions(skewed):
+            pod = f"pod/{each['objectRef']['name']}"
+            wait_until(lambda pod=pod: told("events", "--for", pod), f"the Event of {pod}")  # type: ignore[misc]
+        assert "maxSkew 1 allows" in shown("describe", "deployment/web")
+        assert "EvictedForSpread" in skewed.kubectl("describe", "clusterrebalancepolicy", "test")
+        assert operator.stop() == 0
+    assert refused(skewed) == []

@@ -1,0 +1,168 @@
+"""A real Prometheus scrapes a real operator: every query of dashboard and rules returns what the cluster is like."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from respread_sandbox import Sandbox, SandboxOptions
+from tests.integration.operator_process import OperatorProcess, install, policy
+from tests.integration.telemetry.test_alerts import DASHBOARD, RULES
+from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, scale, wait_for_ready_pods
+from tests.processes import wait_until
+from tests.prometheus_programs import require
+
+PREVENTION: Final = Path(__file__).parents[3] / "manifests" / "components" / "prevention" / "cluster-role.yaml"
+PANELS: Final = {each["title"]: each for each in DASHBOARD["panels"] if each["type"] != "row"}
+NOT_HERE: Final = {"Why groups stay violated"}
+"""Panels that show nothing of this cluster: no group is blocked."""
+
+Series: TypeAlias = list[dict[str, Any]]
+
+
+class Prometheus:
+    """A running Prometheus that scrapes one operator."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def ready(self) -> bool:
+        try:
+            self._read("/-/ready")
+        except (OSError, LookupError):
+            return False
+        return True
+
+    def _read(self, path: str) -> bytes:
+        """Return what it answers: LookupError before it listens, which its log tells."""
+        found = re.findall(r'msg="Listening on".* address=(\S+)', self._log.read_text(encoding="utf-8"))
+        with urllib.request.urlopen(f"http://{found[0]}{path}", timeout=30) as answer:
+            body: bytes = answer.read()
+        return body
+
+    def query(self, expression: str) -> Series:
+        found: Series = self._get("query", query=expression)["result"]
+        return found
+
+    def panel(self, title: str) -> Series:
+        """Return what a panel shows, all targets together, for every cluster and namespace."""
+        variables = {"$__rate_interval": "1m", "$cluster": ".*", "$namespace": ".*"}
+        found: Series = []
+        for target in PANELS[title]["targets"]:
+            found += self.query(re.sub(r"\$\w+", lambda name: variables[name[0]], target["expr"]))
+        return found
+
+    def rules(self) -> list[dict[str, Any]]:
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def _get(self, path: str, **parameters: str) -> Any:
+        return json.loads(self._read(f"/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))["data"]
+
+
+@contextmanager
+def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
+    """Run Prometheus with the rules while the context lasts, in the place of one of a fleet's."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump(RULES), encoding="utf-8")
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [
+            {
+                "job_name": "respread",
+                "honor_labels": True,
+                "static_configs": [{"targets": [target], "labels": {"cluster": "east", "pod": "respread-0"}}],
+            }
+        ],
+    }
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
+    command: list[str | Path] = [
+        require("prometheus"),
+        f"--config.file={folder / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--web.listen-address=127.0.0.1:0",
+    ]
+    with (
+        (folder / "prometheus.log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, cwd=folder) as process,
+    ):
+        try:
+            prometheus = Prometheus(folder / "prometheus.log")
+            wait_until(prometheus.ready, "Prometheus to be ready")
+            yield prometheus
+        finally:
+            process.terminate()
+
+
+def value(series: Series) -> float:
+    (only,) = series
+    return float(only["value"][1])
+
+
+def test_dashboard_and_rules_show_what_the_cluster_is_like(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    require("prometheus")
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,)))
+    install(sandbox)
+    sandbox.apply(PREVENTION)
+    sandbox.create_namespace("shop")
+    create_deployment(sandbox, "shop", deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
+    wait_for_ready_pods(sandbox, "shop", "web", 6)
+    for zone in ("zone-b", "zone-c"):
+        sandbox.nodes.add(4, zone=zone)
+    prevention = {"podDeletionCost": "Enabled"}
+    sandbox.apply(json.dumps(policy(mode="DryRun", prevention=prevention)))
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        with scraping(operator.address(), tmp_path) as prometheus:
+            _see_what_is_violated(prometheus)
+            sandbox.apply(json.dumps(policy(prevention=prevention)))
+            wait_until(lambda: _sum(prometheus.panel("Outcomes")) > 0, "evictions to improve the spread")
+            wait_until(lambda: value(prometheus.panel("Violated groups")) == 0, "the constraint to hold")
+            assert prometheus.panel("Skew above maxSkew") == []
+            scale(sandbox, "shop", "web", 4)
+            wait_until(lambda: bool(prometheus.panel("Evictions avoided")), "the scale-down to be counted")
+            _see_the_rest(prometheus)
+
+
+def _sum(series: Series) -> float:
+    return sum(float(each["value"][1]) for each in series)
+
+
+def _see_what_is_violated(prometheus: Prometheus) -> None:
+    wait_until(lambda: bool(prometheus.panel("Skew above maxSkew")), "the skew to be shown")
+    (skew,) = prometheus.panel("Skew above maxSkew")
+    assert skew["metric"] == {
+        "cluster": "east",
+        "namespace": "shop",
+        "workload": "Deployment/web",
+        "topology_key": ZONE,
+    }
+    assert value([skew]) == 5  # [6, 0, 0] with maxSkew 1
+    assert value(prometheus.panel("Violated groups")) == 1
+    assert value(prometheus.panel("Planned evictions")) == 4
+    assert value(prometheus.panel("Leaders")) == 1
+    wait_until(
+        lambda: value(prometheus.query("cluster:respread_spread_groups_violated:sum")) == 1, "the rule to record it"
+    )
+    pending = [each["name"] for each in prometheus.rules() if each.get("state", "inactive") != "inactive"]
+    assert pending == ["RespreadConstraintViolated"]
+
+
+def _see_the_rest(prometheus: Prometheus) -> None:
+    for title in PANELS.keys() - NOT_HERE - {"Skew above maxSkew"}:
+        wait_until(lambda title=title: bool(prometheus.panel(title)), f"the panel {title} to show something")  # type: ignore[misc]
+    rules = prometheus.rules()
+    assert {each["name"]: each.get("lastError", "") for each in rules if each["health"] != "ok"} == {}
+    assert [each["name"] for each in rules if each.get("state", "inactive") != "inactive"] == []
+    build = prometheus.query("respread_build_info")
+    assert build[0]["metric"]["cluster"] == "east"
