@@ -1,8 +1,10 @@
-"""The Helm chart on a real API server: it renders what kustomize does, and installs, upgrades and uninstalls."""
+"""The Helm chart on a real API server: it renders what kustomize does, installs, upgrades, and uninstalls."""
 
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +105,29 @@ def test_it_renders_what_kustomize_does(helm: Helm, sandbox: Sandbox, overlay: s
         assert expected["metadata"]["labels"].items() <= found["metadata"]["labels"].items()
 
 
+EVERYTHING = (
+    "prevention.enabled=true",
+    "networkPolicy.enabled=true",
+    "monitoring.dashboard.enabled=true",
+    "schedulerConfiguration.content=kind: KubeSchedulerConfiguration",
+    "tolerations[0].operator=Exists",
+    "extraArgs[0]=--log-level=debug",
+)
+
+
+@pytest.mark.parametrize("values", [(), EVERYTHING])
+def test_the_api_server_knows_every_field_of_what_it_renders(
+    helm: Helm, sandbox: Sandbox, values: tuple[str, ...]
+) -> None:
+    sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
+    namespace = sandbox.create_namespace(f"rendered-{secrets.token_hex(3)}")
+    chosen = [argument for each in values for argument in ("--set", each)]
+    rendered = helm("template", "respread", str(CHART), "--namespace", namespace, *chosen)
+    said = sandbox.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered)
+    assert len(said.splitlines()) == len([each for each in yaml.safe_load_all(rendered) if each is not None])
+
+
 def test_it_lints_and_names_this_version(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -145,6 +170,24 @@ def test_scheduler_configuration_reaches_the_operator(helm: Helm) -> None:
     (mount,) = container["volumeMounts"]
     assert f"--scheduler-configuration={mount['mountPath']}/scheduler.yaml" in container["args"]
     assert rendered["ConfigMap", "respread-scheduler"]["data"]["scheduler.yaml"] == content
+
+
+def test_the_notes_say_what_to_type_next(helm: Helm, sandbox: Sandbox) -> None:
+    notes = helm(*INSTALL)
+    assert "It evicts nothing yet: the policy `default` plans and reports" in notes
+    commands = re.findall(r"^  ((?:kubectl|helm) [^#\n]*)", notes, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        program, *arguments = command.strip().split(" ")
+        if "logs" in arguments:  # simulated nodes have none
+            continue
+        if program == "kubectl":
+            assert "default" in sandbox.kubectl(*arguments)
+        else:
+            said = helm(*(str(CHART) if each == "CHART" else each for each in arguments))
+            assert "The policy `default` evicts pods where that restores their topology spread" in said
+    assert sandbox.api.get(f"{POLICIES}/default")["spec"]["mode"] == "Enforce"
+    helm("uninstall", "respread", "--namespace", NAMESPACE)
 
 
 def test_helm_waits_until_the_policy_is_in_force(helm: Helm, sandbox: Sandbox, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from respread import __version__
-from respread_sandbox import ApiError, Sandbox, SandboxApi, SandboxError
+from respread_sandbox import ApiError, Sandbox, SandboxApi, SandboxError, SandboxOptions
 
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "manifests" / "base"
@@ -396,6 +396,20 @@ def test_the_roles_of_a_namespace_extend_to_its_policies(installed: Sandbox, rol
     expected = rights(allowed, "respread.dev", "rebalancepolicies")
     until(lambda: holds() == expected, f"the aggregation of {role}: {holds() ^ expected}")
     assert not any(may(installed, user, [], right, "elsewhere") for right in policies)
+
+
+def test_removing_the_operator_leaves_the_definitions_and_everybodys_policies(
+    start_sandbox: Callable[[SandboxOptions], Sandbox],
+) -> None:
+    sandbox = start_sandbox(SandboxOptions(nodes=0))
+    install(sandbox, BASE)
+    sandbox.create_namespace("shop")
+    mine = "/apis/respread.dev/v1alpha1/namespaces/shop/rebalancepolicies"
+    sandbox.api.request("POST", mine, {"kind": "RebalancePolicy", "metadata": {"name": "mine"}, "spec": {}})
+    sandbox.kubectl("delete", "--wait=false", "-k", str(BASE))
+    assert [each["metadata"]["name"] for each in sandbox.api.get(mine)["items"]] == ["mine"]
+    deleted = sandbox.api.get("/apis/respread.dev/v1alpha1/clusterrebalancepolicies")["items"]
+    assert deleted == []  # the base brought it
 
 
 def test_the_install_guide_names_what_there_is() -> None:
