@@ -35,6 +35,8 @@ lock: setup ## Pin the newest dependencies again, with hashes and without host n
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group build -o requirements-build.txt
 
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group release -o requirements-release.txt
+
 demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored.
 	@$(BIN)/respread demo
 
@@ -130,6 +132,54 @@ bench-ranking: setup ## What Respread's ranking of pods earns over plain ordinal
 
 soak: setup ## Random faults for SECONDS (600), from a SEED; ends with 1 unless no pod was evicted, lost or held back too many.
 	@$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
+
+VERSION = $(shell sed -nE 's/^__version__ = "(.*)"/\1/p' operator/respread/__init__.py)
+IMAGE  ?= ghcr.io/respread/respread:$(VERSION)
+ENGINE ?= $(firstword $(foreach each,docker podman buildah,$(if $(shell command -v $(each)),$(each))))
+GO_TOOL = $(BIN)/python -m tests.go_programs
+
+$(VENV)/.release: $(STAMP) requirements-release.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-release.txt
+	@touch $@
+
+check-workflows: $(VENV)/.release ## Judge .github/workflows by actionlint and zizmor.
+	@$$($(GO_TOOL) actionlint) .github/workflows/*.yaml
+	@$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
+
+dist: $(VENV)/.release ## Make what a release consists of in dist/: wheels, chart, definitions, SBOM, checksums.
+	@rm -rf dist && mkdir dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist . operator/respread_sandbox
+	@$$($(GO_TOOL) helm) package charts/respread --destination dist >/dev/null
+	@for each in crds/*policies.respread.dev.yaml; do echo "---"; cat $$each; done >dist/respread-crds-$(VERSION).yaml
+	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/respread-$(VERSION).cdx.json requirements.txt
+	@cd dist && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
+
+check-dist: $(VENV)/.release ## Check what `make dist` made: checksums, and the wheels' metadata.
+	@cd dist && sha256sum --check --strict --quiet SHA256SUMS
+	@$(BIN)/twine check --strict dist/*.whl
+
+check-tag: ## Check that TAG is this version's, and that the changelog has a section for it.
+	@[ "$(TAG)" = "v$(VERSION)" ] || { echo "The tag is $(TAG), the version v$(VERSION)" >&2; exit 1; }
+	@[ -n "$$($(MAKE) -s release-notes)" ] || { echo "CHANGELOG.md has no section for $(VERSION)" >&2; exit 1; }
+
+release-notes: ## Print what CHANGELOG.md says of this version.
+	@awk '/^## /{here = ($$2 == "$(VERSION)" || $$2 == "[$(VERSION)]"); next} here' CHANGELOG.md
+
+sign: setup ## Sign dist/SHA256SUMS by cosign: as the workflow that runs, or with KEY=cosign.key.
+	@$$($(GO_TOOL) cosign) sign-blob --yes $(if $(KEY),--key $(KEY) --tlog-upload=false) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
+
+check-signature: setup ## Check the signature with KEY=cosign.pub.
+	@$$($(GO_TOOL) cosign) verify-blob --key $(KEY) --insecure-ignore-tlog=true --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
+
+image: ## Build the image by docker, podman or buildah, whichever there is (IMAGE=name, PYTHON_IMAGE=base).
+	@[ -n "$(ENGINE)" ] || { echo "Neither docker nor podman nor buildah was found" >&2; exit 1; }
+	@$(ENGINE) build --tag $(IMAGE) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) .
+
+sign-image: setup ## Sign the image in its registry by cosign, as the workflow that runs.
+	@$$($(GO_TOOL) cosign) sign --yes $(IMAGE)
+
+push-chart: setup ## Push the chart in dist/ to REGISTRY=oci://….
+	@$$($(GO_TOOL) helm) push dist/respread-$(VERSION).tgz $(REGISTRY)
 
 format: setup ## Format the code.
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -33,6 +33,7 @@ PROGRAMS: Final = {
     each.name: each
     for each in (
         GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", "v1.7.12"),
+        GoProgram("cosign", "github.com/sigstore/cosign/v2", "cmd/cosign", "v2.6.1"),
         GoProgram("crdify", "sigs.k8s.io/crdify", "", "v0.5.0"),
         GoProgram("glua", "github.com/yuin/gopher-lua", "cmd/glua", "v1.1.2"),
         GoProgram("helm", "helm.sh/helm/v4", "cmd/helm", "v4.3.1"),
