@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from respread.cli.main import respread
 from respread_sandbox import ApiError, Sandbox
 from tests.faults.rounds import close_zones, enforce, wait_for
 from tests.integration.as_new import lay_out
@@ -281,6 +284,15 @@ def swing(cluster: Sandbox, *least: int) -> None:
         time.sleep(SWING_SECONDS)
 
 
+def explained(cluster: Sandbox) -> str:
+    """What `respread explain` says the operator said of the workload; empty where it holds or has no pods."""
+    command = ["explain", "deploy/web", "-n", NAMESPACE, "-o", "json"]
+    shown = CliRunner().invoke(respread, command, env={"KUBECONFIG": str(cluster.kubeconfig)}).stdout
+    report = json.loads(shown or '{"constraints": []}')
+    words = [each.get("operator") or {} for each in report["constraints"]]
+    return "; ".join(str(each.get("message")) for each in words)
+
+
 @pytest.mark.parametrize(
     ("limits", "most", "least"),
     [({}, MANY, ()), ({"perHourPerGroup": 5}, 5, (0,))],
@@ -297,6 +309,7 @@ def test_an_autoscaler_that_swings_costs_a_bounded_number_of_evictions(
         made = len(evictions(cluster))
         assert made <= most
         assert f"Deployment/web in {NAMESPACE}" in condition(cluster, "Oscillating")["message"]
+        wait_for(lambda: "an autoscaler that scales up and down" in explained(cluster), "explain to say so", 60)
         so_far = swings["steps"]
         wait_for(lambda: swings["steps"] >= so_far + 3, "the autoscaler to go on")
         assert made <= len(evictions(cluster)) <= most

@@ -78,12 +78,17 @@ def test_a_node_that_karpenter_disrupts_takes_nothing(cluster: KarpenterCluster,
     create_deployment(cluster.sandbox, namespace, anchor("zone-b"))
     node = cluster.node_in("zone-b")
     wait_for_ready(cluster, namespace, "anchor", 1)
+    cluster.enforce(
+        namespace, mode="DryRun"
+    )  # until the operator has seen the taint: it watches nodes and policies apart
     claim = cluster.claim_of(node)["metadata"]["name"]
     cluster.sandbox.kubectl("delete", f"nodeclaim/{claim}", "--wait=false")  # the anchor keeps it from going
     cluster.wait_until(lambda: DISRUPTED in str(cluster.nodes()[node]["spec"].get("taints")), "the node to be tainted")
+    taint = f"{node} has the taint {DISRUPTED}:NoSchedule"
+    cluster.wait_until(lambda: taint in cluster.messages(namespace), "the policy to name the taint")
     cluster.enforce(namespace)
     cluster.wait_until(lambda: cluster.condition(namespace, "Blocked") == "True", "the policy to be blocked")
-    assert f"{node} has the taint {DISRUPTED}:NoSchedule" in cluster.messages(namespace)
+    assert taint in cluster.messages(namespace)
     time.sleep(QUIET_SECONDS)
     assert cluster.evicted(namespace) == []
     assert cluster.zones(namespace, "web") == {"zone-a": 4, "zone-b": 0}

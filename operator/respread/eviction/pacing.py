@@ -106,7 +106,8 @@ class GroupPace(NamedTuple):
         return Held(
             Reason.LIMIT_REACHED,
             f"limits.perHourPerGroup of policy {limiter} is {limit} for this spread group, and {made} made for it "
-            "within the last hour",
+            "within the last hour; something may undo them, such as an autoscaler that scales up and down, node "
+            "consolidation or another descheduler",
         )
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from respread_sandbox import Sandbox
+from respread_sandbox.stages import READY_AFTER_ANNOTATION
 from tests.integration.as_new import AsNew
 from tests.integration.operator_process import operated
 from tests.integration.pools import Pool
-from tests.integration.workloads import HOSTNAME, ZONE, constraint
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, wait_until
 
 QUIET_SECONDS = 3
 """How long nothing may happen for a scenario to have ended."""
@@ -78,3 +79,16 @@ def test_a_node_that_starts_takes_nothing_before_its_startup_taint_is_gone(pool:
     set_taints(pool, starting)
     pool.wait_until_balanced(6, 3)
     assert len(pool.evicted()) == 3
+
+
+def test_a_node_that_leaves_after_the_first_move_takes_no_second_one(pool: Pool) -> None:
+    pool.add_zone("zone-a", 2)
+    slowly = {READY_AFTER_ANNOTATION: "15"}  # the second move waits for it, and the taint comes meanwhile
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")], annotations=slowly)
+    (leaving,) = pool.add_zone("zone-b")
+    pool.rebalance(limits={"inFlight": 1})
+    wait_until(lambda: pool.counts(HOSTNAME)[leaving] == 1, "the first replacement to have its node")
+    set_taints(pool, leaving, TO_BE_DELETED)
+    pool.wait_until_blocked(6, "NoFeasibleNode")
+    time.sleep(QUIET_SECONDS)
+    assert len(pool.evicted()) == 1

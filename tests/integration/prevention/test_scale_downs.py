@@ -19,6 +19,7 @@ from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, c
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
 from tests.scheduler_configurations import HARD_DEFAULTS
 
+SWINGS = 20
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 
 
@@ -69,6 +70,25 @@ def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -
     assert not any(line["level"] in {"warning", "error", "critical"} for line in operator.lines())
     found = patches(cluster)
     assert found.total() <= 1.2 * len(found)
+
+
+def test_an_autoscaler_that_swings_costs_no_eviction(cluster: Sandbox, tmp_path: Path) -> None:
+    """As a HorizontalPodAutoscaler does it, by the scale subresource: up, and down again once all pods are Ready."""
+    rng = random.Random(14)
+    cluster.apply(RIGHT)
+    cluster.apply(json.dumps(policy(**PREVENTS)))
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        create(cluster, "web", 12)
+        for _ in range(SWINGS):
+            wait_until(lambda: settled(cluster, {"web": 12}, ranked=True), "all pods to be ranked")
+            few = rng.randint(4, 8)
+            scale(cluster, "shop", "web", few)
+            wait_until(lambda few=few: settled(cluster, {"web": few}, ranked=False), "the pods to be gone")  # type: ignore[misc]
+            assert excess(cluster, ZONE) == {"web": 0}
+            scale(cluster, "shop", "web", 12)
+        assert operator.stop() == 0
+    assert evictions(cluster) == []
 
 
 def test_without_costs_the_same_leaves_skew_that_takes_evictions(cluster: Sandbox) -> None:

@@ -250,7 +250,8 @@ class TestPerHourPerGroup:
         assert numbers(paced.now) == [2]
         assert paced.held[0].held.message == (
             "limits.perHourPerGroup of policy default is 7 for this spread group, and 7 evictions were made for it "
-            "within the last hour"
+            "within the last hour; something may undo them, such as an autoscaler that scales up and down, node "
+            "consolidation or another descheduler"
         )
 
     def test_left_out_it_is_no_limit(self) -> None:
