@@ -49,7 +49,7 @@ test: setup ## Every test, those against the real control plane included (T=plan
 test-all: setup ## As test, with ten times as many random clusters: half an hour on two cores.
 	@RESPREAD_INSTANCES_FACTOR=10 $(BIN)/python -m pytest -n auto $(EACH_FILE_WHOLE) $(SELECTED)
 
-test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): half an hour each.
+test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): ten minutes each.
 	@$(BIN)/python -m tests.versions $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(ONLY),--only $(ONLY))
 
 test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=600: so long it consolidates while a workload is scaled).

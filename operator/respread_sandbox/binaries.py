@@ -79,8 +79,8 @@ class Binaries(msgspec.Struct, frozen=True):
             modules = _module_of_each(_version(kubernetes_version, environment))
             progress = progress or choose_progress()
             for module in modules_for(_version(kubernetes_version, environment)):
-                names = [name for name in missing if modules[name] == module]
-                build_missing(module, names, cache_directory(environment, module), environment, progress)
+                if names := [name for name in missing if modules[name] == module]:
+                    build_missing(module, names, cache_directory(environment, module), environment, progress)
             binaries, missing = cls.find(environment, kubernetes_version=kubernetes_version)
         if missing:
             raise SandboxError(f"{', '.join(missing)} vanished from the cache after being built; build once more")

@@ -81,6 +81,12 @@ def test_it_lives_until_down_and_nothing_is_left_then(respread: Respread, monkey
     assert running() == []
 
 
+def test_a_version_that_can_not_be_built_is_an_error_that_names_those_that_can(respread: Respread) -> None:
+    up = respread("up", "--kubernetes-version", "1.32")
+    assert up.code == 2
+    assert "Error: Kubernetes 1.32 is none that the sandbox builds; choose one of 1.33 (" in up.stderr
+
+
 def test_status_and_down_of_several(respread: Respread) -> None:
     assert respread("status").stdout == "No sandbox is up. Start one with: respread sandbox up\n"
     assert json.loads(respread("status", "-o", "json").stdout) == []
