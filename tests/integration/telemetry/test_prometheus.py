@@ -17,7 +17,15 @@ import yaml
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, install, policy
 from tests.integration.telemetry.test_alerts import DASHBOARD, RULES
-from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, scale, wait_for_ready_pods
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    scale,
+    wait_for_ready_pods,
+)
 from tests.processes import wait_until
 from tests.prometheus_programs import require
 
@@ -113,6 +121,8 @@ def test_dashboard_and_rules_show_what_the_cluster_is_like(
     require("prometheus")
     sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,)))
     install(sandbox)
+    scale(sandbox, "respread-system", "respread", 0)  # its pods have constraints too
+    wait_until(lambda: not pods(sandbox, "respread-system"), "the installed operator's pods to be gone")
     sandbox.apply(PREVENTION)
     sandbox.create_namespace("shop")
     create_deployment(sandbox, "shop", deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
