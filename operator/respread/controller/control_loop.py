@@ -25,7 +25,6 @@ from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.conclusions import Conclusions
-from respread.controller.departures import Departures
 from respread.controller.observation import Observation
 from respread.controller.permits.choosing import choose
 from respread.controller.permits.limiters import Limiters, bounding
@@ -34,6 +33,7 @@ from respread.controller.permits.staleness import why_stale
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.quiet_period import QuietPeriods
+from respread.controller.records.departures import Departures
 from respread.controller.records.recovery import moves_to_remember
 from respread.controller.records.status_writer import Wanted
 from respread.controller.report import Reconciled, figures_of, outcomes_of
