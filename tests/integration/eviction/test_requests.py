@@ -49,7 +49,9 @@ def test_moves_of_different_workloads_share_what_is_asked_but_for_two_reads_each
 
     async def scenario(requests: Requests) -> Counter[str]:
         kinds = Kinds(requests)
-        carried = await Carrying(kinds).carry_out([move(pod) for pod in one_each], snapshot)
+        carried = await Carrying(kinds).carry_out(
+            [move(pod, groups=(), from_domains=(), to_domains=()) for pod in one_each], snapshot
+        )
         assert results(carried) == [EvictionResult.EVICTED] * WORKLOADS
         return kinds.counts
 
