@@ -309,7 +309,7 @@ def test_a_condition_of_a_type_is_there_once(policies: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("field", "description"),
     [
-        ("spec.limits.inFlightPerWorkload", "rounded down but never below 1"),
+        ("spec.limits.inFlightPerWorkload", "rounded down, but at least 1"),
         ("spec.victims", "Which pods may be evicted."),
         ("status.violations.domains", "the fullest first"),
     ],

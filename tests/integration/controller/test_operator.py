@@ -79,7 +79,7 @@ def test_new_zones_are_filled_with_the_fewest_evictions(one_zone: Sandbox, tmp_p
         wait_until(lambda: operator.metric(improved) == 8, "all replacements to be Ready where they help")
         events = one_zone.api.get("/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
         ours = [event for event in events if event.get("reportingController") == "respread.dev/respread"]
-        assert {event["regarding"]["kind"] for event in ours} == {"ReplicaSet"}
+        assert {event["regarding"]["kind"] for event in ours} == {"Deployment", "Pod"}
         assert {event["reason"] for event in ours} == {"EvictedForSpread"}
         assert operator.stop() == 0
     assert refused(one_zone) == []
