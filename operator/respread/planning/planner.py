@@ -58,7 +58,7 @@ example because it changed less than a quiet period ago; None if it is not."""
 
 _ROOM_PER_LIMIT: Final = 4
 """How many times `limits.inFlight` moves of a policy are planned for the first turn, because other limits may hold
-some. With 2, plans of bench/busy's cluster would take 3% less time."""
+some. Planning bench/busy's cluster takes as long with 2."""
 _NOT_ALONE: Final = Held(
     Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is planned anew then"
 )
