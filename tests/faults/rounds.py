@@ -86,26 +86,26 @@ def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
             patiently(lambda path=path, body=body: sandbox.api.request("PATCH", path, body))  # type: ignore[misc]  # no types for defaults
 
 
-def wait_until_scheduler_sees_nodes(sandbox: Sandbox) -> None:
-    """Wait until the scheduler knows the nodes as they are now.
+def wait_until_scheduler_sees_open_zones(sandbox: Sandbox) -> None:
+    """Wait until the scheduler knows that `close_zones` has opened all zones.
 
-    It gets them in the order of their changes: once it binds a pod to the one that changed last, it knows them all.
+    It gets nodes in the order of their changes: once it binds a pod to the node that was opened last, it knows them all.
     """
-    nodes = patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]
-    newest = max(nodes, key=lambda node: int(node["metadata"]["resourceVersion"]))["metadata"]
+    nodes = [node["metadata"] for node in patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]]
+    newest = [node for node in nodes if node["labels"][ZONE] != OPEN_ZONE][-1]
     spec = {
         "nodeSelector": {HOSTNAME: newest["labels"][HOSTNAME]},
         "containers": [{"name": "main", "image": "simulated"}],
         "terminationGracePeriodSeconds": 0,
     }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "sees-nodes-"}, "spec": spec}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "sees-open-zones-"}, "spec": spec}
     path = "/api/v1/namespaces/default/pods"
     created = patiently(lambda: sandbox.api.request("POST", path, pod))["metadata"]["name"]
 
     def is_bound() -> bool:
         return "nodeName" in patiently(lambda: sandbox.api.get(f"{path}/{created}"))["spec"]
 
-    wait_for(is_bound, "the scheduler to bind a pod to the node that changed last")
+    wait_for(is_bound, "the scheduler to bind a pod to the node that was opened last")
     patiently(lambda: sandbox.api.request("DELETE", f"{path}/{created}"))
 
 

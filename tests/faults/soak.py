@@ -39,7 +39,7 @@ from tests.faults.rounds import (
     remove_namespaces,
     set_mode,
     wait_for,
-    wait_until_scheduler_sees_nodes,
+    wait_until_scheduler_sees_open_zones,
 )
 from tests.faults.watcher import PodWatcher
 from tests.integration.operator_process import install
@@ -180,7 +180,7 @@ class Soak:
         """
         set_mode(self._sandbox, "DryRun")
         close_zones(self._sandbox, closed=False)
-        wait_until_scheduler_sees_nodes(self._sandbox)
+        wait_until_scheduler_sees_open_zones(self._sandbox)
         seconds = self._chance.choice((0, 2, 5))
         if seconds:
             self._sandbox.freeze_component("kube-scheduler")
