@@ -158,12 +158,15 @@ check-dist: $(VENV)/.release ## Check what `make dist` made: checksums, and the 
 	@cd dist && sha256sum --check --strict --quiet SHA256SUMS
 	@$(BIN)/twine check --strict dist/*.whl
 
+# Not asked of another make: that may print which directory it enters.
+RELEASE_NOTES = awk '/^\#\# /{here = ($$2 == "$(VERSION)" || $$2 == "[$(VERSION)]"); next} here' CHANGELOG.md
+
 check-tag: ## Check that TAG is this version's, and that the changelog has a section for it.
 	@[ "$(TAG)" = "v$(VERSION)" ] || { echo "The tag is $(TAG), the version v$(VERSION)" >&2; exit 1; }
-	@[ -n "$$($(MAKE) -s release-notes)" ] || { echo "CHANGELOG.md has no section for $(VERSION)" >&2; exit 1; }
+	@[ -n "$$($(RELEASE_NOTES))" ] || { echo "CHANGELOG.md has no section for $(VERSION)" >&2; exit 1; }
 
 release-notes: ## Print what CHANGELOG.md says of this version.
-	@awk '/^## /{here = ($$2 == "$(VERSION)" || $$2 == "[$(VERSION)]"); next} here' CHANGELOG.md
+	@$(RELEASE_NOTES)
 
 sign: setup ## Sign dist/SHA256SUMS by cosign: as the workflow that runs, or with KEY=cosign.key.
 	@$$($(GO_TOOL) cosign) sign-blob --yes $(if $(KEY),--key $(KEY) --tlog-upload=false) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from respread import __version__
 
 ROOT: Final = Path(__file__).parents[3]
 WORKFLOWS: Final = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+HANDED_ON_BY_MAKE: Final = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "GNUMAKEFLAGS"}
 BUILDERS: Final = re.compile(
     r"\b(pip|python3?|twine|helm|cosign|cyclonedx\S*|buildah|podman|docker build|docker buildx build)\b"
 )
@@ -48,13 +51,42 @@ def test_releases_are_checked_before_anything_is_published() -> None:
     assert build.index("make check-tag") < build.index("make dist check-dist") < build.index("make sign")
 
 
-def make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """What make reads of the version, with a changelog that has no section for it yet."""
+    for name in ("Makefile", "operator/respread/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n- News\n", encoding="utf-8")
+    return tmp_path
 
 
-def test_a_tag_of_another_version_or_without_a_section_in_the_changelog_is_refused() -> None:
-    other = make("check-tag", "TAG=v9.9.9")
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run make as from a shell, even if make has started the tests: it hands its own options on to every make below."""
+    environment = {name: text for name, text in os.environ.items() if name not in HANDED_ON_BY_MAKE}
+    return subprocess.run(
+        ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_tag_of_another_version_is_refused(release: Path) -> None:
+    other = make(release, "check-tag", "TAG=v9.9.9")
     assert other.returncode != 0
     assert f"The tag is v9.9.9, the version v{__version__}" in other.stderr
-    if f"## {__version__}" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
-        assert "has no section" in make("check-tag", f"TAG=v{__version__}").stderr
+
+
+@pytest.mark.parametrize("option", [(), ("--print-directory",)])
+def test_a_tag_without_a_section_in_the_changelog_is_refused(release: Path, option: tuple[str, ...]) -> None:
+    tag = f"TAG=v{__version__}"
+    refused = make(release, "check-tag", tag, *option)
+    assert refused.returncode != 0
+    assert f"CHANGELOG.md has no section for {__version__}" in refused.stderr
+
+
+@pytest.mark.parametrize("heading", [f"## {__version__} - 2026-01-31", f"## [{__version__}]"])
+def test_a_tag_with_a_section_in_the_changelog_is_taken(release: Path, heading: str) -> None:
+    with (release / "CHANGELOG.md").open("a", encoding="utf-8") as changelog:
+        changelog.write(f"\n{heading}\n\n- First\n\n## 0.0.1\n\n- Older\n")
+    taken = make(release, "check-tag", f"TAG=v{__version__}")
+    assert (taken.returncode, taken.stderr) == (0, "")
+    assert make(release, "release-notes").stdout.strip() == "- First"
