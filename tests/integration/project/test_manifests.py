@@ -405,7 +405,8 @@ def test_removing_the_operator_leaves_the_definitions_and_everybodys_policies(
     install(sandbox, BASE)
     sandbox.create_namespace("shop")
     mine = "/apis/respread.dev/v1alpha1/namespaces/shop/rebalancepolicies"
-    sandbox.api.request("POST", mine, {"kind": "RebalancePolicy", "metadata": {"name": "mine"}, "spec": {}})
+    types = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy"}
+    sandbox.api.request("POST", mine, {**types, "metadata": {"name": "mine"}, "spec": {}})
     sandbox.kubectl("delete", "--wait=false", "-k", str(BASE))
     assert [each["metadata"]["name"] for each in sandbox.api.get(mine)["items"]] == ["mine"]
     deleted = sandbox.api.get("/apis/respread.dev/v1alpha1/clusterrebalancepolicies")["items"]
