@@ -349,7 +349,9 @@ def _plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
         "respread_spread_skew": {labels: figure.skew for labels, figure in skews.items()},
         "respread_spread_max_skew": {labels: figure.max_skew for labels, figure in skews.items()},
         "respread_spread_groups": {(*name, when): n for name, p in policies for when, n in p.groups.items()},
-        "respread_spread_groups_violated": {(*name, when): n for name, p in policies for when, n in p.violated.items()},
+        "respread_spread_groups_violated": {
+            (*name, when): p.violated.get(when, 0) for name, p in policies for when in p.groups
+        },
         "respread_spread_groups_blocked": {(*name, why): n for name, p in policies for why, n in p.blocked.items()},
         "respread_spread_groups_oscillating": {name: p.oscillating for name, p in policies},
         "respread_evictions_planned": {name: p.planned_evictions for name, p in policies},

@@ -155,6 +155,16 @@ def test_a_new_plan_replaces_all_of_the_last(registry: CollectorRegistry, metric
     assert samples(registry, "respread_evictions_planned") == {("", "new"): 0}
 
 
+def test_that_no_group_is_violated_is_shown_as_zero(registry: CollectorRegistry, metrics: Metrics) -> None:
+    kinds: dict[WhenUnsatisfiable, int] = {"DoNotSchedule": 2, "ScheduleAnyway": 1}
+    policy = PolicyFigures(policy="shop/web", groups=kinds, violated={"DoNotSchedule": 1})
+    metrics.show_plan(PlanFigures(policies=(policy,)))
+    assert samples(registry, "respread_spread_groups_violated") == {
+        ("shop", "web", "DoNotSchedule"): 1,
+        ("shop", "web", "ScheduleAnyway"): 0,
+    }
+
+
 def test_reasons_are_shown_by_the_words_people_see(registry: CollectorRegistry, metrics: Metrics) -> None:
     policy = PolicyFigures(policy="shop/web", blocked={Reason.HELD_BY_BUDGET: 2})
     metrics.show_plan(PlanFigures(policies=(policy,)))
