@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
+from respread.prevention.pace import REST_SECONDS
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, install, policy
 from tests.integration.telemetry.test_alerts import DASHBOARD, RULES
@@ -110,9 +112,13 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
             process.terminate()
 
 
-def value(series: Series) -> float:
-    (only,) = series
-    return float(only["value"][1])
+def values(series: Series) -> list[float]:
+    return [float(each["value"][1]) for each in series]
+
+
+def active(rules: list[dict[str, Any]]) -> list[str]:
+    """Return which alerts are pending or firing."""
+    return [each["name"] for each in rules if each.get("state", "inactive") != "inactive"]
 
 
 def test_dashboard_and_rules_show_what_the_cluster_is_like(
@@ -136,20 +142,22 @@ def test_dashboard_and_rules_show_what_the_cluster_is_like(
         with scraping(operator.address(), tmp_path) as prometheus:
             _see_what_is_violated(prometheus)
             sandbox.apply(json.dumps(policy(prevention=prevention)))
-            wait_until(lambda: _sum(prometheus.panel("Outcomes")) > 0, "evictions to improve the spread")
-            wait_until(lambda: value(prometheus.panel("Violated groups")) == 0, "the constraint to hold")
-            assert prometheus.panel("Skew above maxSkew") == []
-            scale(sandbox, "shop", "web", 4)
-            wait_until(lambda: bool(prometheus.panel("Evictions avoided")), "the scale-down to be counted")
+            improved = 'respread_eviction_outcomes_total{outcome="Improved"}'
+            wait_until(lambda: sum(values(prometheus.query(improved))) > 0, "evictions to improve the spread")
+            wait_until(lambda: values(prometheus.panel("Violated groups")) == [0], "the constraint to hold")
+            wait_until(lambda: prometheus.panel("Skew above maxSkew") == [], "no skew to be shown")
+            _scale_down_until_it_is_counted(sandbox, prometheus)
             _see_the_rest(prometheus)
 
 
-def _sum(series: Series) -> float:
-    return sum(float(each["value"][1]) for each in series)
-
-
 def _see_what_is_violated(prometheus: Prometheus) -> None:
-    wait_until(lambda: bool(prometheus.panel("Skew above maxSkew")), "the skew to be shown")
+    for title, expected in {
+        "Skew above maxSkew": 5,  # [6, 0, 0] with maxSkew 1
+        "Violated groups": 1,
+        "Planned evictions": 4,
+        "Leaders": 1,
+    }.items():
+        _see(lambda title=title: values(prometheus.panel(title)), [expected], title)  # type: ignore[misc]
     (skew,) = prometheus.panel("Skew above maxSkew")
     assert skew["metric"] == {
         "cluster": "east",
@@ -157,22 +165,32 @@ def _see_what_is_violated(prometheus: Prometheus) -> None:
         "workload": "Deployment/web",
         "topology_key": ZONE,
     }
-    assert value([skew]) == 5  # [6, 0, 0] with maxSkew 1
-    assert value(prometheus.panel("Violated groups")) == 1
-    assert value(prometheus.panel("Planned evictions")) == 4
-    assert value(prometheus.panel("Leaders")) == 1
-    wait_until(
-        lambda: value(prometheus.query("cluster:respread_spread_groups_violated:sum")) == 1, "the rule to record it"
-    )
-    pending = [each["name"] for each in prometheus.rules() if each.get("state", "inactive") != "inactive"]
-    assert pending == ["RespreadConstraintViolated"]
+    recorded = "cluster:respread_spread_groups_violated:sum"
+    _see(lambda: values(prometheus.query(recorded)), [1], recorded)
+    _see(lambda: active(prometheus.rules()), ["RespreadConstraintViolated"], "active alerts")
+
+
+def _see(read: Callable[[], list[Any]], expected: list[Any], what: str) -> None:
+    """Wait until Prometheus, which scrapes and evaluates once a second, shows what is expected."""
+    wait_until(lambda: read() == expected, lambda: f"{what} to be {expected}: it is {read()}")
+
+
+def _scale_down_until_it_is_counted(sandbox: Sandbox, prometheus: Prometheus) -> None:
+    """Scale down, again if need be: it counts if the operator has seen all pods at rest before and after."""
+    for rest_seconds in (REST_SECONDS + 1, 3 * REST_SECONDS, 6 * REST_SECONDS):
+        for replicas in (6, 4):
+            scale(sandbox, "shop", "web", replicas)
+            wait_for_ready_pods(sandbox, "shop", "web", replicas)
+            time.sleep(rest_seconds)
+        if prometheus.panel("Evictions avoided"):
+            return
+    raise AssertionError("no scale-down was counted")
 
 
 def _see_the_rest(prometheus: Prometheus) -> None:
     for title in PANELS.keys() - NOT_HERE - {"Skew above maxSkew"}:
         wait_until(lambda title=title: bool(prometheus.panel(title)), f"the panel {title} to show something")  # type: ignore[misc]
-    rules = prometheus.rules()
-    assert {each["name"]: each.get("lastError", "") for each in rules if each["health"] != "ok"} == {}
-    assert [each["name"] for each in rules if each.get("state", "inactive") != "inactive"] == []
+    _see(lambda: active(prometheus.rules()), [], "active alerts")
+    assert {each["name"]: each.get("lastError", "") for each in prometheus.rules() if each["health"] != "ok"} == {}
     build = prometheus.query("respread_build_info")
     assert build[0]["metric"]["cluster"] == "east"
