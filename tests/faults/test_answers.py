@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, balanced, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration.as_new import lay_out
+from tests.integration.operator_process import matching
 
 RESULTS: Final = {
     "429": "Throttled",
@@ -33,12 +33,9 @@ def counted(replica: Replica, namespace: str) -> dict[str, float]:
     """Return how many evictions of a namespace had which result."""
     (address,) = [line["address"] for line in replica.lines() if line["event"].startswith("Serving")]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
-        found = re.findall(
-            rf'^respread_evictions_total{{namespace="{namespace}",policy="faults",result="(\w+)"}} (\S+)$',
-            response.read().decode(),
-            re.MULTILINE,
-        )
-    return {result: float(number) for result, number in found}
+        metrics = response.read().decode()
+    series = f'respread_evictions_total{{namespace="{namespace}",policy="faults"}}'
+    return {each.labels["result"]: each.value for each in matching(series, metrics)}
 
 
 def told(sandbox: Sandbox, namespace: str) -> set[str]:

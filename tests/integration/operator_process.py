@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
@@ -97,14 +98,7 @@ class OperatorProcess:
 
     def metric(self, series: str) -> float:
         """Return the sum of the samples that a selector such as `name{policy="test"}` matches, 0 if none does."""
-        name, _, labels = series.partition("{")
-        wanted = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(self.get("/metrics"))
-            for sample in family.samples
-            if sample.name == name and wanted.items() <= sample.labels.items()
-        )
+        return sum(sample.value for sample in matching(series, self.get("/metrics")))
 
     def stop(self, seconds: float = 60) -> int:
         """Ask it to stop, and return its exit code."""
@@ -132,6 +126,16 @@ def operated(sandbox: Sandbox, folder: Path) -> Iterator[Sandbox]:
         operator.wait_until_ready()
         yield sandbox
         assert operator.stop() == 0
+
+
+def matching(series: str, metrics: str) -> Iterator[Sample]:
+    """Yield the samples that a selector such as `name{policy="test"}` matches, whatever other labels they have."""
+    name, _, labels = series.partition("{")
+    wanted = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name == name and wanted.items() <= sample.labels.items():
+                yield sample
 
 
 def audited(sandbox: Sandbox, *words: str) -> list[str]:
