@@ -89,7 +89,7 @@ def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
 def wait_until_scheduler_sees_open_zones(sandbox: Sandbox) -> None:
     """Wait until the scheduler knows that `close_zones` has opened all zones.
 
-    It gets nodes in the order of their changes: once it binds a pod to the node that was opened last, it knows them all.
+    It gets nodes in the order of their changes. Once it binds a pod to the node that was opened last, it knows them.
     """
     nodes = [node["metadata"] for node in patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]]
     newest = [node for node in nodes if node["labels"][ZONE] != OPEN_ZONE][-1]
