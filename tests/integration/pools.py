@@ -62,12 +62,12 @@ class Pool:
 
     def wait_for(self, replicas: int) -> None:
         """Wait until there are so many pods, all Ready."""
+        wait_until(lambda: self.is_settled(replicas), f"{replicas} Ready pods in {self.name}")
 
-        def settled() -> bool:
-            found = self.pods()
-            return len(found) == replicas and all(map(is_ready, found))
-
-        wait_until(settled, f"{replicas} Ready pods in {self.name}")
+    def is_settled(self, replicas: int) -> bool:
+        """Whether there are so many pods, all Ready."""
+        found = self.pods()
+        return len(found) == replicas and all(map(is_ready, found))
 
     def pods(self) -> list[dict[str, Any]]:
         """Return all its pods, those included that are terminating."""
