@@ -13,6 +13,7 @@ from respread.planning.search.path import Choice
 from respread.planning.search.safety import Step
 from respread.planning.search.tally import Tally
 from respread.planning.victims.selection import Selection
+from respread.scheduling.filters.taint_toleration import DELETION_CANDIDATE, tolerates
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 
@@ -49,7 +50,7 @@ def moves_of(board: Board, choice: Choice, place: Place, selection: Selection) -
             to_domains=tuple(_domains(tally, nodes) for tally in helped),
             nodes=nodes.bit_count(),
             certain=assessment.certain,
-            why=_why(board, choice.step, spot, pod),
+            why=_why(board, choice.step, spot, pod) + _must_be_shunned(board, spot, nodes),
         )
 
 
@@ -73,6 +74,24 @@ def _why(board: Board, step: Step, spot: Spot, pod: Pod) -> str:
     if others <= 0:
         return "the only one of its template on its node that may go"
     return f"lowest disruption cost of the {others + 1} on its node"
+
+
+def _must_be_shunned(board: Board, spot: Spot, nodes: NodeSet) -> str:
+    """Say so if the replacement has to go to a node that the scheduler gives it only because there is no better one."""
+    piece, table = board.pieces[spot.piece], board.placement.table
+    if not nodes or nodes & ~piece.shunned.every:
+        return ""
+    slot = slots_of(nodes & ~piece.shunned.doomed or nodes)[0]
+    node = table.nodes[slot]
+    shunned = [
+        taint.key
+        for taint in (() if node is None else node.taints)
+        if taint.effect == "PreferNoSchedule" and not tolerates(piece.template.spec.tolerations, taint)
+    ]
+    name = DELETION_CANDIDATE if DELETION_CANDIDATE in shunned else shunned[0]
+    return (
+        f"; its replacement can only go to nodes with a PreferNoSchedule taint, such as {table.names[slot]} with {name}"
+    )
 
 
 def _domains(tally: Tally, nodes: NodeSet) -> tuple[str, ...]:

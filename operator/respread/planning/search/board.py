@@ -15,6 +15,7 @@ from respread.cluster.pod import Pod
 from respread.planning.search.cost import Cost
 from respread.planning.search.placement import Placement
 from respread.planning.search.tally import Tally
+from respread.scheduling.filters.taint_toleration import ShunnedNodes
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS
 from respread.scheduling.view.node_sets import NodeSet
@@ -45,6 +46,8 @@ class Piece(NamedTuple):
     """The tallies of its own DoNotSchedule constraints."""
     soft: tuple[int, ...]
     """The tallies of its own ScheduleAnyway constraints."""
+    shunned: ShunnedNodes = ShunnedNodes(0, 0)
+    """The nodes that its replacements get only if no better one is feasible."""
 
 
 class Mark(NamedTuple):

@@ -15,6 +15,7 @@ from respread.planning.search.placement import Placement, is_replaced_when_gone
 from respread.planning.search.tally import DomainMap, Tally, domain_map
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import victim_order
+from respread.scheduling.filters.taint_toleration import shunned_nodes
 from respread.scheduling.filters.topology_spread import counts_as_pod
 from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.spread.group import SpreadGroup, template_of
@@ -102,6 +103,7 @@ def _pieces(
                 ),
                 hard=tuple(index for index in own if groups[index].key.when_unsatisfiable == "DoNotSchedule"),
                 soft=tuple(index for index in own if groups[index].key.when_unsatisfiable == "ScheduleAnyway"),
+                shunned=shunned_nodes(placement.table, pod.spec.tolerations),
             )
         )
     return pieces, {identity: number for number, identity in enumerate(samples)}

@@ -11,6 +11,7 @@ from respread.cluster.pod import Pod
 from respread.planning.search.board import Board, Potential, Spot
 from respread.planning.search.safety import Assessment, Step, StepOutcome, assess
 from respread.planning.search.search_budget import Effort
+from respread.scheduling.view.node_sets import NodeSet
 
 MOST_TOGETHER: Final = 3
 """The largest number of pods that are evicted together because none of them can be evicted alone."""
@@ -159,9 +160,12 @@ class Options:
             likely = assessment.likely
             potentials = self._potentials(step, likely)
             expected = _expected(potentials, likely)
-            by_potential = sorted(zip(potentials, likely, strict=True), key=lambda pair: (pair[0], pair[1].placed))
+            by_potential = sorted(
+                zip(potentials, likely, strict=True),
+                key=lambda pair: (pair[0], _shunned(board, [pair[1]]), pair[1].placed),
+            )
             gentleness = sorted((self._gentleness(pod) for pod in victims), reverse=True)
-            rank = (len(step), expected, gentleness, step)
+            rank = (len(step), expected, _shunned(board, likely), gentleness, step)
             outcomes = tuple(outcome for _, outcome in by_potential)
             ranked.append((rank, Option(step, assessment, outcomes, tuple(each for each, _ in by_potential))))
         ranked.sort(key=lambda pair: pair[0])
@@ -212,6 +216,22 @@ class _Patterns:
 
 def _victims(board: Board, step: Step) -> tuple[Pod, ...]:
     return tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
+
+
+def _shunned(board: Board, outcomes: Sequence[StepOutcome]) -> tuple[int, int]:
+    """Return how many replacements have to go to nodes that are about to be deleted, and to those that score badly.
+
+    As long as a better one is feasible the scheduler gives them that, where no other score decides.
+    """
+    nodes_of: dict[int, NodeSet] = {}
+    for outcome in outcomes:
+        for spot, nodes in zip(outcome.placed, outcome.nodes, strict=True):
+            nodes_of[spot.piece] = nodes_of.get(spot.piece, 0) | nodes
+    shunned = [(nodes, board.pieces[piece].shunned) for piece, nodes in nodes_of.items()]
+    return (
+        sum(not nodes & ~each.doomed for nodes, each in shunned),
+        sum(not nodes & ~each.every for nodes, each in shunned),
+    )
 
 
 def _expected(potentials: Sequence[Potential], outcomes: Sequence[StepOutcome]) -> tuple[float, float, float]:

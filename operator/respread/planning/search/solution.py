@@ -132,7 +132,7 @@ Taker: TypeAlias = Solution | Claim
 class Finder:
     """Finds solutions on the current cluster."""
 
-    __slots__ = ("_leaving", "_numbers", "_placement", "_ranks", "_selection", "_together")
+    __slots__ = ("_leaving", "_numbers", "_placement", "_ranks", "_selection", "_sets", "_together")
 
     def __init__(
         self,
@@ -158,6 +158,8 @@ class Finder:
         self._together = together
         self._ranks = ranks
         self._leaving = leaving
+        self._sets: dict[NodeSet, NodeSet] = {}
+        """Sets of nodes that solutions keep, which are mostly equal: each once."""
         self._numbers = numbers
 
     def find(self, tasks: tuple[Task, ...], effort: Effort, others: Sequence[Taker] = ()) -> Solution:
@@ -211,18 +213,23 @@ class Finder:
             counts_before=counts_before,
             counts_after=counts_after,
             open_nodes=tuple(
-                OpenNodes(piece.replacement, piece.replacement.admitted(spread=False), piece.sample)
+                OpenNodes(piece.replacement, self._once(piece.replacement.admitted(spread=False)), piece.sample)
                 for piece in board.pieces
             ),
             touched=board.touched,
-            landing=_union(choice.assessment.nodes(spot.piece) for choice in way.choices for spot in choice.step),
+            landing=self._once(
+                _union(choice.assessment.nodes(spot.piece) for choice in way.choices for spot in choice.step)
+            ),
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
-            wanted=board.settled,
+            wanted=self._once(board.settled),
             pods=sum(board.left(spot) for spot in board.movable_spots()),
             demand={name: amount * before.excess for name, amount in board.largest_request.items()},
         )
         view.revert(as_it_is)
         return solution._replace(first=self._first_step(board, way)) if way.choices else solution
+
+    def _once(self, nodes: NodeSet) -> NodeSet:
+        return self._sets.setdefault(nodes, nodes)
 
     def _gentleness(self, pod: Pod) -> tuple[bool, VictimOrder]:
         """Return what puts those first that are about to lose their node anyway."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
 from respread.cluster.node import Taint
 from respread.cluster.pod import Toleration
 from respread.scheduling.verdict import Plugin, Rejection
 from respread.scheduling.view.node_sets import NodeSet
 from respread.scheduling.view.node_table import NodeTable
+
+DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
+"""With the effect PreferNoSchedule on nodes that cluster-autoscaler deletes if they stay unneeded."""
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
@@ -35,6 +38,31 @@ def untolerated_taint(tolerations: Sequence[Toleration], taints: Iterable[Taint]
         if taint.effect != "PreferNoSchedule" and not tolerates(tolerations, taint):
             return taint
     return None
+
+
+class ShunnedNodes(NamedTuple):
+    """The nodes that the scheduler gives a pod only if no better one is feasible."""
+
+    doomed: NodeSet
+    """Those that cluster-autoscaler is about to delete."""
+    every: NodeSet
+    """All with a PreferNoSchedule taint that the pod does not tolerate."""
+
+
+def shunned_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> ShunnedNodes:
+    """Return the nodes to which TaintToleration's score gives a pod with these tolerations fewer points."""
+    return table.derived(("shunned", tolerations), lambda: _shunned_nodes(table, tolerations))
+
+
+def _shunned_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> ShunnedNodes:
+    doomed = every = 0
+    for taints, tainted in table.by_taints().items():
+        for taint in taints:
+            if taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint):
+                every |= tainted
+                if taint.key == DELETION_CANDIDATE:
+                    doomed |= tainted
+    return ShunnedNodes(doomed, every)
 
 
 def tolerated_nodes(table: NodeTable, tolerations: tuple[Toleration, ...]) -> NodeSet:

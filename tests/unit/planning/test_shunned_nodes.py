@@ -1,0 +1,60 @@
+"""Nodes with PreferNoSchedule taints count as the scheduler scores them where nothing else decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.cluster.node import Node
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
+from respread.planning.plan import Move
+from tests.plans import plan_cluster
+from tests.worlds import NOW, cluster, constraint, node, pods, spec, taint
+
+CANDIDATE = taint("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule")
+SPOT = taint("spot", "PreferNoSchedule")
+POLICY = Policy(
+    kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1))
+)
+
+
+def only_in(*pools: str, **fields: Any) -> PodSpec:
+    wanted = NodeSelectorRequirement(key="pool", operator="In", values=("a", *pools))
+    affinity = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wanted,)),))
+    # Of the same domains for all, or they were groups of their own.
+    return spec(constraint(node_affinity_policy="Ignore"), node_affinity=affinity, **fields)
+
+
+def moves(nodes: list[Node], *sets: tuple[dict[str, int], PodSpec]) -> list[Move]:
+    placed = [each for at, (counts, of) in enumerate(sets) for each in pods(counts, of, prefix=f"set{at}")]
+    return list(plan_cluster(cluster(nodes, placed), [POLICY], now=NOW).moves)
+
+
+def zones(x: Node, y: Node) -> list[Node]:
+    return [node("a1", "a", labels=Map(pool="a")), x, y]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("worse", "better"), [((CANDIDATE,), ()), ((SPOT,), ()), ((CANDIDATE,), (SPOT,))])
+def test_who_can_go_to_a_better_node_goes(worse: tuple[Any, ...], better: tuple[Any, ...], order: int) -> None:
+    nodes = zones(
+        node("b1", "b", labels=Map(pool="x"), taints=worse), node("b2", "b", labels=Map(pool="y"), taints=better)
+    )
+    sets = [({"a1": 2}, only_in("x")), ({"a1": 1}, only_in("y"))]
+    (move,) = moves(nodes, *sets[::order])
+    assert move.pod.spec is sets[1][1]
+
+
+@pytest.mark.parametrize("shunned", [CANDIDATE, SPOT])
+def test_the_move_says_so_if_it_has_to_go_to_such_a_node(shunned: Any) -> None:
+    nodes = [node("a1", "a"), node("b1", "b", taints=(shunned,))]
+    (move,) = moves(nodes, ({"a1": 2}, spec(constraint())))
+    assert f"such as b1 with {shunned.key}" in move.why
+    tolerating = spec(constraint(), tolerations=(Toleration(operator="Exists"),))
+    (move,) = moves(nodes, ({"a1": 2}, tolerating))
+    assert "PreferNoSchedule" not in move.why
+    (move,) = moves([*nodes, node("b2", "b")], ({"a1": 2}, spec(constraint())))
+    assert "PreferNoSchedule" not in move.why
