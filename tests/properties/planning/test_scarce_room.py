@@ -24,6 +24,8 @@ WORLDS = 50
 """Of each part; `make test-all` takes ten times as many."""
 MOST_POSITIONS = 150
 MOST_UNKNOWN = 0.1
+LEAST_SCARCE = 0.3
+"""Of the first 200 worlds room is not enough for all in half; of 50 in a row, in 19 at least."""
 RANKS = {IMPORTANT: 0, ORDINARY: 1}
 
 
@@ -91,7 +93,7 @@ def test_as_many_groups_are_cured_as_can_be(part: int) -> None:
             unknown += found is None
             assert found is None or left <= found, f"seed {seed}"
     assert unknown <= MOST_UNKNOWN * worlds
-    assert scarce_ones >= 0.4 * worlds
+    assert scarce_ones >= LEAST_SCARCE * worlds
 
 
 def applications(number: int, room: int) -> World:

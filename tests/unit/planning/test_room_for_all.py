@@ -9,6 +9,7 @@ import pytest
 from immutables import Map
 
 from respread.api.policy import ClusterPolicySpec, Limits, Policy
+from respread.api.reasons import Reason
 from respread.cluster.meta import OwnerReference
 from respread.cluster.node import Node
 from respread.cluster.pod import HostPort, Pod, PodSpec
@@ -153,6 +154,22 @@ def test_a_stateful_set_s_pod_that_others_delete_is_brought_back() -> None:
 def test_a_pending_pod_keeps_the_room_that_it_may_take(other: Pod, room_needed: int) -> None:
     assert at_once(planned(zones(room_needed - 1), other, *application("web"))) == 0
     assert at_once(planned(zones(room_needed), other, *application("web"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("room", "pending", "moved", "waits"), [(3, 0, 3, 0), (3, 1, 2, 0), (3, 2, 1, 0), (3, 3, 0, 3), (2, 3, 0, 2)]
+)
+def test_no_more_moves_wait_for_pending_pods_than_have_room_without_them(
+    room: int, pending: int, moved: int, waits: int
+) -> None:
+    apps = [each for number in range(6) for each in application(f"web-{number}")]
+    plan = planned(zones(room), *(waiting(f"other-{number}") for number in range(pending)), *apps)
+    assert at_once(plan) == moved
+    held = [move.waits.message for move in plan.moves if move.waits is not None]
+    assert (len(held), len(plan.moves)) == (waits, moved + waits)
+    assert all("it waits until pod default/other-" in message for message in held)
+    assert [each.reason for each in plan.blocked] == [Reason.WAITING_FOR_ROOM] * (6 - moved - waits)
+    assert all("taken first by" in each.message for each in plan.blocked)
 
 
 def test_of_other_resources_than_places_for_pods_too() -> None:

@@ -180,18 +180,29 @@ class Solver:
     def _with_those_that_wait(self, solutions: Sequence[Solution], alone: Mapping[int, Solution]) -> list[Solution]:
         """Return solutions, with what is to be done once pods that wait for a node have left it room.
 
+        They have room beside all other moves then; what would not fit even then stays as it is.
+
         Args:
             solutions: of all tasks.
             alone: those of each task alone, by its identity.
         """
-        room = Room(self._placement)
+        beside_the_waiting = Room(self._placement)
+        without_the_waiting = Room(self._placement)
         for claim in self._claims:
-            if claim.is_waiting:
-                room.take(claim.taken)
+            (beside_the_waiting if claim.is_waiting else without_the_waiting).take(claim.taken)
+        for solution in solutions:
+            without_the_waiting.take(solution.taken)
         found: list[Solution] = []
         for solution in solutions:
             own = alone[id(solution.tasks[0])]
-            waits = not solution.steps and own.steps and not room.holds(own.taken[: len(own.steps[0])])
+            waits = (
+                not solution.steps
+                and own.steps
+                and not beside_the_waiting.holds(own.taken[: len(own.steps[0])])
+                and without_the_waiting.holds(own.taken)
+            )
+            if waits:
+                without_the_waiting.take(own.taken)
             found.append(own if waits else solution)
         return found
 
