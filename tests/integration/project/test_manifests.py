@@ -408,6 +408,9 @@ def test_removing_the_operator_leaves_the_definitions_and_everybodys_policies(
     types = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy"}
     sandbox.api.request("POST", mine, {**types, "metadata": {"name": "mine"}, "spec": {}})
     sandbox.kubectl("delete", "--wait=false", "-k", str(BASE))
+    for plural in ("rebalancepolicies", "clusterrebalancepolicies"):
+        definition = sandbox.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.respread.dev")
+        assert "deletionTimestamp" not in definition["metadata"]  # what it defines goes a moment later
     assert [each["metadata"]["name"] for each in sandbox.api.get(mine)["items"]] == ["mine"]
     deleted = sandbox.api.get("/apis/respread.dev/v1alpha1/clusterrebalancepolicies")["items"]
     assert deleted == []  # the base brought it
