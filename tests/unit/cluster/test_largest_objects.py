@@ -6,6 +6,8 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -84,8 +86,8 @@ SHAPES: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_largest_object_keeps_no_more_than_is_said(shape: str) -> None:
+def kept_by(shape: str) -> int:
+    """Return how many bytes the largest object of a shape keeps once it was read."""
     resource, body = SHAPES[shape]()
     parts = Parts()
     feed = parts.feed(resource)
@@ -99,6 +101,14 @@ def test_the_largest_object_keeps_no_more_than_is_said(shape: str) -> None:
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    print(f"{shape}: {kept / _MIB:.1f} MiB")  # noqa: T201 - the figure in docs/security.md is the largest of these
     assert parts.intake.object_counts()[resource] == 1
+    return kept
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_largest_object_keeps_no_more_than_is_said(shape: str) -> None:
+    # In a process of its own: how far Python's table of interned strings has to grow depends on what others left there.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
+        kept = own.submit(kept_by, shape).result()
+    print(f"{shape}: {kept / _MIB:.1f} MiB")  # noqa: T201 - the figure in docs/security.md is the largest of these
     assert kept < _KEPT_MIB * _MIB
