@@ -134,14 +134,14 @@ FAULTS: Final = (
     ),
     Fault(
         "limits.inFlight lets one more through",
-        "eviction/pacing.py",
+        "eviction/limits/tallies.py",
         'in_all, most = "inFlight", self.limiter.limits.in_flight\n',
         'in_all, most = "inFlight", self.limiter.limits.in_flight + 1\n',
         ("eviction",),
     ),
     Fault(
         "limits.perHour forgets what the same wave has evicted",
-        "eviction/pacing.py",
+        "eviction/limits/tallies.py",
         "            self._in_last_hour += 1\n",
         "",
         ("eviction",),

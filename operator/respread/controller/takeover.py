@@ -10,7 +10,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.permits.permission import Leading
 from respread.controller.records.recovery import AskingRules, resumed
-from respread.eviction.pacing import Limiter
+from respread.eviction.limits.limiter import Limiter
 from respread.eviction.probation import Probation
 from respread.eviction.remembered import ClockReading
 from respread.kube.listing import ListError

@@ -16,8 +16,9 @@ from respread.cluster.state import ClusterState
 from respread.controller.records.history import History
 from respread.eviction.flight import Ended
 from respread.eviction.in_flight import InFlight
+from respread.eviction.limits.limiter import Limiter
 from respread.eviction.outcomes import Outcome
-from respread.eviction.pacing import Limiter, Pace
+from respread.eviction.pacing import Pace
 from respread.planning.plan import Move
 from tests.eviction_moves import SPEC, group, move
 from tests.worlds import NOW, cluster, pod

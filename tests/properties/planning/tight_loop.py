@@ -24,8 +24,9 @@ from respread.controller.comparison import Comparison
 from respread.eviction.answers import Answer, EvictionResult
 from respread.eviction.backoff import BackOffs
 from respread.eviction.in_flight import InFlight
+from respread.eviction.limits.limiter import Limiter
 from respread.eviction.outcomes import Outcome
-from respread.eviction.pacing import Limiter, Pace
+from respread.eviction.pacing import Pace
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner, PolicySetting

@@ -20,8 +20,8 @@ from respread.controller.records.recovery import AskingRules, moves_to_remember,
 from respread.controller.records.register import Register
 from respread.eviction.flight import Ended, Patience, Stage
 from respread.eviction.in_flight import InFlight
+from respread.eviction.limits.limiter import Limiter
 from respread.eviction.outcomes import Outcome
-from respread.eviction.pacing import Limiter
 from respread.eviction.remembered import ClockReading
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting

@@ -20,8 +20,9 @@ from respread.controller.records.history import History
 from respread.controller.records.recovery import moves_to_remember
 from respread.controller.report import Reconciled, figures_of, outcomes_of
 from respread.eviction.in_flight import InFlight
+from respread.eviction.limits.limiter import Limiter
 from respread.eviction.outcomes import Outcome
-from respread.eviction.pacing import Limiter, Pace, Paced
+from respread.eviction.pacing import Pace, Paced
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.budgets import BudgetLedger

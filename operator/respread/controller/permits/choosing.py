@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from respread.api.policy import Policy
 from respread.controller.observation import Observation
-from respread.eviction.pacing import GroupPace, Limiter, Pace, Paced
+from respread.eviction.limits.group_pace import GroupPace
+from respread.eviction.limits.limiter import Limiter
+from respread.eviction.pacing import Pace, Paced
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey

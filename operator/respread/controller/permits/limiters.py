@@ -9,7 +9,7 @@ from immutables import Map
 
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.permits.permission import Policies
-from respread.eviction.pacing import Limiter
+from respread.eviction.limits.limiter import Limiter
 from respread.planning.plan import Move
 
 

@@ -37,9 +37,9 @@ from respread.eviction.breaker import Breakers
 from respread.eviction.flight import Ended
 from respread.eviction.group_history import GroupHistory
 from respread.eviction.history import EvictionHistory
+from respread.eviction.limits.group_pace import GroupPace
+from respread.eviction.limits.standing import Standings
 from respread.eviction.outcomes import Outcome
-from respread.eviction.pacing import GroupPace
-from respread.eviction.standing import Standings
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.spread.group import GroupKey, SpreadGroup

@@ -26,7 +26,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.checkpoint import group_name
 from respread.eviction.flight import Flight
 from respread.eviction.in_flight import InFlight
-from respread.eviction.pacing import Limiter, Pace
+from respread.eviction.limits.limiter import Limiter
+from respread.eviction.pacing import Pace
 from respread.eviction.remembered import ClockReading, remembered_flights
 from respread.planning.plan import Move
 from respread.planning.planner import PolicySetting

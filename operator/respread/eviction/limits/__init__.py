@@ -1,0 +1,1 @@
+"""The limits of policies: which evictions they bound, and whether they have room for more."""

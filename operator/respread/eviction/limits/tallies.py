@@ -1,0 +1,240 @@
+"""Whether the limits of policies have room for a step, beside evictions in flight and those of the last hour."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from respread.api.reasons import Reason
+from respread.api.status import MAX_MOVES_IN_FLIGHT
+from respread.cluster.state import ClusterSnapshot
+from respread.eviction.history import EvictionHistory
+from respread.eviction.limits.group_pace import GroupPace
+from respread.eviction.limits.limiter import Limiter
+from respread.eviction.limits.standing import Standing, Standings, unproven_share
+from respread.eviction.limits.unready import ControllerPods
+from respread.eviction.steps import Step
+from respread.planning.held import Held
+from respread.planning.plan import Move
+from respread.spread.group import GroupKey
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """The evictions that limits count, and the limits."""
+
+    snapshot: ClusterSnapshot
+    limiters: tuple[Limiter, ...]
+    """One for every policy."""
+    in_flight: tuple[Move, ...] = ()
+    history: EvictionHistory = EvictionHistory()
+    groups: Callable[[GroupKey], GroupPace | None] = lambda _: None
+    """Returns how many more evictions a spread group may have; None if unlimited."""
+    standings: Standings | None = None
+    """The standings of the namespaces; None if they are not used."""
+    now: float
+    """Seconds since the epoch."""
+
+
+class LimitTallies:
+    """The current counts, by the limits that a step may reach."""
+
+    __slots__ = ("_everywhere", "_own")
+
+    def __init__(self, counted: Counted, steps: Iterable[Step], controllers: ControllerPods) -> None:
+        concerned = {step[0].pod.namespace for step in steps} | {move.pod.namespace for move in counted.in_flight}
+        of_policy: dict[str, list[Move]] = {}
+        for move in counted.in_flight:
+            of_policy.setdefault(move.policy, []).append(move)
+        policies = {move.policy for step in steps for move in step}
+        self._everywhere: list[_Tally] = []
+        self._own: dict[str, _Tally] = {}
+        for limiter in counted.limiters:
+            if limiter.shared:
+                self._everywhere.append(
+                    _Tally(limiter, counted, counted.in_flight, controllers, has_rivals=len(concerned) > 1)
+                )
+            elif limiter.policy in policies:
+                under_way = of_policy.get(limiter.policy, ())
+                self._own[limiter.policy] = _Tally(limiter, counted, under_way, controllers, has_rivals=False)
+
+    def of(self, step: Step) -> Iterator[_Tally]:
+        """Yield the tallies that may count a step. There may be thousands of policies that don't apply to it."""
+        yield from self._everywhere
+        for policy in sorted({move.policy for move in step}):
+            if (own := self._own.get(policy)) is not None:
+                yield own
+
+
+class _Tally:
+    """The current counts for one policy's limits."""
+
+    __slots__ = (
+        "_controllers",
+        "_counts",
+        "_groups",
+        "_groups_now",
+        "_has_rivals",
+        "_in_last_hour",
+        "_snapshot",
+        "_standings",
+        "_total",
+        "_unproven",
+        "limiter",
+    )
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        counted: Counted,
+        in_flight: Iterable[Move],
+        controllers: ControllerPods,
+        *,
+        has_rivals: bool,
+    ) -> None:
+        """Count the moves in flight.
+
+        Args:
+            limiter: the limits.
+            counted: the evictions that limits count.
+            in_flight: the moves in flight that may count for them.
+            controllers: the pods of the moves' controllers.
+            has_rivals: whether several namespaces have moves in flight or to make.
+        """
+        self.limiter = limiter
+        self._snapshot = counted.snapshot
+        self._controllers = controllers
+        self._groups = counted.groups
+        self._groups_now: Counter[GroupKey] = Counter()
+        self._standings = counted.standings if limiter.shared else None
+        self._has_rivals = has_rivals
+        self._in_last_hour = counted.history.count_in_last_hour(limiter.policy, counted.now)
+        self._total = 0
+        self._unproven = 0
+        self._counts: Counter[object] = Counter()
+        for move in in_flight:
+            if limiter.bounds(move, counted.snapshot):
+                self._count(move)
+
+    def add(self, step: Step) -> None:
+        """Count the moves of a step that is made now, if they count for these limits."""
+        for move in self._bounded(step):
+            self._in_last_hour += 1
+            self._groups_now.update(move.groups)
+            self._count(move)
+
+    def full(self, step: Step) -> Held | None:
+        """Return the limit that a step would exceed, or None."""
+        bounded = self._bounded(step)
+        if not bounded:
+            return None
+        in_all, most = "inFlight", self.limiter.limits.in_flight
+        if most > MAX_MOVES_IN_FLIGHT:
+            in_all, most = f"inFlight ({most}, of which {MAX_MOVES_IN_FLIGHT} count)", MAX_MOVES_IN_FLIGHT
+        return (
+            self._beyond(in_all, self._total, len(bounded), most)
+            or self._beyond_share(bounded, most)
+            or self._of_places(bounded)
+            or self._of_hour(bounded)
+            or self._of_groups(bounded)
+        )
+
+    def _of_places(self, bounded: Step) -> Held | None:
+        limits = self.limiter.limits
+        more: Counter[object] = Counter(place for move in bounded for place in _places(move))
+        for move in bounded:
+            namespace, node, workload = _places(move)
+            of_workload = limits.in_flight_of_workload(self._controllers.replicas(move))
+            for what, place, limit in (
+                (f"inFlightPerNamespace ({namespace[1]})", namespace, limits.in_flight_per_namespace),
+                (f"inFlightPerNode ({node[1]})", node, limits.in_flight_per_node),
+                (f"inFlightPerWorkload ({move.workload})", workload, of_workload),
+            ):
+                if (held := self._beyond(what, self._counts[place], more[place], limit)) is not None:
+                    return held
+            not_ready = self._controllers.not_ready(move, bounded)
+            if self._counts[workload] + more[workload] + len(not_ready) > of_workload:
+                return self._beside_not_ready(move, not_ready, of_workload)
+        return None
+
+    def _of_hour(self, bounded: Step) -> Held | None:
+        limit = self.limiter.limits.per_hour
+        if limit == 0:
+            return Held(Reason.LIMIT_REACHED, f"limits.perHour of policy {self.limiter.policy} is 0: none is made")
+        return None if limit is None else self._beyond("perHour", self._in_last_hour, len(bounded), limit)
+
+    def _of_groups(self, bounded: Step) -> Held | None:
+        more = Counter(key for move in bounded for key in move.groups)
+        for key, count in more.items():
+            group = self._groups(key)
+            if group is not None:
+                made = group._replace(in_last_hour=group.in_last_hour + self._groups_now[key])
+                if (held := made.beyond(self.limiter.policy, self.limiter.limits, count)) is not None:
+                    return held
+        return None
+
+    def _bounded(self, step: Step) -> Step:
+        return tuple(move for move in step if self.limiter.bounds(move, self._snapshot))
+
+    def _count(self, move: Move) -> None:
+        self._total += 1
+        self._counts.update(_places(move))
+        if self._standings is not None and self._standings.of(move.pod.namespace) is not Standing.PROVEN:
+            self._unproven += 1
+
+    def _beyond_share(self, bounded: Step, most: int) -> Held | None:
+        """Return that a namespace does not get a place now because others may need it, or None.
+
+        A new namespace always gets a first place, and all places are available while no other namespace needs any.
+        """
+        if self._standings is None:
+            return None
+        namespace = bounded[0].pod.namespace
+        standing = self._standings.of(namespace)
+        if standing is Standing.PROVEN:
+            return None
+        if standing is Standing.NEW and not (self._has_rivals and self._counts["namespace", namespace]):
+            return None
+        share, taken = unproven_share(most), self._unproven
+        if taken == 0 or taken + len(bounded) <= share:
+            return None
+        what = "no replacement was Ready yet" if standing is Standing.NEW else "the last replacement was not Ready"
+        return Held(
+            Reason.LIMIT_REACHED,
+            f"in namespace {namespace} {what}: such namespaces share {share} of the {most} evictions that "
+            f"limits.inFlight of policy {self.limiter.policy} allows, and {taken} are in flight",
+        )
+
+    def _beyond(self, what: str, count: int, more: int, limit: int) -> Held | None:
+        """Return that this many more evictions would exceed a limit, or None."""
+        if count + more <= limit:
+            return None
+        named = f"limits.{what} of policy {self.limiter.policy} is {limit}"
+        if more > limit:
+            return Held(
+                Reason.LIMIT_REACHED,
+                f"{named}, and {more} of the pods that it counts can only go together: set it to {more} or more",
+            )
+        number = "1 eviction" if count == 1 else f"{count} evictions"
+        if what == "perHour":
+            which = "was made within the last hour" if count == 1 else "were made within the last hour"
+        else:
+            which = "is in flight" if count == 1 else "are in flight"
+        beside = f"; {more} more have to be made together" if more > 1 else ""
+        return Held(Reason.LIMIT_REACHED, f"{named}, and {number} {which}{beside}")
+
+    def _beside_not_ready(self, move: Move, not_ready: Sequence[str], limit: int) -> Held:
+        pods, example = "1 of its pods is", min(not_ready)
+        if len(not_ready) > 1:
+            pods, example = f"{len(not_ready)} of its pods are", f"{example} for one"
+        return Held(
+            Reason.PODS_NOT_READY,
+            f"limits.inFlightPerWorkload ({move.workload}) of policy {self.limiter.policy} is {limit}, and {pods} not "
+            f"Ready, {example}: a pod that is not Ready counts like an eviction in flight",
+        )
+
+
+def _places(move: Move) -> tuple[tuple[str, str], tuple[str, str], tuple[str, object]]:
+    """Return what a move counts for besides the total: its pod's namespace, node and workload."""
+    return ("namespace", move.pod.namespace), ("node", move.pod.node_name), ("workload", move.workload)
