@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
-import pytest
-
-from respread_sandbox import Sandbox
 from respread_sandbox.stages import READY_AFTER_ANNOTATION
-from tests.integration.as_new import AsNew
-from tests.integration.operator_process import operated
 from tests.integration.pools import Pool
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, wait_until
 
@@ -20,19 +14,6 @@ QUIET_SECONDS = 3
 TO_BE_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1795000000", "effect": "NoSchedule"}
 CANDIDATE = {"key": "DeletionCandidateOfClusterAutoscaler", "value": "1795000000", "effect": "PreferNoSchedule"}
 STARTUP = {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "NoExecute"}
-
-
-@pytest.fixture(scope="module")
-def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """A control plane without nodes, on which the operator runs."""
-    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
-    """The scenario's own nodes and namespace, named after it."""
-    return Pool(cluster, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
 
 
 def set_taints(pool: Pool, node: str, *taints: dict[str, str]) -> None:

@@ -7,37 +7,15 @@ counted twice: by the pods that are gone, and by the API server's audit log.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
 
-from respread_sandbox import Sandbox
-from tests.integration.as_new import AsNew
-from tests.integration.operator_process import OperatorProcess, refused
 from tests.integration.pools import Pool, fewest_moves, holds
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale, wait_until
 
 QUIET_SECONDS = 3
 """How long nothing may happen for a scenario to have ended."""
-
-
-@pytest.fixture(scope="module")
-def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """A control plane without nodes, on which the operator runs."""
-    sandbox = as_new.put_back()
-    with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as operator:
-        operator.wait_until_ready()
-        yield sandbox
-        assert operator.stop() == 0
-        assert refused(sandbox) == []
-        assert not any(line["level"] in {"error", "critical"} for line in operator.lines())
-
-
-@pytest.fixture
-def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
-    """The scenario's own nodes and namespace, named after it."""
-    return Pool(cluster, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
 
 
 def assert_evicted(pool: Pool, before: set[str], count: int) -> None:

@@ -7,15 +7,9 @@ can be restored, and the other three have to stay as they are: a fourth move wou
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from respread_sandbox import Sandbox
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
-from tests.integration.as_new import AsNew
-from tests.integration.operator_process import operated
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import (
     ZONE,
@@ -33,17 +27,6 @@ APPLICATIONS = 6
 PODS = 3 * APPLICATIONS
 QUIET_SECONDS = 3
 ROOM = 3
-
-
-@pytest.fixture(scope="module")
-def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    with operated(as_new.put_back(), tmp_path_factory.mktemp("operator")) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
-    return Pool(cluster, request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-"))
 
 
 def deploy_all(pool: Pool, **fields: Any) -> None:
