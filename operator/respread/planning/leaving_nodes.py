@@ -38,16 +38,51 @@ class _Leaving(NamedTuple):
     """Whether it is cordoned, and pods are going that we did not evict."""
 
 
-class LeavingNodes:
-    """The nodes of one snapshot after the other that are losing their pods."""
+class MarkedNodes:
+    """The nodes that are cordoned, and those with taints that empty them; looked for again only if a node changed."""
 
-    __slots__ = ("_cordoned", "_leaving", "_nodes", "_tainted")
+    __slots__ = ("_nodes", "cordoned", "tainted")
 
     def __init__(self) -> None:
         """Know of none yet."""
         self._nodes: Map[str, Node] = Map()
-        self._tainted: dict[str, tuple[Taint, ...]] = {}
-        self._cordoned: frozenset[str] = frozenset()
+        self.cordoned: frozenset[str] = frozenset()
+        self.tainted: Mapping[str, tuple[Taint, ...]] = {}
+
+    def advance(self, snapshot: ClusterSnapshot) -> None:
+        """Look at another snapshot."""
+        if snapshot.nodes is not self._nodes:
+            self._nodes = snapshot.nodes
+            self.tainted = {name: taints for name, node in snapshot.nodes.items() if (taints := _emptying_taints(node))}
+            self.cordoned = frozenset(name for name, node in snapshot.nodes.items() if node.unschedulable)
+
+    def drained(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], lately: Iterable[str]) -> frozenset[str]:
+        """Return the cordoned nodes that pods are leaving which somebody else has evicted or deleted.
+
+        Args:
+            snapshot: the cluster, the last one looked at.
+            ours: the pods that we have evicted.
+            lately: nodes that were being drained lately, which count while they are cordoned.
+        """
+        drained = self.cordoned.intersection(lately)
+        if not self.cordoned or not snapshot.leaving_pods:
+            return drained
+        own = {pod.uid for pod in ours}
+        return drained.union(
+            pod.node_name
+            for pod in snapshot.leaving_pods.values()
+            if pod.node_name in self.cordoned and pod.uid not in own
+        )
+
+
+class LeavingNodes:
+    """The nodes of one snapshot after the other that are losing their pods."""
+
+    __slots__ = ("_leaving", "_marked")
+
+    def __init__(self) -> None:
+        """Know of none yet."""
+        self._marked = MarkedNodes()
         self._leaving: dict[str, _Leaving] = {}
 
     def advance(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], drained: Collection[str] = ()) -> bool:
@@ -58,15 +93,10 @@ class LeavingNodes:
             ours: the pods that we have evicted.
             drained: nodes that were being drained lately, if they still are cordoned.
         """
-        if snapshot.nodes is not self._nodes:
-            self._nodes = snapshot.nodes
-            self._tainted = {name: taints for name, node in snapshot.nodes.items() if (taints := emptying_taints(node))}
-            self._cordoned = frozenset(name for name, node in snapshot.nodes.items() if node.unschedulable)
-        before = self._leaving
-        going = nodes_being_drained(snapshot, ours, self._cordoned) | self._cordoned.intersection(drained)
-        self._leaving = {
-            name: _Leaving(self._tainted.get(name, ()), name in going) for name in self._tainted.keys() | going
-        }
+        self._marked.advance(snapshot)
+        before, tainted = self._leaving, self._marked.tainted
+        going = self._marked.drained(snapshot, ours, drained)
+        self._leaving = {name: _Leaving(tainted.get(name, ()), name in going) for name in tainted.keys() | going}
         return self._leaving != before
 
     def __bool__(self) -> bool:
@@ -89,25 +119,11 @@ class LeavingNodes:
         return "it is cordoned and being drained" if leaving.drained else None
 
 
-def emptying_taints(node: Node) -> tuple[Taint, ...]:
+def _emptying_taints(node: Node) -> tuple[Taint, ...]:
     """Return the taints of a node for which pods have to leave it."""
     if not node.taints:
         return ()
     return tuple(taint for taint in node.taints if taint.key in EMPTYING_TAINTS or taint.effect == "NoExecute")
-
-
-def nodes_being_drained(snapshot: ClusterSnapshot, ours: Iterable[Pod], cordoned: Collection[str]) -> set[str]:
-    """Return the cordoned nodes that pods are leaving which somebody else has evicted or deleted.
-
-    Args:
-        snapshot: the cluster.
-        ours: the pods that we have evicted.
-        cordoned: the nodes that are cordoned.
-    """
-    if not cordoned or not snapshot.leaving_pods:
-        return set()
-    own = {pod.uid for pod in ours}
-    return {pod.node_name for pod in snapshot.leaving_pods.values() if pod.node_name in cordoned and pod.uid not in own}
 
 
 def waits_for_drain(

@@ -9,10 +9,9 @@ from typing import NamedTuple
 from immutables import Map
 
 from respread.cluster.meta import ObjectKey
-from respread.cluster.node import Node
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.leaving_nodes import emptying_taints, nodes_being_drained
+from respread.planning.leaving_nodes import MarkedNodes
 
 _NO_PODS: Map[ObjectKey, Pod] = Map()
 
@@ -28,13 +27,11 @@ class Departures:
     A cordoned node is one of them from the first pod that somebody else evicts there until it takes pods again.
     """
 
-    __slots__ = ("_cordoned", "_known", "_nodes", "_tainted")
+    __slots__ = ("_known", "_marked")
 
     def __init__(self) -> None:
         """Know of none yet."""
-        self._nodes: Map[str, Node] = Map()
-        self._tainted: frozenset[str] = frozenset()
-        self._cordoned: frozenset[str] = frozenset()
+        self._marked = MarkedNodes()
         self._known: dict[str, _Departure] = {}
 
     def observe(self, snapshot: ClusterSnapshot, ours: Iterable[Pod], now: datetime) -> Mapping[str, datetime]:
@@ -45,13 +42,10 @@ class Departures:
             ours: the pods that we have evicted.
             now: the time, with a time zone.
         """
-        if snapshot.nodes is not self._nodes:
-            self._nodes = snapshot.nodes
-            self._tainted = frozenset(name for name, node in snapshot.nodes.items() if emptying_taints(node))
-            self._cordoned = frozenset(name for name, node in snapshot.nodes.items() if node.unschedulable)
-        drained = nodes_being_drained(snapshot, ours, self._cordoned) | self._cordoned.intersection(self._known)
+        self._marked.advance(snapshot)
+        drained = self._marked.drained(snapshot, ours, self._known)
         known: dict[str, _Departure] = {}
-        for name in self._tainted | drained:
+        for name in self._marked.tainted.keys() | drained:
             pods, before = snapshot.pods_by_node.get(name, _NO_PODS), self._known.get(name)
             lost = before is None or any(key not in pods for key in before.pods)
             known[name] = _Departure(pods, now if before is None or lost else before.since)
