@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from respread.cluster.decode.decoder import Kind
 from respread.kube.api_status import status_of
-from respread.kube.requests import NoResponseError, Requests
+from respread.kube.requests import NoResponseError, Requests, Response
 
 T = TypeVar("T")
 
@@ -22,11 +22,29 @@ class ListError(Exception):
     """The objects could not be listed. The message names the kind and the cause."""
 
 
+class RefusedError(Exception):
+    """The API server refused a page."""
+
+    def __init__(self, response: Response) -> None:
+        """Keep the refusal."""
+        super().__init__(f"{response.status_code}, {status_of(response.body).message}")
+        self.response = response
+
+
+class ListPage(NamedTuple):
+    """A part of a list."""
+
+    objects: list[msgspec.Raw]
+    """As JSON."""
+    more: bool
+    """Whether other pages follow."""
+
+
 class _Metadata(msgspec.Struct, rename={"continue_": "continue"}):
     continue_: str = ""
 
 
-class _Page(msgspec.Struct):
+class _Answer(msgspec.Struct):
     metadata: _Metadata
     items: list[msgspec.Raw] | None
     """None for an empty metadata list, as the API server writes it."""
@@ -60,23 +78,56 @@ async def list_objects(
     """
     path, names = (kind.path, {}) if not namespace else (kind.path_in_namespace, {"namespace": namespace})
     found: list[T] = []
-    query = {"limit": str(page_objects)}
+    try:
+        async for page in pages(
+            requests, path, names, page_objects=page_objects, timeout_seconds=timeout_seconds, accept=accept
+        ):
+            found.extend(map(decode, page.objects))
+            if page.more and most_objects is not None and len(found) >= most_objects:
+                raise ListError(f"{kind.resource} can't be listed: there are more than {most_objects} in {namespace}")
+    except RefusedError as error:
+        raise ListError(f"{kind.resource} can't be listed: {error}") from None
+    except NoResponseError as error:
+        raise ListError(f"{kind.resource} can't be listed: {error.message}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ListError(f"{kind.resource} can't be listed: the answer is no list of them: {error}") from error
+    return found
+
+
+async def pages(
+    requests: Requests,
+    path: str,
+    names: Mapping[str, str],
+    *,
+    page_objects: int,
+    timeout_seconds: float,
+    accept: str = JSON,
+    label_selector: str | None = None,
+) -> AsyncIterator[ListPage]:
+    """Yield a list page by page.
+
+    Args:
+        requests: sends requests.
+        path: of the list, with names in braces.
+        names: what stands for them.
+        page_objects: the most objects per page.
+        timeout_seconds: the limit for each page.
+        accept: the requested form, `JSON` or `METADATA_ONLY`.
+        label_selector: the objects to list; None for all.
+
+    Raises:
+        NoResponseError: there was no answer.
+        RefusedError: there was a refusal.
+        msgspec.DecodeError: the answer was not a list; so does `UnicodeDecodeError`.
+    """
+    query = {"limit": str(page_objects)} | ({} if label_selector is None else {"labelSelector": label_selector})
     while True:
-        try:
-            response = await requests.send(
-                "GET", path, names, query=query, accept=accept, timeout_seconds=timeout_seconds
-            )
-            if not response.succeeded:
-                said = status_of(response.body).message
-                raise ListError(f"{kind.resource} can't be listed: {response.status_code}, {said}")
-            page = msgspec.json.decode(response.body, type=_Page)
-            found.extend(map(decode, page.items or ()))
-        except NoResponseError as error:
-            raise ListError(f"{kind.resource} can't be listed: {error.message}") from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ListError(f"{kind.resource} can't be listed: the answer is no list of them: {error}") from error
-        if not page.metadata.continue_:
-            return found
-        if most_objects is not None and len(found) >= most_objects:
-            raise ListError(f"{kind.resource} can't be listed: there are more than {most_objects} in {namespace}")
-        query["continue"] = page.metadata.continue_
+        response = await requests.send("GET", path, names, query=query, accept=accept, timeout_seconds=timeout_seconds)
+        if not response.succeeded:
+            raise RefusedError(response)
+        answer = msgspec.json.decode(response.body, type=_Answer)
+        continue_ = answer.metadata.continue_
+        yield ListPage(answer.items or [], more=bool(continue_))
+        if not continue_:
+            return
+        query["continue"] = continue_

@@ -29,6 +29,7 @@ from respread.eviction.owners.reading import (
     unread,
     unreadable,
 )
+from respread.kube.listing import RefusedError, pages
 from respread.kube.requests import Requests
 from respread.planning.held import Held
 
@@ -41,15 +42,6 @@ _PODS: Final = "/api/v1/namespaces/{namespace}/pods"
 
 _ByController = dict[str, list[PodOfController]]
 """Pods by the UIDs of their controllers."""
-
-
-class _ListMetadata(msgspec.Struct, rename="camel"):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _PodList(msgspec.Struct):
-    metadata: _ListMetadata
-    items: tuple[msgspec.Raw, ...] = ()
 
 
 class PodLists:
@@ -106,25 +98,26 @@ class PodLists:
             return await self._list(namespace, f"{TEMPLATE_HASH} in ({','.join(hashes)})", "ReplicaSets")
 
     async def _list(self, namespace: str, selector: str | None, whose: str) -> _ByController | Held:
-        query = {"limit": str(_PAGE)} | ({} if selector is None else {"labelSelector": selector})
         what, found = f"the list of pods of {whose}", _ByController()
+        names = {"namespace": namespace}
         try:
-            while True:
-                response = await self._requests.send(
-                    "GET", _PODS, {"namespace": namespace}, query=query, timeout_seconds=TIMEOUT_SECONDS
-                )
-                if not response.succeeded:
-                    return unreadable(what, response)
-                page = msgspec.json.decode(response.body, type=_PodList)
-                for document in page.items:
+            async for page in pages(
+                self._requests,
+                _PODS,
+                names,
+                page_objects=_PAGE,
+                timeout_seconds=TIMEOUT_SECONDS,
+                label_selector=selector,
+            ):
+                for document in page.objects:
                     pod = msgspec.json.decode(document, type=ListedPod)
                     if (owner := pod.metadata.controller) is not None:
                         found.setdefault(owner.uid, []).append(PodOfController(pod, document))
-                if not page.metadata.continue_:
-                    return found
-                query["continue"] = page.metadata.continue_
+        except RefusedError as error:
+            return unreadable(what, error.response)
         except READING_ERRORS as error:
             return unread(what, error)
+        return found
 
 
 def _selector(kind: str, selector: Any) -> Selector | None:
