@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
-from respread.cluster.meta import Labels
 from respread.cluster.pod import Pod
+from respread.planning.relations import Relations
 from respread.planning.search.placement import Placement
-from respread.planning.seekers import Leaving, Seeker, held_by, largest_of, wanted_by
-from respread.scheduling.prepared_pod import PreparedPod
+from respread.planning.seekers import Conflict, Leaving, Seeker, held_by, largest_of, wanted_by
 from respread.scheduling.view.node_sets import NodeSet, node_set, slots_of
-from respread.scheduling.view.volume_usage import has_volumes
 
 _MOST_LOOKS: Final = 20_000
 """The maximum number of looks, each at a node or at the pods that may land on the same nodes, for the initial pods and
@@ -32,15 +30,6 @@ _MOST_WITNESSES: Final = 16
 """The number of nodes tried as a witness, those with most room first."""
 _MOST_PLACED: Final = 16
 """The number of pods of a kind that are placed on a node if more than resource amounts matter."""
-
-
-class Conflict(NamedTuple):
-    """Why a pod can't join."""
-
-    who: Seeker
-    """The pod that would be left without a node, or one that may take it."""
-    nodes: NodeSet
-    """The nodes for which they compete."""
 
 
 class _Takers:
@@ -77,7 +66,6 @@ class Contention:
         "_closed",
         "_fragile",
         "_fragile_nodes",
-        "_kinds",
         "_largest",
         "_leaving",
         "_left",
@@ -86,13 +74,11 @@ class Contention:
         "_opened",
         "_opened_number",
         "_placement",
-        "_repelling",
+        "_relations",
         "_roomy",
         "_seeking",
-        "_special",
         "_takers",
         "_waiting",
-        "_with_terms",
         "_witnesses",
     )
 
@@ -117,10 +103,7 @@ class Contention:
         """The nodes with room for two pods of the largest request, for four, for eight and so on."""
         self._takers: dict[NodeSet, _Takers] = {}
         self._seeking = 0
-        self._special: list[Seeker] = []
-        """Pods that use more of a node than resource amounts: ports, volumes."""
-        self._with_terms: list[Seeker] = []
-        self._kinds: dict[tuple[str, Labels], Seeker | None] = {}
+        self._relations = Relations()
         self._closed: NodeSet = 0
         """The nodes that would accept a pod of `waiting` if there were room."""
         self._by_limit: list[tuple[int, int, _Kept]] = []
@@ -141,12 +124,8 @@ class Contention:
         looking = [each for each in waiting if each.nodes]
         for each in looking:
             self._note(each, 1)
-        self._repelling: list[PreparedPod] = []
-        """Terminating pods that repel others until they are gone."""
         for pod in leaving.pods:
-            self._kinds.setdefault((pod.namespace, pod.labels), None)
-            if pod.spec.pod_anti_affinity:
-                self._repelling.append(placement.prepare(pod))
+            self._relations.repel(pod, placement)
         for each in looking:
             shown = [self._show(each, part) for part in _parts(each)]
             kept = [one for one in shown if one is not None]
@@ -171,7 +150,7 @@ class Contention:
             left: by slot, the pods that leave nodes for them.
         """
         for each in seekers:
-            if (other := self._related(each)) is not None:
+            if (other := self._relations.of(each)) is not None:
                 return other
             if self._fragile_nodes & each.nodes:
                 meeting = next(one for one in self._fragile if one.nodes & each.nodes)
@@ -256,39 +235,7 @@ class Contention:
         self._seeking += times * seeker.number
         if not takers.number:
             del self._takers[seeker.nodes]
-        spec = seeker.pod.spec
-        lists = []
-        if spec.host_ports or has_volumes(spec):
-            lists.append(self._special)
-        if seeker.prepared.has_pod_terms:
-            lists.append(self._with_terms)
-        for each in lists:
-            if times > 0:
-                each.append(seeker)
-            else:
-                each.remove(seeker)
-        if times > 0:
-            self._kinds.setdefault((seeker.pod.namespace, seeker.pod.labels), seeker)
-        elif self._kinds.get((seeker.pod.namespace, seeker.pod.labels)) is seeker:
-            del self._kinds[seeker.pod.namespace, seeker.pod.labels]
-
-    def _related(self, seeker: Seeker) -> Conflict | None:
-        """Return a pod that affects these in other ways than by the room it takes, if there is one."""
-        pod, prepared = seeker.pod, seeker.prepared
-        for other in self._with_terms:
-            if other.prepared.speaks_of(pod.namespace, pod.labels):
-                return Conflict(other, other.nodes)
-        if prepared.has_pod_terms:
-            for (namespace, labels), kind in self._kinds.items():
-                if prepared.speaks_of(namespace, labels):
-                    return Conflict(seeker if kind is None else kind, seeker.nodes)
-        if any(each.speaks_of(pod.namespace, pod.labels) for each in self._repelling):
-            return Conflict(seeker, seeker.nodes)
-        if prepared.wants_volume_alone:
-            for other in self._special:
-                if other.prepared.wants_volume_alone:
-                    return Conflict(other, other.nodes)
-        return None
+        self._relations.note(seeker, times)
 
     # Proofs that a pod keeps a place
 
@@ -396,7 +343,7 @@ class Contention:
         mark = view.mark()
         if seeker.own is not None:
             view.remove(seeker.own)
-        for other in self._special:
+        for other in self._relations.special:
             if other.nodes >> slot & 1:
                 for _ in range(min(other.number - (other is seeker), _MOST_PLACED)):
                     view.place(other.pod, self._placement.table.names[slot])

@@ -55,6 +55,15 @@ class Seeker(NamedTuple):
     """Whether `pod` is the pod that it replaces, and not itself."""
 
 
+class Conflict(NamedTuple):
+    """Why a pod can't join."""
+
+    who: Seeker
+    """The pod that would be left without a node, or one that may take it."""
+    nodes: NodeSet
+    """The nodes for which they compete."""
+
+
 class Leaving:
     """The room that terminating pods will leave, by the slots of their nodes."""
 

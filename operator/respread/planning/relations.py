@@ -1,0 +1,67 @@
+"""Whether pods that need a node affect each other in other ways than by the room they take: terms, and volumes."""
+
+from __future__ import annotations
+
+from respread.cluster.meta import Labels
+from respread.cluster.pod import Pod
+from respread.planning.search.placement import Placement
+from respread.planning.seekers import Conflict, Seeker
+from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.volume_usage import has_volumes
+
+
+class Relations:
+    """The pods that need a node, and the terminating ones that others may depend on."""
+
+    __slots__ = ("_kinds", "_repelling", "_with_terms", "special")
+
+    def __init__(self) -> None:
+        """Start without pods."""
+        self.special: list[Seeker] = []
+        """Pods that use more of a node than resource amounts: ports, volumes."""
+        self._with_terms: list[Seeker] = []
+        self._kinds: dict[tuple[str, Labels], Seeker | None] = {}
+        self._repelling: list[PreparedPod] = []
+        """Terminating pods that repel others until they are gone."""
+
+    def repel(self, pod: Pod, placement: Placement) -> None:
+        """Add a terminating pod."""
+        self._kinds.setdefault((pod.namespace, pod.labels), None)
+        if pod.spec.pod_anti_affinity:
+            self._repelling.append(placement.prepare(pod))
+
+    def note(self, seeker: Seeker, times: int) -> None:
+        """Add pods, or remove them if `times` is negative."""
+        spec = seeker.pod.spec
+        lists = []
+        if spec.host_ports or has_volumes(spec):
+            lists.append(self.special)
+        if seeker.prepared.has_pod_terms:
+            lists.append(self._with_terms)
+        for each in lists:
+            if times > 0:
+                each.append(seeker)
+            else:
+                each.remove(seeker)
+        if times > 0:
+            self._kinds.setdefault((seeker.pod.namespace, seeker.pod.labels), seeker)
+        elif self._kinds.get((seeker.pod.namespace, seeker.pod.labels)) is seeker:
+            del self._kinds[seeker.pod.namespace, seeker.pod.labels]
+
+    def of(self, seeker: Seeker) -> Conflict | None:
+        """Return a pod that affects these in other ways than by the room it takes, if there is one."""
+        pod, prepared = seeker.pod, seeker.prepared
+        for other in self._with_terms:
+            if other.prepared.speaks_of(pod.namespace, pod.labels):
+                return Conflict(other, other.nodes)
+        if prepared.has_pod_terms:
+            for (namespace, labels), kind in self._kinds.items():
+                if prepared.speaks_of(namespace, labels):
+                    return Conflict(seeker if kind is None else kind, seeker.nodes)
+        if any(each.speaks_of(pod.namespace, pod.labels) for each in self._repelling):
+            return Conflict(seeker, seeker.nodes)
+        if prepared.wants_volume_alone:
+            for other in self.special:
+                if other.prepared.wants_volume_alone:
+                    return Conflict(other, other.nodes)
+        return None
