@@ -27,9 +27,9 @@ from typing import Any, Final, NamedTuple
 
 from bench.big_recording import Recording
 from bench.big_world import BigWorld
-from bench.busy_sides import PEER_INTERVAL_SECONDS, PEER_LOG, POLICY, Cost, Side, cost_of, running
 from bench.ingest_world import fill, wait_until_served
 from bench.peer import find_or_build
+from bench.sides import PEER_INTERVAL_SECONDS, PEER_LOG, POLICY, SIDES, Cost, Side, cost_of, running
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import install
 
@@ -37,7 +37,6 @@ LONGEST_SECONDS: Final = 240.0
 POLL_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 10.0
 """How long is looked at what it costs when nothing happens."""
-SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
 
 
 class Row(NamedTuple):

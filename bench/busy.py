@@ -16,26 +16,19 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.busy_judge import Judge
-from bench.busy_sides import FAST_LIMITS, Cost, Side, cost_of, running
+from bench.balancing import Outcome, Patience, watch
 from bench.busy_world import World, at_rest
 from bench.peer import find_or_build
+from bench.sides import FAST_LIMITS, SIDES, Side, running
 from respread.api.policy import Limits
 
-SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
-LONGEST_SECONDS: Final = 240.0
-STAYS_SECONDS: Final = 6.0
-"""How long it has to stay balanced: longer than the peer's interval, so that a cycle too many is seen."""
-POLL_SECONDS: Final = 0.1
-TELL_SECONDS: Final = 10.0
+PATIENCE: Final = Patience(longest_seconds=240.0)
 READY_SECONDS_WITH_LIMITS: Final = 2.0
 PACE_TARGET: Final = 0.9
 
@@ -43,29 +36,19 @@ PACE_TARGET: Final = 0.9
 class Row(NamedTuple):
     """What came of one side."""
 
-    side: Side
-    fewest: int
-    violated: int
-    """Deployments with a constraint that did not hold, at the start."""
-    evictions: int
-    balanced_seconds: float | None
-    cost: Cost
-    """Until it was balanced, or until it was given up on."""
-    pending: int
-    still_violated: int
+    outcome: Outcome
     ideal_seconds: float
     """How long it takes at least within the policy's limits; 0 where nothing limits."""
-    first_seconds: float
-    """Until the first eviction."""
     replacement_seconds: float
 
     def render(self) -> str:
         """The line of the table."""
-        balanced = f"{self.balanced_seconds:.1f} s" if self.balanced_seconds is not None else "not"
+        side, cost, seconds = self.outcome.side, self.outcome.cost, self.outcome.done_seconds
+        balanced = f"{seconds:.1f} s" if seconds is not None else "not"
         return (
-            f"{self.side:<12} {self.violated:>8,} {self.fewest:>7,} {self.evictions:>9,} {balanced:>9} "
-            f"{self.first_seconds:>8.1f} s {self.cost.cpu_seconds:>7.2f} s {self.cost.peak_mib:>8.0f} MiB "
-            f"{self.pending:>7,} {self.still_violated:>8,}"
+            f"{side:<12} {self.outcome.violated:>8,} {self.outcome.fewest:>7,} {self.outcome.evictions:>9,} "
+            f"{balanced:>9} {self.outcome.first_seconds:>8.1f} s {cost.cpu_seconds:>7.2f} s "
+            f"{cost.peak_mib:>8.0f} MiB {self.outcome.pending:>7,} {self.outcome.still_violated:>8,}"
         )
 
 
@@ -83,16 +66,26 @@ def main() -> int:
     sides = (SIDES[arguments.only],) if arguments.only else tuple(SIDES.values())
     if "descheduler" in sides:
         find_or_build()
-    rows = [_measure(side, arguments) for side in sides]
-    world, limits = _world(arguments), "the default limits" if arguments.default_limits else "50 in flight"
-    print(f"bench/busy: {world.describe()}, seed {world.seed}, {limits}\n{HEADER}")
+    world, limits = _world(arguments), {} if arguments.default_limits else FAST_LIMITS
+    rows = [
+        measure(
+            side,
+            world,
+            limits=limits,
+            peer_client_limits=not arguments.peer_default_qps,
+            keep_logs=arguments.keep_logs,
+        )
+        for side in sides
+    ]
+    limited = "50 in flight" if limits else "the default limits"
+    print(f"bench/busy: {world.describe()}, seed {world.seed}, {limited}\n{HEADER}")
     for row in rows:
         print(row.render())
     if not arguments.only:
-        print(_ratios(*rows))
+        print(_ratios(*(row.outcome for row in rows)))
     for row in rows:
-        if row.ideal_seconds and row.balanced_seconds is not None:
-            share = row.ideal_seconds / (row.balanced_seconds - row.first_seconds)
+        if row.ideal_seconds and row.outcome.done_seconds is not None:
+            share = row.ideal_seconds / (row.outcome.done_seconds - row.outcome.first_seconds)
             print(
                 f"  the limits let it be done in {row.ideal_seconds:.1f} s from the first eviction (a replacement is "
                 f"Ready after {row.replacement_seconds:.2f} s): {share:.0%} of that pace was reached"
@@ -101,68 +94,42 @@ def main() -> int:
     return 0
 
 
-def _measure(side: Side, arguments: argparse.Namespace) -> Row:
+def measure(
+    side: Side,
+    world: World,
+    *,
+    limits: Mapping[str, Any] = FAST_LIMITS,
+    peer_client_limits: bool = True,
+    keep_logs: bool = False,
+) -> Row:
+    """Start a control plane, let one side restore the spread on it, and return what came of that.
+
+    Args:
+        side: which one.
+        world: what is set up and scaled down.
+        limits: of Respread's policy; empty for its defaults.
+        peer_client_limits: whether the peer's limit of 5 requests a second is raised.
+        keep_logs: whether the side's log is kept, and where it is said.
+    """
+
     def say(line: str) -> None:
         print(f"{side}: {line}", file=sys.stderr, flush=True)
 
     directory = Path(tempfile.mkdtemp(prefix="bench-busy-"))
-    limits = {} if arguments.default_limits else FAST_LIMITS
-    with at_rest(_world(arguments), say) as (sandbox, judge):
-        fewest, violated = judge.fewest(), len(judge.violated())
-        say(f"at rest: {violated:,} violated, {sum(fewest.values()):,} evictions needed; starting {side} …")
-        with running(
-            side, sandbox, directory, limits=limits, peer_client_limits=not arguments.peer_default_qps
-        ) as process:
+    with at_rest(world, say) as (sandbox, judge):
+        fewest = judge.fewest()
+        say(f"at rest: {len(judge.violated()):,} violated, {sum(fewest.values()):,} evictions needed; starting it …")
+        with running(side, sandbox, directory, limits=limits, peer_client_limits=peer_client_limits) as process:
             say(f"it is process {process.pid}; its log is in {directory}")
-            balanced, first, cost = _watch_it(judge, process, say)
+            outcome = watch(side, process, judge, PATIENCE, say, fewest=sum(fewest.values()))
         replacement = judge.replacement_seconds()
-        by_limits = Limits() if arguments.default_limits and side == "respread" else None
-        row = Row(
-            side=side,
-            fewest=sum(fewest.values()),
-            violated=violated,
-            evictions=judge.evictions,
-            balanced_seconds=balanced,
-            cost=cost,
-            pending=judge.pending(),
-            still_violated=len(judge.violated()),
-            ideal_seconds=_ideal(fewest, by_limits, replacement),
-            first_seconds=first,
-            replacement_seconds=replacement,
-        )
-    if arguments.keep_logs:
+        by_limits = Limits() if side == "respread" and not limits else None
+        row = Row(outcome, _ideal(fewest, by_limits, replacement), replacement)
+    if keep_logs:
         say(f"its log is kept in {directory}")
     else:
         shutil.rmtree(directory)
     return row
-
-
-def _watch_it(
-    judge: Judge, process: subprocess.Popen[Any], say: Callable[[str], None]
-) -> tuple[float | None, float, Cost]:
-    """Return when it was balanced for good, if ever, when the first eviction was made, and what it cost until then."""
-    start = time.monotonic()
-    first: float | None = None
-    balanced: tuple[float, Cost] | None = None
-    cost, told = Cost(0, 0), 0.0
-    while (now := time.monotonic() - start) < LONGEST_SECONDS:
-        if process.poll() is not None:
-            raise SystemExit(f"it ended with exit code {process.returncode}; see its log")
-        cost = cost_of(process.pid)
-        if first is None and judge.evictions:
-            first = now
-        if not judge.settled() or judge.violated():
-            balanced = None
-        elif balanced is None:
-            balanced = (now, cost)
-        elif now - balanced[0] > STAYS_SECONDS:
-            return balanced[0], first or 0.0, balanced[1]
-        if now - told > TELL_SECONDS:
-            told = now
-            so_far = f"{judge.evictions:,} evictions, {len(judge.violated()):,} violated"
-            say(f"{now:.0f} s: {so_far}, {cost.cpu_seconds:.1f} s CPU")
-        time.sleep(POLL_SECONDS)
-    return (balanced[0] if balanced else None), first or 0.0, (balanced[1] if balanced else cost)
 
 
 def _ideal(fewest: dict[tuple[str, str], int], limits: Limits | None, replacement_seconds: float) -> float:
@@ -180,13 +147,13 @@ def _ideal(fewest: dict[tuple[str, str], int], limits: Limits | None, replacemen
     return rounds * replacement_seconds
 
 
-def _ratios(ours: Row, peers: Row) -> str:
+def _ratios(ours: Outcome, peers: Outcome) -> str:
     def ratio(mine: float | None, other: float | None) -> str:
         return f"{mine / other:.2f}" if mine is not None and other else "-"
 
     extra = f"{ours.evictions / ours.fewest:.3f} and {peers.evictions / peers.fewest:.3f}" if ours.fewest else "-"
     return (
-        f"  Respread over descheduler: balanced {ratio(ours.balanced_seconds, peers.balanced_seconds)}, CPU"
+        f"  Respread over descheduler: balanced {ratio(ours.done_seconds, peers.done_seconds)}, CPU"
         f" {ratio(ours.cost.cpu_seconds, peers.cost.cpu_seconds)}, memory"
         f" {ratio(ours.cost.peak_mib, peers.cost.peak_mib)}; evictions over the fewest {extra}"
     )

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from bench.busy_judge import Judge
-from bench.busy_sides import cost_of
+from bench.busy_judge import BusyJudge
+from bench.sides import cost_of
 from respread_sandbox import Sandbox, SandboxOptions
 from respread_sandbox.components import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
 from tests.integration.operator_process import install
@@ -31,16 +31,16 @@ AT_ONCE: Final = 8
 class World(NamedTuple):
     """What is set up, the same for each side."""
 
-    nodes: int
-    zones: int
-    namespaces: int
-    deployments: int
-    replicas: int
-    hostname: bool
+    nodes: int = 300
+    zones: int = 3
+    namespaces: int = 1
+    deployments: int = 400
+    replicas: int = 15
+    hostname: bool = False
     """Whether there is a constraint over hostnames beside the one over zones."""
-    ready_seconds: float
+    ready_seconds: float = 0
     """How long a pod takes to be Ready once it has a node."""
-    seed: int
+    seed: int = 1
 
     def namespace(self, number: int) -> str:
         """Return the namespace of a Deployment, by its number."""
@@ -67,7 +67,7 @@ class World(NamedTuple):
 
 
 @contextmanager
-def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, Judge]]:
+def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, BusyJudge]]:
     """Yield a control plane whose Deployments were scaled down and have come to rest, and who watches it."""
     with filled(world, say) as (sandbox, judge):
         scale_down(sandbox, judge, world, say)
@@ -75,13 +75,13 @@ def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox,
 
 
 @contextmanager
-def filled(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, Judge]]:
+def filled(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, BusyJudge]]:
     """Yield a control plane whose Deployments have all their pods, spread as they should be, and who watches it."""
     with Sandbox.start(_options(world)) as sandbox:
         install(sandbox)
         say(f"filling it: {world.describe()} …")
         _create(sandbox, world)
-        judge = Judge(sandbox.api, zone_skew=MAX_SKEW, host_skew=MAX_SKEW if world.hostname else None)
+        judge = BusyJudge(sandbox.api, zone_skew=MAX_SKEW, host_skew=MAX_SKEW if world.hostname else None)
         try:
             _wait_for(judge, dict.fromkeys(world.workloads(), world.replicas))
             if judge.violated():
@@ -91,7 +91,7 @@ def filled(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, 
             judge.close()
 
 
-def scale_down(sandbox: Sandbox, judge: Judge, world: World, say: Callable[[str], None]) -> None:
+def scale_down(sandbox: Sandbox, judge: BusyJudge, world: World, say: Callable[[str], None]) -> None:
     """Scale all Deployments down at once, and wait until they have come to rest."""
     say("scaling down …")
     wanted = world.scale_down()
@@ -135,7 +135,7 @@ def _deployment(world: World, name: str) -> dict[str, Any]:
     return deployment(name, replicas=world.replicas, constraints=constraints, cpu="50m")
 
 
-def _wait_for(judge: Judge, wanted: dict[tuple[str, str], int]) -> None:
+def _wait_for(judge: BusyJudge, wanted: dict[tuple[str, str], int]) -> None:
     deadline = time.monotonic() + FILL_SECONDS
     while not (judge.settled() and judge.sizes() == wanted):
         if time.monotonic() > deadline:

@@ -22,11 +22,11 @@ from typing import Final
 
 import aiohttp
 
-from bench.busy_sides import cost_of
 from bench.ingest_world import node
 from bench.latency import Operator
 from bench.latency_world import World
 from bench.rows import Row, check, measured, parser_for, print_rows
+from bench.sides import cost_of
 
 IDLE_TARGET_PERCENT: Final = 0.3
 MEMORY_TARGET_MIB: Final = 110

@@ -29,10 +29,10 @@ from typing import Any, Final, NamedTuple, get_args
 import aiohttp
 import msgspec
 
-from bench.busy_sides import Cost, cost_of
 from bench.latency_world import QUIET_PERIOD_SECONDS, Violation, World
 from bench.rows import Row, check, measured, parser_for, print_rows
 from bench.served import write_kubeconfig
+from bench.sides import Cost, cost_of
 from respread.telemetry.metrics import Phase
 
 TICK_SECONDS: Final = 0.01

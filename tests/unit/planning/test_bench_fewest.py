@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.busy_fewest import NEVER, fewest_evictions, skew
-from bench.busy_judge import waits
+from bench.judge import waits
 
 
 def by_trying(zones: dict[str, list[int]], zone_skew: int, host_skew: int | None) -> int:

@@ -1,11 +1,11 @@
-"""The two sides of bench/busy as processes, each set up as whoever wants speed would, and what they cost."""
+"""The two sides of a comparison as processes, each configured for speed, and what they cost."""
 
 from __future__ import annotations
 
 import compileall
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -18,9 +18,13 @@ from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess, policy
 
 Side = Literal["respread", "descheduler"]
+SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
+"""Each as the command line names it."""
 
 FAST_LIMITS: Final = {"inFlight": 50, "inFlightPerNamespace": 50, "inFlightPerNode": 50, "inFlightPerWorkload": "100%"}
-POLICY: Final = "busy"
+HARD: Final = ("DoNotSchedule",)
+HARD_AND_SOFT: Final = ("DoNotSchedule", "ScheduleAnyway")
+POLICY: Final = "bench"
 QUIET_PERIOD_SECONDS: Final = 2.0
 PEER_INTERVAL_SECONDS: Final = 5
 PEER_LOG: Final = "descheduler.log"
@@ -63,6 +67,7 @@ def running(
     directory: Path,
     *,
     limits: Mapping[str, Any],
+    constraints: Sequence[str] = HARD,
     peer_client_limits: bool = True,
     evicts: bool = True,
 ) -> Iterator[subprocess.Popen[Any]]:
@@ -73,6 +78,7 @@ def running(
         sandbox: its cluster.
         directory: for its log and its configuration.
         limits: of Respread's policy; empty for its defaults.
+        constraints: whether it restores those with `DoNotSchedule`, `ScheduleAnyway`, or both.
         peer_client_limits: whether the peer's limit of 5 requests a second is raised.
         evicts: whether it may; if not, Respread is in DryRun, and the peer is limited to no evictions at all: its own
             dry run copies all objects first, which is not what it costs in earnest.
@@ -81,14 +87,16 @@ def running(
         # The limits of the one that the manifests bring would count for ours too.
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
         mode, quiet_period = "Enforce" if evicts else "DryRun", f"{QUIET_PERIOD_SECONDS:g}s"
-        sandbox.apply(yaml.safe_dump(policy(POLICY, mode=mode, quietPeriod=quiet_period, limits=dict(limits))))
+        restored = {"whenUnsatisfiable": list(constraints)}
+        spec = {"quietPeriod": quiet_period, "limits": dict(limits), "constraints": restored}
+        sandbox.apply(yaml.safe_dump(policy(POLICY, mode=mode, **spec)))
         compileall.compile_dir(Path(respread.__file__).parent, quiet=1)  # as it is wherever it is installed
         with OperatorProcess(sandbox, directory) as operator:
             yield operator.process
         return
     file = directory / "descheduler-policy.yaml"
     no_evictions = {} if evicts else {"maxNoOfPodsToEvictTotal": 0}
-    file.write_text(yaml.safe_dump(_peer_policy() | no_evictions), encoding="utf-8")
+    file.write_text(yaml.safe_dump(_peer_policy(constraints) | no_evictions), encoding="utf-8")
     command = [
         str(find_or_build()),
         f"--kubeconfig={sandbox.kubeconfig}",
@@ -107,8 +115,8 @@ def running(
         process.wait()
 
 
-def _peer_policy() -> dict[str, Any]:
-    """Return its policy: this one plugin, no limits on evictions, everything else as it is by default."""
+def _peer_policy(constraints: Sequence[str]) -> dict[str, Any]:
+    """Return its policy: this one plugin, no limits on evictions, `nodeFit` as in the example policy of its README."""
     plugin, evictor = "RemovePodsViolatingTopologySpreadConstraint", "DefaultEvictor"
     return {
         "apiVersion": "descheduler/v1alpha2",
@@ -117,8 +125,8 @@ def _peer_policy() -> dict[str, Any]:
             {
                 "name": "spread",
                 "pluginConfig": [
-                    {"name": plugin, "args": {"constraints": ["DoNotSchedule"]}},
-                    {"name": evictor, "args": {}},
+                    {"name": plugin, "args": {"constraints": list(constraints), "topologyBalanceNodeFit": True}},
+                    {"name": evictor, "args": {"nodeFit": True}},
                 ],
                 "plugins": {"balance": {"enabled": [plugin]}},
             }

@@ -1,0 +1,107 @@
+"""What becomes of a cluster while a program restores its spread: what it did, how long it took, and what it cost."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from bench.judge import Judge
+from bench.sides import Cost, Side, cost_of
+
+POLL_SECONDS: Final = 0.1
+TELL_SECONDS: Final = 10.0
+
+
+class Patience(NamedTuple):
+    """How long a program is watched."""
+
+    longest_seconds: float
+    """After that it is given up on."""
+    stays_seconds: float = 6.0
+    """How long the cluster has to stay as it should be: longer than the peer's interval, to see a cycle too many."""
+    least_seconds: float = 0.0
+    """For clusters that may be as they should be from the start: how long a program has in any case."""
+
+
+class Outcome(NamedTuple):
+    """What came of one side."""
+
+    side: Side
+    fewest: int
+    """Evictions that would have done."""
+    violated: int
+    """Constraints that did not hold at the start."""
+    least_violated: int
+    """Constraints that nobody can restore."""
+    evictions: int
+    refused: int
+    done_seconds: float | None
+    """Until no more was violated than has to be and every pod was Ready, for good; None: never."""
+    cost: Cost
+    """Until then but for the least time that it had, or until it was given up on."""
+    pending: int
+    still_violated: int
+    first_seconds: float
+    """Until the first eviction; 0 if there was none."""
+
+
+def watch(
+    side: Side,
+    process: subprocess.Popen[Any],
+    judge: Judge,
+    patience: Patience,
+    say: Callable[[str], None],
+    *,
+    fewest: int,
+    least_violated: int = 0,
+) -> Outcome:
+    """Watch a program that was just started until its work is done, or for as long as patience lasts.
+
+    Args:
+        side: which one it is.
+        process: the program.
+        judge: who says what becomes of the cluster.
+        patience: how long it is watched.
+        say: called with how things stand, every 10 s.
+        fewest: evictions that would do.
+        least_violated: constraints that nobody can restore.
+    """
+    start = time.monotonic()
+    violated = len(judge.violated())
+    first: float | None = None
+    done: tuple[float, Cost] | None = None
+    cost, told = Cost(0, 0), 0.0
+    while (now := time.monotonic() - start) < patience.longest_seconds:
+        if process.poll() is not None:
+            raise SystemExit(f"it ended with exit code {process.returncode}; see its log")
+        cost = cost_of(process.pid)
+        if first is None and judge.evictions:
+            first = now
+        if not judge.settled() or len(judge.violated()) > least_violated:
+            done = None
+        elif done is None:
+            done = (now, cost)
+        elif now <= patience.least_seconds:
+            done = (done[0], cost)
+        elif now - done[0] > patience.stays_seconds:
+            break
+        if now - told > TELL_SECONDS:
+            told = now
+            so_far = f"{judge.evictions:,} evictions, {len(judge.violated()):,} violated"
+            say(f"{now:.0f} s: {so_far}, {cost.cpu_seconds:.1f} s CPU")
+        time.sleep(POLL_SECONDS)
+    return Outcome(
+        side=side,
+        fewest=fewest,
+        violated=violated,
+        least_violated=least_violated,
+        evictions=judge.evictions,
+        refused=judge.refused(),
+        done_seconds=done[0] if done else None,
+        cost=done[1] if done else cost,
+        pending=judge.pending(),
+        still_violated=len(judge.violated()),
+        first_seconds=first or 0.0,
+    )
