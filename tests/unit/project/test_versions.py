@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from respread_sandbox.modules import kubernetes_versions
-from tests.versions import DATE, PAGE, README, Matrix, generated, read, suites, summary, table, with_generated
+from tests.versions import DATE, PAGE, PARTS, README, Matrix, read, suites, summary, table
 
 MATRIX: Matrix = {
     "1.33": {DATE: "2026-11-22", "planning": "9 of 9 passed", "eviction": "3 of 4 passed", "demo": "1 of 1 passed"},
@@ -16,18 +16,18 @@ MATRIX: Matrix = {
 def test_the_page_and_the_readme_say_the_same() -> None:
     page = PAGE.read_text()
     matrix = read(page)
-    assert generated("matrix", page) == table(matrix)
-    assert generated("versions", README.read_text()) == summary(matrix)
+    assert PARTS.read("matrix", page) == table(matrix)
+    assert PARTS.read("versions", README.read_text()) == summary(matrix)
 
 
 def test_a_matrix_that_was_written_is_read_again() -> None:
-    page = with_generated(PAGE.read_text(), "matrix", table(MATRIX))
+    page = PARTS.write(PAGE.read_text(), "matrix", table(MATRIX))
     kept = read(page)
     assert {version: cells for version, cells in kept.items() if cells} == MATRIX
 
 
 def test_results_of_another_patch_version_are_forgotten() -> None:
-    page = with_generated(PAGE.read_text(), "matrix", table(MATRIX).replace(kubernetes_versions()["1.33"], "1.33.0"))
+    page = PARTS.write(PAGE.read_text(), "matrix", table(MATRIX).replace(kubernetes_versions()["1.33"], "1.33.0"))
     assert "1.33" not in read(page)
 
 
