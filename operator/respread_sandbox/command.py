@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 
 from respread.cli.errors import CommandError
-from respread.cli.options import option
 from respread_sandbox import Binaries, NodeShape, Sandbox, SandboxApi, SandboxError, SandboxOptions
 from respread_sandbox.karpenter import Karpenter
 from respread_sandbox.modules import kubernetes_versions
@@ -33,25 +32,25 @@ def sandbox() -> None:
 
 
 @sandbox.command(context_settings=ENVIRONMENT)
-@option("--nodes", type=click.IntRange(min=0), default=12, show_default=True, help="Number of simulated nodes.")
-@option(
+@click.option("--nodes", type=click.IntRange(min=0), default=12, show_default=True, help="Number of simulated nodes.")
+@click.option(
     "--zones", type=click.IntRange(min=1), default=3, show_default=True, help="Number of zones to spread them over."
 )
-@option("--name", default=DEFAULT_NAME, show_default=True, help="To tell several apart.")
-@option("--node-cpu", default="8", show_default=True, help="CPU of each node.")
-@option("--node-memory", default="32Gi", show_default=True, help="Memory of each node.")
-@option("--node-pods", default=110, show_default=True, help="Number of pods each node takes.")
-@option(
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="To tell several apart.")
+@click.option("--node-cpu", default="8", show_default=True, help="CPU of each node.")
+@click.option("--node-memory", default="32Gi", show_default=True, help="Memory of each node.")
+@click.option("--node-pods", default=110, show_default=True, help="Number of pods each node takes.")
+@click.option(
     "--pod-ready-seconds", default=0.0, show_default=True, help="How long pods take from scheduled to Ready, at least."
 )
-@option(
+@click.option(
     "--kubernetes-version",
     default="",
     metavar="VERSION",
     help=f"Minor or patch version of the control plane: {', '.join(kubernetes_versions())}.  [default: the newest]",
 )
-@option("--karpenter", is_flag=True, help="Also Karpenter with its KWOK provider, which adds and removes nodes.")
-@option(
+@click.option("--karpenter", is_flag=True, help="Also Karpenter with its KWOK provider, which adds and removes nodes.")
+@click.option(
     "--scheduler-configuration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A KubeSchedulerConfiguration file for kube-scheduler.",
@@ -95,7 +94,7 @@ def up(
 
 
 @sandbox.command(context_settings=ENVIRONMENT)
-@option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(*, output: str) -> None:
     """Show the sandboxes that are up."""
     with _errors_for_people():
@@ -109,8 +108,8 @@ def status(*, output: str) -> None:
 
 
 @sandbox.command(context_settings=ENVIRONMENT)
-@option("--name", default=DEFAULT_NAME, show_default=True, help="Which one to stop.")
-@option("--all", "everything", is_flag=True, help="Stop all of them.")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which one to stop.")
+@click.option("--all", "everything", is_flag=True, help="Stop all of them.")
 def down(*, name: str, everything: bool) -> None:
     """Stop a sandbox; nothing of it is left behind."""
     with _errors_for_people():

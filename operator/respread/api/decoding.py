@@ -7,17 +7,23 @@ with the name of the field, and the field gets its default.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from respread.api.clamping import read_clamped
+from respread.api.fields import MAX_LABEL_PREFIX_LENGTH
 from respread.api.policy import API_VERSION, ClusterPolicySpec, Policy, PolicyKind, PolicySpec
+from respread.api.problem import Problem, UnknownField
 from respread.api.status import PolicyStatus
-from respread.api.structures import read_structure, shown
+from respread.api.structures import read_structure, shown, suggestion
 from respread.api.validation import validated
+
+_FIELDS_OF_OBJECTS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
+_DNS_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 
 
 class NotAPolicyError(ValueError):
@@ -42,9 +48,9 @@ def decode_manifest(document: object, *, default_namespace: str = "default") -> 
     if api_version != API_VERSION:
         raise NotAPolicyError(f"apiVersion: a policy's is {API_VERSION}, this is {shown(api_version)}")
     if kind == "ClusterRebalancePolicy":
-        return decode_policy("ClusterRebalancePolicy", document)
+        return _with_problems_of_manifest(decode_policy("ClusterRebalancePolicy", document), document)
     if kind == "RebalancePolicy":
-        policy = decode_policy("RebalancePolicy", document)
+        policy = _with_problems_of_manifest(decode_policy("RebalancePolicy", document), document)
         return policy if policy.namespace else msgspec.structs.replace(policy, namespace=default_namespace)
     raise NotAPolicyError(f"kind: must be RebalancePolicy or ClusterRebalancePolicy, this is {shown(kind)}")
 
@@ -82,6 +88,28 @@ def decode_policy(kind: PolicyKind, document: object) -> Policy:
         spec=spec,
         problems=tuple(problems),
     )
+
+
+def _with_problems_of_manifest(policy: Policy, document: Mapping[Any, Any]) -> Policy:
+    """Return a policy with the problems that no stored object has: the API server rejects them for every kind."""
+    problems: list[Problem] = [
+        UnknownField(str(field), f"there is no such field{suggestion(str(field), _FIELDS_OF_OBJECTS)}")
+        for field in document
+        if field not in _FIELDS_OF_OBJECTS
+    ]
+    name = policy.object_name
+    if len(name) > MAX_LABEL_PREFIX_LENGTH or not re.fullmatch(_DNS_SUBDOMAIN, name):
+        problems.append(
+            Problem(
+                "metadata.name",
+                f"must be a DNS subdomain: lowercase letters, digits, dashes and dots, not {shown(name)}",
+            )
+        )
+    if policy.is_cluster_policy and _text(document["metadata"], "namespace"):
+        problems.append(
+            Problem("metadata.namespace", f"a {policy.kind} has no namespace: remove the field, or use RebalancePolicy")
+        )
+    return msgspec.structs.replace(policy, problems=(*problems, *policy.problems)) if problems else policy
 
 
 def decode_status(document: object) -> PolicyStatus:

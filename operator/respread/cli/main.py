@@ -48,6 +48,7 @@ COMMANDS: Final = (
     Entry(
         "simulate", "respread.cli.commands.simulate", "Show what changes would do to the spread, without making them."
     ),
+    Entry("lint", "respread.cli.commands.lint", "Check policies in files, without a cluster."),
     Entry("snapshot", "respread.cli.commands.snapshot", "Write all that a plan depends on to a file."),
     Entry("migrate", "respread.cli.commands.migrate", "Write policies from the settings of descheduler."),
     Entry("run", "respread.cli.commands.run", "Run the operator."),
@@ -115,12 +116,12 @@ def respread() -> None:
     """Keep pods spread as their topology spread constraints require.
 
     Start with `respread demo`, or look at your own cluster with `respread skew`, which only reads. You can also set
-    every option by an environment variable, which --help of each command names.
+    every option by an environment variable: --namespace of `respread skew` by RESPREAD_NAMESPACE.
     """
 
 
 def main() -> None:
-    """Run a command line and exit: 0 for success, 1 if constraints are violated, 2 for an error."""
+    """Run a command line and exit: 0 for success, 2 for an error, 1 for what a command was asked to find."""
     name = "kubectl respread" if Path(sys.argv[0]).stem == KUBECTL_PLUGIN else "respread"
     try:
         code = respread.main(prog_name=name, standalone_mode=False)
@@ -134,7 +135,7 @@ def main() -> None:
         # The reader has seen enough. The rest goes nowhere, or Python would report an error at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(BROKEN_PIPE)
-    except Exception:  # noqa: BLE001 - Python would exit with 1, which says that constraints are violated
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which says what a command found
         traceback.print_exc()
         click.echo("Error: this is a bug in respread; please report it with the lines above.", err=True)
         sys.exit(FAILED)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, Final, Literal, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
+
+from respread.cluster.selectors import Selector, SelectorError
+
+if TYPE_CHECKING:
+    from respread.cli.render.jsonpath import JsonPathTemplate
 
 ENVIRONMENT: Final[dict[str, Any]] = {"auto_envvar_prefix": "RESPREAD", "max_content_width": 100}
 """The `context_settings` of every command that reads a cluster: the same variable for an option of all commands."""
 
-OutputFormat = Literal["table", "wide", "json", "yaml"]
+FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "name")
+"""The values of `-o`, besides `jsonpath=TEMPLATE`."""
+JSONPATH: Final = "jsonpath"
+VIOLATED: Final = 1
+"""The exit code for violated constraints, if it is requested."""
 
 R = TypeVar("R")
-
-option = partial(click.option, show_envvar=True)
-"""`click.option` that shows its environment variable in the help."""
 
 
 class ClusterOptions(msgspec.Struct, frozen=True):
@@ -33,24 +40,81 @@ class ClusterOptions(msgspec.Struct, frozen=True):
 class OutputOptions(msgspec.Struct, frozen=True):
     """How to show the result."""
 
-    format: OutputFormat = "table"
+    format: str = "table"
+    """One of `FORMATS`, or `jsonpath`."""
     no_color: bool = False
+    template: JsonPathTemplate | None = None
+    """With `jsonpath`, its template."""
+    exit_code: bool = False
+    """Whether violated constraints decide about the exit code."""
 
     @property
     def wide(self) -> bool:
         """Whether to show everything."""
         return self.format == "wide"
 
+    def code(self, *, violated: bool) -> int:
+        """Return the exit code."""
+        return VIOLATED if violated and self.exit_code else 0
+
+
+class _Output(click.ParamType[tuple[str, Any]]):
+    """One of `FORMATS`, or `jsonpath=TEMPLATE`. Its value is a format and perhaps a template."""
+
+    name = "format"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
+        return f"[{'|'.join(FORMATS)}|{JSONPATH}=TEMPLATE]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value in FORMATS:
+            return value, None
+        chosen, equals, text = value.partition("=")
+        if chosen != JSONPATH:
+            allowed = ", ".join(map(repr, FORMATS))
+            self.fail(f"{value!r} is not one of {allowed} and '{JSONPATH}=TEMPLATE'.", param, ctx)
+        if not equals or not text:
+            self.fail("a template is missing, such as jsonpath='{.violated}'.", param, ctx)
+        from respread.cli.render.jsonpath import JsonPathTemplate, TemplateError  # noqa: PLC0415 - rarely needed
+
+        try:
+            return chosen, JsonPathTemplate(text)
+        except TemplateError as error:
+            self.fail(f"the template {text!r} can't be read: {error}.", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        return [CompletionItem(each) for each in (*FORMATS, f"{JSONPATH}=") if each.startswith(incomplete)]
+
+
+class _Selector(click.ParamType[Selector]):
+    """A label selector as kubectl takes it."""
+
+    name = "selector"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Selector):
+            return value
+        from respread.cluster.selector_text import parse_selector  # noqa: PLC0415 - rarely needed
+
+        try:
+            return parse_selector(value)
+        except SelectorError as error:
+            self.fail(f"{error}.", param, ctx)
+
 
 def connection_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add the options that select the cluster, as `kubeconfig` and `context`."""
-    kubeconfig = option(
+    kubeconfig = click.option(
         "--kubeconfig",
         metavar="FILE",
         help="The kubeconfig to use, or several as in KUBECONFIG. Default: $KUBECONFIG, else the pod's ServiceAccount "
         "where there is one, else ~/.kube/config.",
     )
-    context = option("--context", metavar="NAME", help="The kubeconfig's context to use.  [default: the current one]")
+    context = click.option(
+        "--context", metavar="NAME", help="The kubeconfig's context to use.  [default: the current one]"
+    )
     return kubeconfig(context(command))
 
 
@@ -58,7 +122,7 @@ def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `cluster`, the ClusterOptions."""
 
     @connection_options
-    @option(
+    @click.option(
         "--snapshot",
         metavar="FILE",
         help="Look at what `respread snapshot` or `kubectl get … -o json` wrote instead of at a cluster; - is "
@@ -92,18 +156,22 @@ def _chosen(options: ClusterOptions) -> ClusterOptions:
 def output_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `output`, the OutputOptions."""
 
-    @option(
+    @click.option(
         "-o",
         "--output",
-        type=click.Choice(["table", "wide", "json", "yaml"]),
+        type=_Output(),
         default="table",
         show_default=True,
-        help="wide shows more of the same; the fields of json and yaml are described in docs/cli.md.",
+        help="wide shows more columns; docs/cli.md describes the fields of json, yaml and jsonpath.",
     )
-    @option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
+    @click.option("--exit-code", is_flag=True, help="Exit with 1 if a constraint that is shown is violated.")
+    @click.option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
     @wraps(command)
-    def with_output(*args: Any, output: OutputFormat, no_color: bool, **options: Any) -> R:
-        return command(*args, output=OutputOptions(output, no_color), **options)
+    def with_output(
+        *args: Any, output: tuple[str, JsonPathTemplate | None], exit_code: bool, no_color: bool, **options: Any
+    ) -> R:
+        chosen, template = output
+        return command(*args, output=OutputOptions(chosen, no_color, template, exit_code), **options)
 
     return with_output
 
@@ -111,7 +179,7 @@ def output_options(command: Callable[..., R]) -> Callable[..., R]:
 def namespace_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `namespace`, None for all."""
 
-    @option("-n", "--namespace", metavar="NAME", help="Only this namespace.  [default: all of them]")
+    @click.option("-n", "--namespace", metavar="NAME", help="Only this namespace.  [default: all of them]")
     @click.option(
         "-A", "--all-namespaces", is_flag=True, help="All namespaces, even where RESPREAD_NAMESPACE names one."
     )
@@ -120,3 +188,15 @@ def namespace_options(command: Callable[..., R]) -> Callable[..., R]:
         return command(*args, namespace=None if all_namespaces else namespace or None, **options)
 
     return with_namespace
+
+
+def selector_option(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `selector`, the Selector of pods; None for all."""
+    decorated: Callable[..., R] = click.option(
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        type=_Selector(),
+        help="Only what concerns pods with these labels: app=web, 'tier in (a,b)', '!canary'.",
+    )(command)
+    return decorated

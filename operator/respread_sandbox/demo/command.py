@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from respread.cli.errors import CommandError
-from respread.cli.options import ENVIRONMENT, option
+from respread.cli.options import ENVIRONMENT
 from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
 from respread.cli.render.output import make_console
 from respread_sandbox import Binaries, Sandbox, SandboxError, SandboxOptions
@@ -30,21 +30,21 @@ _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(context_settings={**ENVIRONMENT, "auto_envvar_prefix": "RESPREAD_DEMO"})
-@option(
+@click.option(
     "--deployments",
     type=click.IntRange(1, 200),
     default=40,
     show_default=True,
     help="How many Deployments to scale down, in each of two namespaces.",
 )
-@option(
+@click.option(
     "--seed",
     type=int,
     default=1,
     show_default=True,
     help="Decides to how many pods each is scaled down; which pods that takes, Kubernetes decides anew each time.",
 )
-@option(
+@click.option(
     "--patience",
     "patience_seconds",
     type=click.FloatRange(min=1),
@@ -53,7 +53,7 @@ _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
     metavar="SECONDS",
     help="How long the operator may take.",
 )
-@option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
+@click.option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
 @click.pass_context
 def demo(ctx: click.Context, *, deployments: int, seed: int, patience_seconds: float, no_color: bool) -> None:
     """Watch the spread being restored on a real control plane.

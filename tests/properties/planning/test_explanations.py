@@ -6,8 +6,8 @@ import pytest
 
 from respread.api.reasons import Reason
 from respread.cli.read.cluster_view import ReadCluster
-from respread.cli.read.explain_target import find_target
 from respread.cli.read.planned import Planned
+from respread.cli.read.target import find_target
 from respread.cli.render.explain_report import ConstraintReport, ExplainReport, explain_report
 from respread.cli.render.plan_report import policy_report
 from respread.planning.plan import BlockedGroup

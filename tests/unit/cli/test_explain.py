@@ -311,8 +311,9 @@ def test_costs_of_ours_protect(tmp_path: Path) -> None:
 
 def test_exit_codes(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1), *web(2, 1, name="fine")]
-    assert run(tmp_path, items, "web").exit_code == 1
-    assert run(tmp_path, items, "fine").exit_code == 0
+    assert run(tmp_path, items, "web").exit_code == 0
+    assert run(tmp_path, items, "web", "--exit-code").exit_code == 1
+    assert run(tmp_path, items, "fine", "--exit-code").exit_code == 0
     assert "It holds: nothing to do." in run(tmp_path, items, "fine").stdout
 
 

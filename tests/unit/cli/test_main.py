@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from respread.cli import main as cli
+from respread.cli.examples import CommandWithExamples
 from respread.cli.render.plan_report import (
     BlockedReport,
     HelpedConstraint,
@@ -55,12 +58,18 @@ def test_help_is_shown_without_importing_what_commands_need() -> None:
 
 
 @pytest.mark.parametrize("name", OWN_COMMANDS)
-def test_every_option_is_a_variable_too_and_its_help_names_it(name: str) -> None:
-    shown = " ".join(CliRunner().invoke(cli.respread, [name, "--help"], terminal_width=1000).output.split())
-    for parameter in command(name).params:
-        if isinstance(parameter, click.Option) and parameter.name != "all_namespaces":
-            prefix = "RESPREAD_DEMO" if name == "demo" else "RESPREAD"
-            assert f"{prefix}_{(parameter.name or '').upper()}" in shown
+def test_help_shows_examples_that_can_be_typed_and_no_variables(name: str) -> None:
+    shown = CliRunner().invoke(cli.respread, [name, "--help"], terminal_width=1000, prog_name="kubectl respread").output
+    assert "env var" not in shown
+    if name == "demo":
+        return
+    of = command(name)
+    assert isinstance(of, CommandWithExamples)
+    for example in of.examples:
+        assert f"\n  # {example.about}\n  kubectl respread {example.arguments}\n" in shown
+        called, *arguments = shlex.split(re.split(r" [<>|] ", example.arguments)[0])
+        assert called == name
+        of.make_context(name, arguments)  # raises for what can't be parsed
 
 
 @pytest.mark.parametrize("name", OWN_COMMANDS)

@@ -134,9 +134,10 @@ def test_as_things_are_goes_by_the_costs_that_are_there(tmp_path: Path) -> None:
 
 
 def test_the_exit_code_says_whether_all_holds_afterwards(cluster: Path) -> None:
-    assert simulate(cluster, "--scale", "web=5").exit_code == 1
-    assert simulate(cluster, "--scale", "web=12").exit_code == 0
-    assert simulate(cluster, "--scale", "web=14").exit_code == 0
+    assert simulate(cluster, "--scale", "web=5").exit_code == 0
+    assert simulate(cluster, "--scale", "web=5", "--exit-code").exit_code == 1
+    assert simulate(cluster, "--scale", "web=12", "--exit-code").exit_code == 0
+    assert simulate(cluster, "--scale", "web=14", "--exit-code").exit_code == 0
 
 
 def test_a_stateful_set_loses_its_highest_ordinals_whatever_they_cost(cluster: Path) -> None:

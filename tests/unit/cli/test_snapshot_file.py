@@ -39,7 +39,7 @@ def write(directory: Path, content: str | bytes, name: str = "cluster.json") -> 
 
 def test_a_list_of_mixed_kinds_is_read(tmp_path: Path) -> None:
     done = skew(snapshot_of(tmp_path, ITEMS))
-    assert done.exit_code == 1
+    assert done.exit_code == 0
     assert counts(done) == {"zone-a": 3, "zone-b": 1}
 
 

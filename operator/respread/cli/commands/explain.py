@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
+from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
-from respread.cli.read.explain_target import find_target
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
+from respread.cli.read.target import find_target
 from respread.cli.render.explain_report import explain_report
 from respread.cli.render.explain_text import ExplainText
 from respread.cli.render.output import show
 
+EXAMPLES: Final = (
+    Example("Why the pods of a workload move or stay", "explain deploy/web -n shop"),
+    Example("Why this pod is not evicted", "explain pod/web-868db494cd-g77vj -n shop"),
+    Example("Why a policy can't restore what it selects", "explain crbp/default"),
+)
 
-@click.command(context_settings=ENVIRONMENT)
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
 @click.argument("target")
 @planning_options
 @click.pass_context
@@ -31,10 +40,10 @@ def explain(
     name. The output shows its constraints, the domains that count and those that don't, what the plan does, why each
     pod may or may not move, and what a scale-down would leave. The plan is that of `respread plan`.
 
-    Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
     """
     planned = plan_cluster_of(cluster, planning)
     found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
     report = explain_report(planned, found)
     show(report, output, lambda console: ExplainText(console, wide=output.wide).render(report))
-    ctx.exit(1 if report.violated else 0)
+    ctx.exit(output.code(violated=report.violated > 0))

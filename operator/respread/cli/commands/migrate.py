@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from respread.cli.errors import CommandError
+from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.migrate.inputs import find_policies, nothing_found
 from respread.cli.migrate.policies import migrate as migrate_policies
 from respread.cli.migrate.reading import Reading
@@ -13,7 +16,13 @@ from respread.cli.migrate.render import render
 _STANDARD_INPUT = ("-",)
 
 
-@click.command(context_settings={"max_content_width": 100})
+EXAMPLES: Final = (
+    Example("From the policy that descheduler reads", "migrate descheduler-policy.yaml > policies.yaml"),
+    Example("From the installed Helm release", "migrate values.yaml cronjob.yaml"),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings={"max_content_width": 100})
 @click.argument("files", metavar="[FILE]...", nargs=-1)
 def migrate(files: tuple[str, ...]) -> None:
     """Write policies from the settings of descheduler.

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
+from respread.cli.examples import CommandWithExamples, Example
+from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions, selector_option
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
+from respread.cli.read.target import find_target
 from respread.cli.render.output import show
 from respread.cli.render.plan_report import plan_report
 from respread.cli.render.plan_table import PlanView
+from respread.cluster.selectors import Selector
+
+EXAMPLES: Final = (
+    Example("What the operator would evict now", "plan"),
+    Example("Only the moves of one workload", "plan deploy/web -n shop"),
+    Example("What a policy would do before it is applied", "plan -f policy.yaml"),
+    Example("The pods that would be evicted, in their order", "plan -n shop -o name"),
+    Example("For a comment on a pull request", "plan -f policy.yaml -o markdown"),
+)
 
 
-@click.command(context_settings=ENVIRONMENT)
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
+@click.argument("target", required=False)
+@selector_option
 @planning_options
 @click.pass_context
 def plan(
     ctx: click.Context,
     *,
+    target: str | None,
+    selector: Selector | None,
     namespace: str | None,
     planning: PlanningOptions,
     cluster: ClusterOptions,
@@ -28,9 +45,15 @@ def plan(
     operator would do the same now, except that the command ignores modes, windows, quiet periods and back-off. Nothing
     is evicted. If there is no policy, the plan is made for a policy with an empty spec.
 
-    Exit code: 0 if all constraints that the policies restore hold, 1 if one is violated, 2 for an error.
+    The plan is always made for the whole cluster. TARGET, -l and -n select what is shown of it. TARGET is a workload
+    such as deploy/web, a pod such as pod/web-7c9-x2, a policy such as crbp/default, or just a name.
+
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that the policies restore is violated now.
     """
     planned = plan_cluster_of(cluster, planning)
+    wanted = None
+    if target is not None:
+        wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
     report = plan_report(
         planned.plan,
         planned.spread,
@@ -38,10 +61,12 @@ def plan(
         default_policy=planned.default_policy,
         namespace=namespace,
         origin=planned.origin,
+        selector=selector,
+        target=wanted,
     )
     show(
         report,
         output,
         lambda console: PlanView(console, wide=output.wide, with_namespace=namespace is None).render(report),
     )
-    ctx.exit(1 if report.violated else 0)
+    ctx.exit(output.code(violated=report.violated > 0))

@@ -10,7 +10,8 @@ from typing import Final
 import click
 
 from respread.cli.errors import CommandError
-from respread.cli.options import ENVIRONMENT, connection_options, option
+from respread.cli.examples import CommandWithExamples, Example
+from respread.cli.options import ENVIRONMENT, connection_options
 from respread.cli.read.scheduler_option import scheduler_option
 from respread.controller.options import DEFAULT_LISTEN_ADDRESS, OperatorOptions
 from respread.controller.run import run as run_operator
@@ -35,9 +36,20 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
         raise click.BadParameter(f"{error}.", param=param) from error
 
 
-@click.command(context_settings=ENVIRONMENT)
+EXAMPLES: Final = (
+    Example(
+        "Run against the current context, at one's desk, without being scraped", "run --listen-address 127.0.0.1:0"
+    ),
+    Example(
+        "Without namespaces' own policies, with logs for a collector",
+        "run --namespaced-policies ignore --log-format json",
+    ),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
 @connection_options
-@option(
+@click.option(
     "--listen-address",
     metavar="HOST:PORT",
     callback=_listen_address,
@@ -45,39 +57,39 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
     show_default=True,
     help="Where to serve /metrics, /livez and /readyz; :8080 is port 8080 of every address.",
 )
-@option(
+@click.option(
     "--leader-election/--no-leader-election",
     default=True,
     show_default=True,
     help="Act only while holding a Lease, so that of all operators of a cluster, here and there, one acts.",
 )
-@option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The Lease.")
-@option(
+@click.option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The Lease.")
+@click.option(
     "--lease-seconds",
     type=click.IntRange(3, 3600),
     default=15,
     show_default=True,
     help="How long other replicas wait for a leader that does not renew the Lease.",
 )
-@option(
+@click.option(
     "--lease-namespace",
     metavar="NAME",
     help="Its namespace.  [default: the operator's own in a cluster, else the installed operator's, else default]",
 )
 @scheduler_option
-@option(
+@click.option(
     "--namespaced-policies",
     type=click.Choice(["honor", "ignore"]),
     default="honor",
     show_default=True,
     help="Whether RebalancePolicies count, which live in namespaces. ClusterRebalancePolicies always do.",
 )
-@option(
+@click.option(
     "--log-format",
     type=click.Choice([each.value for each in LogFormat]),
     help="[default: console on a terminal, else json]",
 )
-@option(
+@click.option(
     "--log-level",
     type=click.Choice([each.value for each in LogLevel]),
     default=LogLevel.INFO.value,

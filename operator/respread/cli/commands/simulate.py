@@ -9,7 +9,8 @@ from typing import Final
 import click
 
 from respread.cli.errors import CommandError
-from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions, option
+from respread.cli.examples import CommandWithExamples, Example
+from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
 from respread.cli.read.planned import Planned, PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.simulate_changes import HypotheticalChanges, Typed, find_changes
 from respread.cli.read.what_if import WhatIf
@@ -32,11 +33,19 @@ LATER: Final = timedelta(days=365)
 """After this time, no pod is too young to be evicted. The result is what is needed, not what may be done at once."""
 
 
-@click.command(context_settings=ENVIRONMENT)
-@option("--scale", metavar="WORKLOAD=N", multiple=True, help="Scale deploy/web to 4 pods: deploy/web=4.")
-@option("--drain", metavar="NODE", multiple=True, help="Drain a node.")
-@option("--remove-domain", metavar="KEY=VALUE", multiple=True, help="Lose all nodes of a domain at once: zone=c.")
-@option(
+EXAMPLES: Final = (
+    Example("What a scale-down would leave", "simulate --scale deploy/web=4 -n shop"),
+    Example("What the loss of a zone would do", "simulate --remove-domain zone=zone-c"),
+    Example("Whether two more nodes would help", "simulate --add-nodes 2,like=node-a1 --scale deploy/web=12"),
+    Example("Fail a pipeline if a drain would leave a constraint violated", "simulate --drain node-a1 --exit-code"),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
+@click.option("--scale", metavar="WORKLOAD=N", multiple=True, help="Scale deploy/web to 4 pods: deploy/web=4.")
+@click.option("--drain", metavar="NODE", multiple=True, help="Drain a node.")
+@click.option("--remove-domain", metavar="KEY=VALUE", multiple=True, help="Lose all nodes of a domain at once: zone=c.")
+@click.option(
     "--add-nodes",
     metavar="N[,like=NODE]",
     multiple=True,
@@ -63,7 +72,7 @@ def simulate(
     certain. The changes are applied one after another: add nodes, remove domains, drain nodes, scale workloads. Nothing
     is changed in the cluster.
 
-    Exit code: 0 if all constraints shown hold afterwards, 1 if one is violated, 2 for an error.
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated afterwards.
     """
     typed = Typed(scale, drain, remove_domain, add_nodes)
     if typed.nothing:
@@ -85,7 +94,7 @@ def simulate(
         output,
         lambda console: SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report),
     )
-    ctx.exit(1 if report.as_it_is.violated else 0)
+    ctx.exit(output.code(violated=report.as_it_is.violated > 0))
 
 
 def _runs(planned: Planned, changes: HypotheticalChanges, workloads: Mapping[WorkloadName, WorkloadPods]) -> Runs:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from respread.cli.errors import CommandError
+from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import (
     ENVIRONMENT,
     ClusterOptions,
     OutputOptions,
     cluster_options,
     namespace_options,
-    option,
     output_options,
+    selector_option,
 )
 from respread.cli.read.protections import protection_reports
 from respread.cli.read.reading import read_for_skew, spread_with_owners
@@ -25,27 +26,45 @@ from respread.cli.read.scheduler_option import scheduler_option
 from respread.cli.render.output import show
 from respread.cli.render.skew_report import GroupFilter, Origin, skew_report, unknown_workloads
 from respread.cli.render.skew_table import SkewTable, summary
+from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.default_selector import is_known
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
 from respread.spread.index import Spread
 
+EXAMPLES: Final = (
+    Example("Every constraint, worst first", "skew"),
+    Example(
+        "Only what is violated for certain in one namespace, for a script",
+        "skew -n shop --when-unsatisfiable DoNotSchedule --exit-code",
+    ),
+    Example("Of the pods with a label, by zone", "skew -l app=web -k zone"),
+    Example(
+        "Namespace, workload and skew, one line each",
+        'skew -o jsonpath=\'{range .groups[*]}{.namespace}{"\\t"}{.workloads[0].name}{"\\t"}{.skew}{"\\n"}{end}\'',
+    ),
+    Example("A file that somebody sent", "skew --snapshot cluster.json.gz"),
+)
 
-@click.command(context_settings=ENVIRONMENT)
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
 @click.argument("workloads", metavar="[WORKLOAD]...", nargs=-1)
 @namespace_options
-@option("-k", "--topology-key", "topology_keys", metavar="KEY", multiple=True, help="Only this key; zone will do.")
-@option(
+@click.option(
+    "-k", "--topology-key", "topology_keys", metavar="KEY", multiple=True, help="Only this key; zone will do."
+)
+@click.option(
     "--when-unsatisfiable",
     type=click.Choice(["DoNotSchedule", "ScheduleAnyway"]),
     help="Only constraints of this kind.  [default: both]",
 )
-@option(
+@click.option(
     "--soft-defaults",
     is_flag=True,
     help="Also the ScheduleAnyway constraints that the scheduler gives pods without any of their own.",
 )
+@selector_option
 @scheduler_option
 @cluster_options
 @output_options
@@ -58,6 +77,7 @@ def skew(
     topology_keys: tuple[str, ...],
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"] | None,
     soft_defaults: bool,
+    selector: Selector | None,
     scheduler_configuration: SchedulerConfiguration,
     cluster: ClusterOptions,
     output: OutputOptions,
@@ -68,9 +88,9 @@ def skew(
     if they are requested. Violated constraints have one line per domain. WORKLOAD is a name, a kind and a name such as
     deploy/web, or a pattern such as 'web-*'.
 
-    Exit code: 0 if all constraints shown hold, 1 if one is violated, 2 for an error.
+    Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
     """
-    more = output.format != "table"
+    more = output.format not in {"table", "name"}
     defaults = DefaultConstraints(scheduler_configuration, ALL_DEFAULTS if soft_defaults else HARD_DEFAULTS)
     view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
     wanted = GroupFilter(
@@ -78,6 +98,7 @@ def skew(
         workloads=workloads,
         topology_keys=topology_keys,
         when_unsatisfiable=when_unsatisfiable,
+        selector=selector,
     )
     view, spread = spread_with_owners(cluster, view, defaults, namespace)
     if unknown := unknown_workloads(spread, wanted):
@@ -95,7 +116,7 @@ def skew(
         yield summary(report)
 
     show(report, output, render)
-    ctx.exit(1 if report.violated else 0)
+    ctx.exit(output.code(violated=report.violated > 0))
 
 
 def _unknown_owners(snapshot: ClusterSnapshot, spread: Spread, namespace: str | None) -> list[str]:

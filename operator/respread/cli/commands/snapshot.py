@@ -16,6 +16,7 @@ import msgspec
 
 from respread import __version__
 from respread.cli.errors import CommandError
+from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, connection_options
 from respread.cli.read.connection import connect
 from respread.cli.read.gathering import OWNERS, READ_KINDS
@@ -41,7 +42,14 @@ class Writable(Protocol):
 _SHOWN_KINDS: Final = ("pods", "nodes", "namespaces", "poddisruptionbudgets")
 
 
-@click.command(context_settings=ENVIRONMENT)
+EXAMPLES: Final = (
+    Example("Take a compressed snapshot of the current context", "snapshot cluster.json.gz"),
+    Example("Of another cluster", "snapshot --context prod prod.json.gz"),
+    Example("To another program", "snapshot - | gzip > prod.json.gz"),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
 @click.argument("file", metavar="FILE")
 @connection_options
 def snapshot(*, file: str, kubeconfig: str | None, context: str | None) -> None:

@@ -10,7 +10,7 @@ import click
 
 from respread.api.policy import Policy
 from respread.cli.errors import CommandError
-from respread.cli.options import ClusterOptions, cluster_options, namespace_options, option, output_options
+from respread.cli.options import ClusterOptions, cluster_options, namespace_options, output_options
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.read.reading import read_for_plan, spread_with_owners
@@ -72,7 +72,7 @@ def planning_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `namespace`, `planning`, `cluster` and `output`: everything that a plan and its output depend on."""
 
     @namespace_options
-    @option(
+    @click.option(
         "-f",
         "--filename",
         "filenames",
@@ -80,7 +80,7 @@ def planning_options(command: Callable[..., R]) -> Callable[..., R]:
         multiple=True,
         help="Plan for the policies in this file instead of those in the cluster; - is standard input.",
     )
-    @option(
+    @click.option(
         "--namespaced-policies",
         type=click.Choice(["honor", "ignore"]),
         default="honor",

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 
 from respread.cli.errors import CommandError
-from respread.cli.options import option
 from respread.scheduling.configuration import ConfigurationError, SchedulerConfiguration, read_configuration
 
 R = TypeVar("R")
@@ -19,7 +18,7 @@ R = TypeVar("R")
 def scheduler_option(command: Callable[..., R]) -> Callable[..., R]:
     """Add `scheduler_configuration`, the SchedulerConfiguration."""
 
-    @option(
+    @click.option(
         "--scheduler-configuration",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",

@@ -11,6 +11,21 @@ import yaml
 from respread.cli.errors import CommandError
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """Rejects an object with the same key twice, as kubectl does. YAML would silently take the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        "in an object", node.start_mark, f"the key {key.value!r} is there twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_documents(file: str) -> list[tuple[str, Any]]:
     """Return the documents of a file and the items of its Lists, each with a name for messages.
 
@@ -25,7 +40,7 @@ def read_documents(file: str) -> list[tuple[str, Any]]:
     name = "standard input" if file == "-" else file
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        documents = [each for each in yaml.load_all(text, _UniqueKeys) if each is not None]
     except OSError as error:
         raise CommandError(f"{name} can't be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -12,9 +12,9 @@ from typing import Final, Literal
 import msgspec
 
 from respread.api.reasons import Reason
-from respread.cli.read.explain_target import Target
 from respread.cli.read.operator_word import ConditionReport, OperatorWord, conditions_of, word_on
 from respread.cli.read.planned import Planned
+from respread.cli.read.target import Target
 from respread.cli.render.plan_report import MoveReport, PolicyReport, group_after, move_report
 from respread.cli.render.scale_down_report import ScaleDownReport, scale_down_reports
 from respread.cli.render.skew_report import (
@@ -129,6 +129,10 @@ class ExplainReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """First those that move, in the plan's order, then those that stay in a domain that is too full."""
     scale_downs: tuple[ScaleDownReport, ...]
 
+    def names(self) -> Iterator[str]:
+        """Yield the pods that are explained."""
+        return (f"pod/{pod.pod}" for pod in self.pods)
+
 
 def explain_report(planned: Planned, target: Target) -> ExplainReport:
     """Return what a plan does with the requested objects."""
@@ -172,21 +176,8 @@ def _subjects(target: Target) -> Iterable[str]:
 
 def _groups_of(planned: Planned, target: Target) -> list[SpreadGroup]:
     """Return the groups that the requested pods have or that count them, or that the requested policies restore."""
-    spread = planned.spread
-    names = {policy.name for policy in target.policies}
-    workloads = set(target.workloads)
-    labels = {(pod.namespace, pod.labels) for pod in target.pods}
-
-    def concerned(group: SpreadGroup) -> bool:
-        if target.namespace not in {None, group.key.namespace}:
-            return False
-        return (
-            planned.plan.policies.get(group.key) in names
-            or not workloads.isdisjoint(group.workloads)
-            or any((group.key.namespace, matched) in labels for matched in group.matched)
-        )
-
-    return sorted(filter(concerned, spread.groups.values()), key=lambda group: (not group.violated, str(group.key)))
+    found = (group for group in planned.spread.groups.values() if target.concerns(group, planned.plan))
+    return sorted(found, key=lambda group: (not group.violated, str(group.key)))
 
 
 def _pods_of(planned: Planned, target: Target, groups: Iterable[SpreadGroup]) -> list[Pod]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 import msgspec
 import yaml
 from rich.console import Console, RenderableType
 
+from respread.cli.errors import CommandError
 from respread.cli.options import OutputOptions
+
+if TYPE_CHECKING:
+    from respread.cli.render.jsonpath import JsonPathTemplate
 
 PIPE_COLUMNS: Final = 160
 """The width of tables outside of a terminal: wide enough to avoid cuts, and still readable."""
 WIDE_COLUMNS: Final = 140
+_UNCUT_COLUMNS: Final = 10_000
 
 
 def make_console(*, no_color: bool, wide: bool = False) -> Console:
@@ -50,24 +55,53 @@ class Report(Protocol):
     def notes(self) -> tuple[str, ...]:
         """One sentence each."""
 
+    def names(self) -> Iterable[str]:
+        """Yield what `-o name` prints, as arguments for kubectl: `pod/web-1`."""
+
 
 def show(report: Report, output: OutputOptions, render: Callable[[Console], Iterable[RenderableType]]) -> None:
     """Print a report in the requested format.
 
-    JSON and YAML contain its notes. With tables, they go to standard error.
+    Documents contain its notes. With tables and names, they go to standard error.
 
     Args:
         report: a `msgspec.Struct`.
         output: the options of the command.
         render: creates the tables and texts for a console.
+
+    Raises:
+        CommandError: the template of jsonpath does not fit the report.
     """
     if output.format == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     elif output.format == "yaml":
-        plain = msgspec.json.decode(msgspec.json.encode(report))  # as in JSON, times are strings
-        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.safe_dump(_plain(report), sort_keys=False, allow_unicode=True), nl=False)
+    elif output.template is not None:
+        _show_template(report, output.template)
+    elif output.format == "markdown":
+        from respread.cli.render.markdown import markdown  # noqa: PLC0415 - rarely needed
+
+        click.echo(markdown(render(Console(width=_UNCUT_COLUMNS)), report.notes), nl=False)
     else:
         for note in report.notes:
             click.echo(f"Note: {note}", err=True)
+        if output.format == "name":
+            for name in dict.fromkeys(report.names()):
+                click.echo(name)
+            return
         console = make_console(no_color=output.no_color, wide=output.wide)
         print_parts(console, render(console))
+
+
+def _plain(report: Report) -> Any:
+    """Return a report as in JSON, where times are strings."""
+    return msgspec.json.decode(msgspec.json.encode(report))
+
+
+def _show_template(report: Report, template: JsonPathTemplate) -> None:
+    from respread.cli.render.jsonpath import TemplateError  # noqa: PLC0415 - rarely needed
+
+    try:
+        click.echo(template.render(_plain(report)), nl=False)
+    except TemplateError as error:
+        raise CommandError(f"-o jsonpath: {error}.") from error

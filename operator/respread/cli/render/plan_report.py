@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -13,8 +13,17 @@ import msgspec
 
 from respread.api.policy import Mode, Policy
 from respread.api.reasons import Reason
-from respread.cli.render.skew_report import API_VERSION, GroupReport, Origin, WorkloadReference, group_report
+from respread.cli.read.target import Target
+from respread.cli.render.skew_report import (
+    API_VERSION,
+    GroupReport,
+    Origin,
+    WorkloadReference,
+    group_report,
+    has_pods_with,
+)
 from respread.cluster.pod import WhenUnsatisfiable
+from respread.cluster.selectors import Selector
 from respread.planning.plan import Move, Plan
 from respread.spread.group import GroupKey, SpreadGroup
 from respread.spread.index import Spread
@@ -107,6 +116,10 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     groups: tuple[PlannedGroup, ...]
     blocked: tuple[BlockedReport, ...]
 
+    def names(self) -> Iterator[str]:
+        """Yield the pods that are evicted, in their order."""
+        return (f"pod/{move.pod}" for move in self.moves)
+
 
 def plan_report(
     plan: Plan,
@@ -116,6 +129,8 @@ def plan_report(
     default_policy: bool,
     namespace: str | None,
     origin: Origin,
+    selector: Selector | None = None,
+    target: Target | None = None,
 ) -> PlanReport:
     """Return a plan for the output.
 
@@ -126,14 +141,27 @@ def plan_report(
         default_policy: whether that is a policy that is not in the cluster.
         namespace: show only what concerns this one.
         origin: what it was made from.
+        selector: show only what concerns pods with such labels; None for all.
+        target: show only what concerns these; None for all.
     """
 
     def shown(key: GroupKey) -> bool:
-        return namespace is None or key.namespace == namespace
+        return (
+            namespace in {None, key.namespace}
+            and has_pods_with(spread.groups[key], selector)
+            and (target is None or target.concerns(spread.groups[key], plan))
+        )
+
+    def move_shown(move: Move) -> bool:
+        return (
+            namespace in {None, move.pod.namespace}
+            and (selector is None or selector.matches(move.pod.labels))
+            and (target is None or target.has_moved(move))
+        )
 
     violated = [key for key, group in spread.groups.items() if group.violated and shown(key)]
     selected = [key for key in plan.policies if shown(key)]
-    moves = [move for move in plan.moves if namespace is None or move.pod.namespace == namespace]
+    moves = list(filter(move_shown, plan.moves))
     touched = sorted((key for key in selected if key in plan.counts_after or spread.groups[key].violated), key=str)
     return PlanReport(
         source=origin.source,
@@ -145,7 +173,7 @@ def plan_report(
         violated=sum(key in plan.policies for key in violated),
         violated_unselected=sum(key not in plan.policies for key in violated),
         evictions=len(moves),
-        lower_bound=plan.lower_bound if namespace is None else None,
+        lower_bound=plan.lower_bound if namespace is None and selector is None and target is None else None,
         moves=tuple(move_report(move, spread) for move in moves),
         groups=tuple(_planned(spread.groups[key], plan) for key in touched),
         blocked=tuple(

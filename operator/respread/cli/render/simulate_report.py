@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -107,6 +107,10 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """Without costs."""
     groups: tuple[SimulatedGroup, ...]
     """The groups of the scaled workloads, and groups whose pods or domains change."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the pods that the changes delete."""
+        return (f"pod/{pod.pod}" for pod in (*self.as_it_is.deleted, *self.as_it_is.lost))
 
 
 class Run(NamedTuple):

@@ -5,7 +5,7 @@ docs/cli.md describes every field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from respread.cluster.pod import WhenUnsatisfiable
+from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
 from respread.prevention.protection import ScaleDownReason
 from respread.spread.group import SpreadGroup
@@ -32,6 +33,10 @@ SHORT_KINDS: Final[Mapping[str, str]] = {
     "StatefulSet": "sts",
 }
 """kubectl's short names."""
+_API_GROUPS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), "apps"),
+    **dict.fromkeys(("CronJob", "Job"), "batch"),
+}
 _WILDCARDS: Final = frozenset("*?[")
 _KIND_WORDS: Final[Mapping[str, str]] = {
     word: kind for kind, short in SHORT_KINDS.items() for word in (short, f"{short}s", kind.lower(), f"{kind.lower()}s")
@@ -57,6 +62,12 @@ class WorkloadReference(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Return the form that kubectl accepts: `deploy/web`."""
         return f"{SHORT_KINDS.get(self.kind, self.kind.lower())}/{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """The form of kubectl's `-o name`: `deployment.apps/web`."""
+        group = _API_GROUPS.get(self.kind)
+        return f"{self.kind.lower()}{'' if group is None else f'.{group}'}/{self.name}"
 
 
 class GroupReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -112,6 +123,10 @@ class SkewReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     protections: tuple[ProtectionReport, ...] | None = None
     """Of the groups' workloads; None if not requested, or if policies could not be read."""
 
+    def names(self) -> Iterator[str]:
+        """Yield the workloads of the groups."""
+        return (workload.full_name for group in self.groups for workload in group.workloads)
+
 
 class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which groups are requested. An empty filter selects all."""
@@ -123,6 +138,8 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
     topology_keys: tuple[str, ...] = ()
     """Full keys, or the last part of them: `zone`."""
     when_unsatisfiable: WhenUnsatisfiable | None = None
+    selector: Selector | None = None
+    """Pods of the group, which have its constraint, must have such labels."""
 
     def selects(self, group: SpreadGroup) -> bool:
         """Whether a group is selected."""
@@ -139,6 +156,7 @@ class GroupFilter(msgspec.Struct, frozen=True, kw_only=True):
                 not self.workloads
                 or any(workload_matches(pattern, each) for pattern in self.workloads for each in group.workloads)
             )
+            and has_pods_with(group, self.selector)
         )
 
 
@@ -164,6 +182,11 @@ def workload_matches(pattern: str, workload: WorkloadName) -> bool:
     if slash and _KIND_WORDS.get(word, word) not in {workload.kind, workload.kind.lower()}:
         return False
     return fnmatchcase(workload.name, name)
+
+
+def has_pods_with(group: SpreadGroup, selector: Selector | None) -> bool:
+    """Return whether a selector selects pods that have a group's constraint. None selects all pods."""
+    return selector is None or any(selector.matches(template.labels) for template in group.carriers)
 
 
 def short_topology_key(key: str) -> str:

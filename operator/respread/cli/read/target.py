@@ -1,8 +1,9 @@
-"""The workload, pod or policy to explain."""
+"""The workload, pod or policy that a command is about."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
@@ -11,9 +12,12 @@ import msgspec
 from respread.api.policy import Policy
 from respread.cli.errors import CommandError
 from respread.cli.render.skew_report import workload_matches
+from respread.cluster.meta import Labels, ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
+from respread.planning.plan import Move, Plan
+from respread.spread.group import SpreadGroup
 
 _PODS: Final = frozenset({"po", "pod", "pods"})
 _POLICIES: Final = frozenset(
@@ -29,8 +33,8 @@ _POLICIES: Final = frozenset(
 )
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What to explain: pods or policies, never both."""
+class Target(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What a command is about: pods or policies, never both."""
 
     pods: tuple[Pod, ...] = ()
     """The pods of the selected workloads, or the selected pods; sorted by namespace and name."""
@@ -40,7 +44,39 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Whether workloads are selected, and not single pods of them."""
     policies: tuple[Policy, ...] = ()
     namespace: str | None = None
-    """The namespace for which to explain policies; None for all."""
+    """The namespace that counts for policies; None for all."""
+
+    def concerns(self, group: SpreadGroup, plan: Plan) -> bool:
+        """Return whether the pods have a group's constraint or are counted by it, or the policies restore the group."""
+        if self.namespace not in {None, group.key.namespace}:
+            return False
+        return (
+            plan.policies.get(group.key) in self._policy_names
+            or not self._workload_names.isdisjoint(group.workloads)
+            or any((group.key.namespace, labels) in self._labels for labels in group.matched)
+        )
+
+    def has_moved(self, move: Move) -> bool:
+        """Return whether a move evicts one of the pods, or is made for one of the policies."""
+        if self.pods:
+            return move.pod.key in self._keys
+        return move.policy in self._policy_names and self.namespace in {None, move.pod.namespace}
+
+    @cached_property
+    def _policy_names(self) -> frozenset[str]:
+        return frozenset(policy.name for policy in self.policies)
+
+    @cached_property
+    def _workload_names(self) -> frozenset[WorkloadName]:
+        return frozenset(self.workloads)
+
+    @cached_property
+    def _labels(self) -> frozenset[tuple[str, Labels]]:
+        return frozenset((pod.namespace, pod.labels) for pod in self.pods)
+
+    @cached_property
+    def _keys(self) -> frozenset[ObjectKey]:
+        return frozenset(pod.key for pod in self.pods)
 
 
 def find_target(

@@ -1,0 +1,217 @@
+"""Formats of the output that all commands have: names, templates, Markdown; and what -l and TARGET select."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from respread.cli.main import respread
+from respread.cli.render.jsonpath import JsonPathTemplate, TemplateError
+from respread.cli.render.markdown import markdown
+from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
+
+POD: dict[str, Any] = {
+    "kind": "Pod",
+    "metadata": {"name": "a", "labels": {"k.z/a": "v", "n": "1"}, "empty": None},
+    "spec": {
+        "containers": [
+            {"name": "c", "image": "i", "ports": [{"containerPort": 80}, {"containerPort": 90}]},
+            {"name": "d", "image": "j", "stdin": True},
+        ]
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two violated groups, `web` in one namespace and `api` in another."""
+    nodes = [manifest_of_node(f"node-{zone}", f"zone-{zone}") for zone in "ab"]
+    web = deployment_pods("web", {"node-a": 3, "node-b": 1})
+    api = deployment_pods("api", {"node-a": 4, "node-b": 1}, namespace="shop")
+    fine = deployment_pods("fine", {"node-a": 1, "node-b": 1})
+    return snapshot_of(tmp_path_factory.mktemp("cluster"), [*nodes, *web, *api, *fine])
+
+
+def output(cluster: Path, *arguments: str) -> str:
+    done = CliRunner().invoke(respread, [*arguments, "--snapshot", str(cluster)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_skew_names_workloads_as_kubectl_does_worst_first(cluster: Path) -> None:
+    assert output(cluster, "skew", "-o", "name") == "deployment.apps/api\ndeployment.apps/web\ndeployment.apps/fine\n"
+
+
+def test_plan_names_the_pods_that_it_evicts(cluster: Path) -> None:
+    moves = json.loads(output(cluster, "plan", "-o", "json"))["moves"]
+    assert output(cluster, "plan", "-o", "name").splitlines() == [f"pod/{move['pod']}" for move in moves]
+    assert len(moves) == 2
+
+
+def test_explain_and_simulate_name_pods(cluster: Path) -> None:
+    explained = output(cluster, "explain", "web", "-o", "name").splitlines()
+    assert sorted(explained) == ["pod/web-node-a-0", "pod/web-node-a-1", "pod/web-node-a-2", "pod/web-node-b-0"]
+    deleted = output(cluster, "simulate", "--scale", "web=1", "-n", "default", "-o", "name").splitlines()
+    assert len(deleted) == 3
+    assert set(deleted) < set(explained)
+
+
+def test_a_template_prints_what_it_says_and_no_line_break_of_its_own(cluster: Path) -> None:
+    template = 'jsonpath={range .groups[?(@.violated==true)]}{.namespace}{"\\t"}{.skew}{"\\n"}{end}'
+    assert output(cluster, "skew", "-o", template) == "shop\t3\ndefault\t2\n"
+    assert output(cluster, "skew", "-o", "jsonpath={.violated}") == "2"
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{.metadata.name}", "a"),
+        ("{.kind}: {.metadata.name}!", "Pod: a!"),
+        ("{.spec.containers[*].name}", "c d"),
+        ("{range .spec.containers[*]}{.name}{'\\t'}{.image}{\"\\n\"}{end}x", "c\ti\nd\tj\nx"),
+        ("{range .spec.containers[*]}{range .ports[*]}{.containerPort},{end};{end}", "80,90,;;"),
+        ('{.spec.containers[?(@.name=="d")].image}', "j"),
+        ("{.spec.containers[?(@.name!='c')].name}", "d"),
+        ("{.spec.containers[?(@.stdin)].name}", "d"),
+        ("{.spec.containers[?(@.ports[0].containerPort>=80)].name}", "c"),
+        ("{.metadata.labels.k\\.z/a}", "v"),
+        ("{..containerPort}", "80 90"),
+        ("{.spec.containers[-1].name}", "d"),
+        ("{.spec.containers[0:1].name}", "c"),
+        ("{.spec.containers[::2].name}", "c"),
+        ("{.spec.containers[0,1].name}", "c d"),
+        ("{.spec.containers[*]['name','image']}", "c d i j"),
+        ("{.spec.containers[0].ports[0]}", '{"containerPort":80}'),
+        ("{.metadata.labels.*}", "v 1"),
+        ("{.absent.deeper}", ""),
+        ("{.metadata.empty}", "null"),
+        ("{.spec.containers[1].stdin}", "true"),
+        ("no braces", "no braces"),
+    ],
+)
+def test_templates_are_kubectls(template: str, text: str) -> None:
+    assert JsonPathTemplate(template).render(POD) == text
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{.a",
+        "{end}",
+        "{range .a}",
+        "{name}",
+        "{.a[}",
+        "{.a[x]}",
+        "{.a[?(@.b}",
+        "{'a}",
+        "{.a[?(@.b=~1)]}",
+    ],
+)
+def test_a_template_that_cannot_be_read_is_refused(template: str) -> None:
+    with pytest.raises(TemplateError):
+        JsonPathTemplate(template)
+    refused = CliRunner().invoke(respread, ["skew", "-o", f"jsonpath={template}"])
+    assert refused.exit_code == 2
+    assert "can't be read" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{.spec.containers[5].name}", "index out of bounds: index 5, length 2"),
+        ("{.metadata[0]}", "is not a list"),
+        ("{.spec.containers[?(@.name>1)].name}", "values of different types can't be compared"),
+    ],
+)
+def test_a_template_that_does_not_fit_says_where(template: str, said: str) -> None:
+    with pytest.raises(TemplateError, match=re.escape(said)):
+        JsonPathTemplate(template).render(POD)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["skew"], ["plan"], ["explain", "web"], ["simulate", "--scale", "web=2", "-n", "default"]],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_markdown_has_the_rows_of_the_table(cluster: Path, arguments: list[str]) -> None:
+    text = output(cluster, *arguments, "-o", "markdown")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert rows
+    headings = {line.count("|") for line in rows if "---" in line}
+    for row in rows:
+        assert row.endswith("|")
+        assert row.replace("\\|", "").count("|") in headings
+    assert "deploy/web" in text
+    assert "\x1b" not in text
+
+
+def test_markdown_shows_every_character_as_it_is() -> None:
+    table = Table()
+    table.add_column("A|B")
+    table.add_row(Text("x|y\n<b>*z*"))
+    written = markdown([Text("Title", style="bold"), Padding(table, (0, 0, 0, 2)), Text()], ["a_note"])
+    assert written == ("> a\\_note\n\n**Title**\n\n| A\\|B |\n| --- |\n| x\\|y<br>\\<b\\>\\*z\\* |\n")
+
+
+def groups(cluster: Path, *arguments: str) -> list[str]:
+    return output(cluster, "skew", "-o", "jsonpath={range .groups[*]}{.workloads[*].name} {end}", *arguments).split()
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("app=web", ["web"]),
+        ("app in (web, fine)", ["web", "fine"]),
+        ("app!=web", ["api", "fine"]),
+        ("app,!tier", ["api", "web", "fine"]),
+        ("tier", []),
+        ("", ["api", "web", "fine"]),
+    ],
+)
+def test_a_selector_selects_groups_by_the_pods_that_have_the_constraint(
+    cluster: Path, selector: str, found: list[str]
+) -> None:
+    assert groups(cluster, "-l", selector) == found
+
+
+def test_a_selector_that_the_api_server_would_reject_is_refused() -> None:
+    refused = CliRunner().invoke(respread, ["skew", "-l", "app in web"])
+    assert refused.exit_code == 2
+    assert "'app in web': expected '(', found 'web'" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-l", "app=api"], ["api"], ["deploy/api"], ["pod/api-node-a-0"], ["-n", "shop"]], ids=" ".join
+)
+def test_a_plan_is_narrowed_to_what_is_named(cluster: Path, arguments: list[str]) -> None:
+    report = json.loads(output(cluster, "plan", "-o", "json", *arguments))
+    assert (report["selected"], report["violated"], report["lowerBound"]) == (1, 1, None)
+    assert [group["group"]["namespace"] for group in report["groups"]] == ["shop"]
+    assert {move["namespace"] for move in report["moves"]} <= {"shop"}
+
+
+def test_a_plan_for_a_policy_has_all_that_it_restores(cluster: Path) -> None:
+    whole = json.loads(output(cluster, "plan", "-o", "json"))
+    of_policy = json.loads(output(cluster, "plan", "crbp/default", "-o", "json"))
+    assert of_policy["moves"] == whole["moves"]
+    refused = CliRunner().invoke(respread, ["plan", "deploy/nowhere", "--snapshot", str(cluster)])
+    assert refused.exit_code == 2
+    assert "there is no workload with pods named nowhere" in refused.stderr
+
+
+def test_exit_code_1_only_where_it_is_asked_for(cluster: Path) -> None:
+    def code(*arguments: str) -> int:
+        return CliRunner().invoke(respread, ["skew", "--snapshot", str(cluster), *arguments]).exit_code
+
+    assert code() == 0
+    assert code("--exit-code") == 1
+    assert code("--exit-code", "fine") == 0
+    assert code("--exit-code", "-o", "json") == 1

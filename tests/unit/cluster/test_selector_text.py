@@ -1,0 +1,52 @@
+"""Label selectors as users type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread.cluster.selector_text import parse_selector
+from respread.cluster.selectors import SelectorError
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("", "<everything>"),
+        (" ", "<everything>"),
+        ("a=b", "a=b"),
+        ("a == b , c != d", "a=b,c notin (d)"),
+        ("!x,y", "!x,y"),
+        ("a in (c,b),d notin ( e )", "a in (b,c),d notin (e)"),
+        ("a=", "a="),
+        ("a=,b", "a=,b"),
+        ("a in ()", "a="),
+        ("a in (,b)", "a in (,b)"),
+        ("in in (in)", "in=in"),
+        ("app.kubernetes.io/name=web", "app.kubernetes.io/name=web"),
+    ],
+)
+def test_what_it_stands_for(text: str, canonical: str) -> None:
+    assert str(parse_selector(text)) == canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=x", "a=b,", "a>1", "a b", "a in b", "a in (b", "a in (b c)", "!", "-a=b", "a=b=c", "a=-b", ",", "a==!b", "!a=b"],
+)
+def test_what_the_api_server_would_reject(text: str) -> None:
+    with pytest.raises(SelectorError):
+        parse_selector(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "matches"),
+    [
+        ("a!=b", {}, True),
+        ("a notin (b)", {"a": "c"}, True),
+        ("a", {"a": ""}, True),
+        ("!a", {"a": ""}, False),
+        ("a=b,c", {"a": "b"}, False),
+    ],
+)
+def test_which_labels_it_matches(text: str, labels: dict[str, str], matches: bool) -> None:
+    assert parse_selector(text).matches(labels) is matches
