@@ -55,6 +55,9 @@ test-versions: setup ## The tests on the control plane, and the demo, on every K
 test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=600: so long it consolidates while a workload is scaled).
 	@$(if $(SECONDS),RESPREAD_KARPENTER_SECONDS=$(SECONDS)) $(BIN)/python -m pytest -n 0 tests/karpenter
 
+test-custom-workloads: setup ## The tests with the controllers of Argo Rollouts, OpenKruise and LeaderWorkerSet on the control plane.
+	@$(BIN)/python -m pytest -n 0 tests/custom_workloads
+
 check: check-static ## Lint, types, layers and the fast tests: a minute and a half.
 	@$(BIN)/python -m pytest -q -n logical -m "not controlplane" tests/unit tests/conformance
 
@@ -80,6 +83,9 @@ crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 
 crds-golden: crds ## Take the definitions in crds/ for those that users rely on: at a release, or where a break is meant.
 	@cp crds/*policies.respread.dev.yaml tests/golden/crds/
+
+keep-version: setup ## Keep what a version leaves in clusters in tests/golden/versions: NAME=1.2.0 (REVISION=git revision, if not the name).
+	@$(BIN)/python -m tests.kept_versions $(NAME) $(REVISION)
 
 chart-files: crds ## Copy what the Helm chart shares with crds/ and manifests/ into it.
 	@cp manifests/components/monitoring/dashboard.json manifests/components/monitoring/prometheus-rule.yaml charts/respread/files/

@@ -16,8 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from respread.cli.main import respread
-from respread_sandbox import ApiError, Sandbox
+from respread_sandbox import Sandbox
+from tests.faults import stuck
 from tests.faults.rounds import close_zones, enforce, wait_for
+from tests.faults.stuck import patch
 from tests.integration.as_new import lay_out
 from tests.integration.operator_process import OperatorProcess, evictions
 from tests.integration.workloads import (
@@ -32,7 +34,6 @@ from tests.integration.workloads import (
 )
 
 NAMESPACE = "shop"
-READY_AFTER = "sandbox.respread.dev/ready-after-seconds"
 STATUS = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
 REPLICAS = 4
 IN_FLIGHT = 2
@@ -48,39 +49,11 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
 
 
 def skewed(cluster: Sandbox, *names: str, broken: bool) -> None:
-    """Make Deployments with all their pods in one of three zones; replacements never become Ready where it is broken.
-
-    The pods of a broken one are made by hand what those of its template no longer become.
-    """
-    close_zones(cluster, closed=True)
-    for name in names:
-        zone = constraint(ZONE, name, nodeTaintsPolicy="Honor")
-        annotations = {READY_AFTER: "never"} if broken else {}
-        manifest = deployment(name, replicas=REPLICAS, constraints=[zone], annotations=annotations)
-        create_deployment(cluster, NAMESPACE, manifest)
-
-    def all_ready() -> bool:
-        heal(cluster)
-        return all(sum(map(is_ready, pods(cluster, NAMESPACE, name))) == REPLICAS for name in names)
-
-    wait_for(all_ready, "all pods to be Ready")
-    close_zones(cluster, closed=False)
+    stuck.skewed(cluster, NAMESPACE, *names, replicas=REPLICAS, broken=broken)
 
 
 def heal(cluster: Sandbox) -> None:
-    """Let every pod there is become Ready."""
-    for pod in pods(cluster, NAMESPACE):
-        if pod["metadata"].get("annotations", {}).get(READY_AFTER) == "never":
-            body = {"metadata": {"annotations": {READY_AFTER: "0"}}}
-            patch(cluster, f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", body)
-
-
-def patch(cluster: Sandbox, path: str, body: dict[str, Any]) -> None:
-    """Patch what may be gone by now."""
-    try:
-        cluster.api.request("PATCH", path, body)
-    except ApiError as error:
-        assert error.status == 404  # noqa: PT017 - anything else is raised again by pytest
+    stuck.heal(cluster, NAMESPACE)
 
 
 def status(cluster: Sandbox) -> dict[str, Any]:

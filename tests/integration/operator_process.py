@@ -26,12 +26,12 @@ REPOSITORY = Path(__file__).parents[2]
 ACCOUNT = "system:serviceaccount:respread-system:respread"
 
 
-def install(sandbox: Sandbox) -> None:
-    """Apply crds/ and manifests/, and wait until policies can be created."""
-    sandbox.apply(REPOSITORY / "crds")
+def install(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
+    """Apply crds/ and manifests/ of this version or of another one's source; wait until policies can be created."""
+    sandbox.apply(source / "crds")
     sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
     wait_until(lambda: _are_served(sandbox), "policies to be served")
-    sandbox.kubectl("apply", "-k", str(REPOSITORY / "manifests" / "base"))
+    sandbox.kubectl("apply", "-k", str(source / "manifests" / "base"))
 
 
 def _are_served(sandbox: Sandbox) -> bool:
@@ -58,17 +58,16 @@ def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[st
 class OperatorProcess:
     """A running `respread run`."""
 
-    def __init__(self, sandbox: Sandbox, directory: Path, *options: str) -> None:
-        """Start it; it is not ready yet."""
+    def __init__(self, sandbox: Sandbox, directory: Path, *options: str, source: Path = REPOSITORY) -> None:
+        """Start it, from this version's source or another one's; it is not ready yet."""
         kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
         self._served_at = ""
         listen = ["--listen-address", "127.0.0.1:0", "--lease-namespace", "respread-system", "--leader-election"]
+        environment = {**os.environ, "PYTHONWARNINGS": "error", "PYTHONPATH": str(source / "operator")}
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [*command, *listen, *options], stdout=log, stderr=log, env={**os.environ, "PYTHONWARNINGS": "error"}
-            )
+            self.process = subprocess.Popen([*command, *listen, *options], stdout=log, stderr=log, env=environment)
 
     def __enter__(self) -> Self:
         return self

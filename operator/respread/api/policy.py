@@ -264,8 +264,8 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             max_length=32,
             description=(
                 "Kinds that own ReplicaSets, StatefulSets or ReplicationControllers whose pods may be evicted, besides "
-                "Deployments. Pods below any other owner are not evicted, because it may be in a canary or may restart "
-                "a whole group for one pod."
+                "Deployments and Argo Rollouts. Pods below any other owner are not evicted, because it may be in the "
+                "middle of an update or may restart a whole group for one pod."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["group", "kind"]},
         ),

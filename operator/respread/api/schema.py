@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,17 @@ from immutables import Map
 from msgspec import inspect as types
 
 from respread.api.fields import DURATION, DURATION_PATTERN, DurationBounds, format_duration, rule
-from respread.api.policy import GROUP, PLURALS, VERSION, ClusterPolicySpec, PolicyKind, PolicySpec
+from respread.api.policy import (
+    GROUP,
+    PLURALS,
+    VERSION,
+    ClusterPolicySpec,
+    EvictionOptions,
+    Limits,
+    PolicyKind,
+    PolicySpec,
+    VictimRules,
+)
 from respread.api.status import PolicyStatus
 from respread.api.structures import write_value
 
@@ -56,6 +67,17 @@ _COLUMNS: Final = (
 
 _SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
 """What `kubectl get --field-selector` takes, besides name and namespace."""
+
+
+_LATER: Final[Mapping[type[msgspec.Struct], frozenset[str]]] = {
+    PolicySpec: frozenset({"leavingNodePatience"}),
+    Limits: frozenset({"perHourPerGroup", "failuresInARow"}),
+    VictimRules: frozenset({"minReplicas", "changedPods"}),
+    EvictionOptions: frozenset({"readyTimeout"}),
+}
+"""Fields that earlier versions of Respread don't have (tests/golden/versions). If the API server filled in their
+defaults, every policy would have a field that an earlier operator does not know, and that operator would evict nothing:
+during an upgrade, whose first step is to apply the definitions, and after a downgrade."""
 
 
 def custom_resource_definition(kind: PolicyKind) -> dict[str, Any]:
@@ -191,7 +213,10 @@ def _structure(kind: types.StructType) -> dict[str, Any]:
     return {
         "type": "object",
         "description": _docstring(kind.cls),
-        "properties": {field.encode_name: _field(field) for field in kind.fields},
+        "properties": {
+            field.encode_name: _later_field(field) if _is_later(kind.cls, field.encode_name) else _field(field)
+            for field in kind.fields
+        },
         **({"required": required} if required else {}),
     }
 
@@ -210,6 +235,16 @@ def _field(field: types.Field) -> dict[str, Any]:
     if default is msgspec.NODEFAULT or default is None or default in ((), Map()):
         return schema
     return {**schema, "default": write_value(default)}
+
+
+def _later_field(field: types.Field) -> dict[str, Any]:
+    """Return a field's schema whose default is only in its description."""
+    schema = _schema(field.type)
+    return {**schema, "description": f"{schema['description']} Default: {write_value(field.default)}."}
+
+
+def _is_later(cls: type, name: str) -> bool:
+    return any(name in _LATER.get(each, ()) for each in cls.__mro__)
 
 
 def _union(kind: types.UnionType) -> dict[str, Any]:

@@ -123,13 +123,15 @@ def test_columns_and_names(kind: PolicyKind) -> None:
 @pytest.mark.parametrize(("kind", "spec"), [(NAMESPACED, PolicySpec()), (CLUSTER, ClusterPolicySpec())])
 def test_every_default_is_the_types(kind: PolicyKind, spec: PolicySpec) -> None:
     def filled_in(node: dict[str, Any], given: Any) -> Any:
-        """Return what the API server makes of a value: defaults of an object, then those of its fields."""
+        """Return what the API server makes of a value, and the defaults that only the description of a field has."""
         if not isinstance(given, dict):
             return given
         fields = dict(given)
         for name, each in node.get("properties", {}).items():
             if name not in fields and "default" in each:
                 fields[name] = each["default"]
+            elif name not in fields and (said := re.search(r" Default: (\S+)\.$", each.get("description", ""))):
+                fields[name] = int(said[1]) if said[1].isdigit() else said[1]
             if name in fields:
                 fields[name] = filled_in(each, fields[name])
         return fields

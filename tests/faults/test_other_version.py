@@ -1,0 +1,80 @@
+"""This version of Respread next to another one, as during an upgrade and a downgrade, with moves in flight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from respread_sandbox import Sandbox
+from tests.faults.rounds import POLICY, enforce, wait_for
+from tests.faults.stuck import heal, skewed
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions
+from tests.integration.workloads import pods_per_domain
+from tests.kept_versions import OLDEST, source_of
+
+NAMESPACE = "shop"
+NAMES = ("api", "db", "web")
+REPLICAS = 3
+FEWEST = 2 * len(NAMES)
+"""Each goes from [3, 0, 0] to [1, 1, 1]."""
+IN_FLIGHT = 2
+HURRIED = ("--lease-seconds", "3")
+STATUS = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{POLICY}"
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = source_of(OLDEST, tmp_path_factory.mktemp("earlier"))
+    if source is None:
+        pytest.skip(f"this clone lacks the history back to {OLDEST}: git fetch --unshallow")
+    return source
+
+
+@pytest.fixture
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
+    installed_sandbox.create_namespace(NAMESPACE)
+    return lay_out(installed_sandbox, 2, 2, 2)
+
+
+def evicted(cluster: Sandbox) -> Counter[str]:
+    return Counter(entry["objectRef"]["name"] for entry in evictions(cluster))
+
+
+def in_flight(cluster: Sandbox) -> int:
+    found: int = cluster.api.get(STATUS).get("status", {}).get("summary", {}).get("inFlight", 0)
+    return found
+
+
+def leads(operator: OperatorProcess) -> bool:
+    return any(line["event"] == "This replica leads" for line in operator.lines())
+
+
+def balanced(cluster: Sandbox) -> bool:
+    heal(cluster, NAMESPACE)
+    return all(set(pods_per_domain(cluster, NAMESPACE, name).values()) == {1} for name in NAMES)
+
+
+@pytest.mark.parametrize("upgrade", [True, False], ids=["upgrade", "downgrade"])
+def test_the_next_one_goes_on_where_the_other_one_ended(
+    cluster: Sandbox, tmp_path: Path, earlier: Path, *, upgrade: bool
+) -> None:
+    before, after = (earlier, REPOSITORY) if upgrade else (REPOSITORY, earlier)
+    skewed(cluster, NAMESPACE, *NAMES, replicas=REPLICAS, broken=True)
+    enforce(cluster, limits={"inFlight": IN_FLIGHT})
+    with OperatorProcess(cluster, tmp_path, *HURRIED, source=before) as first:
+        wait_for(lambda: in_flight(cluster) == IN_FLIGHT, "as many to be in flight as may be")
+        with OperatorProcess(cluster, tmp_path, *HURRIED, source=after) as second:
+            second.wait_until_ready()
+            assert not leads(second)
+            first.process.kill()
+            wait_for(lambda: leads(second), "the other version to lead")
+            # It writes the status anew once it has made a plan of its own.
+            wait_for(lambda: in_flight(cluster) == IN_FLIGHT, "it to know what is in flight")
+            assert sum(evicted(cluster).values()) == IN_FLIGHT
+            wait_for(lambda: balanced(cluster), "the spread to be restored", 240)
+            assert second.stop() == 0
+    assert sum(evicted(cluster).values()) == FEWEST
+    assert set(evicted(cluster).values()) == {1}

@@ -1,0 +1,135 @@
+"""Policies of earlier versions mean what they did, and neither an upgrade nor a downgrade loses what was remembered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from respread.api.decoding import decode_manifest, decode_status
+from respread.api.fields import DURATION_PATTERN, parse_duration
+from respread.api.policy import PLURALS, PolicyKind
+from respread.api.schema import custom_resource_definition
+from respread.api.status import PolicyStatus, encode_status
+from respread.api.structures import write_value
+from tests.kept_versions import KeptVersion, kept_versions, pruned, schema_of
+
+VERSIONS = kept_versions()
+POLICIES = [
+    pytest.param(version, policy, id=f"{version.name}-{policy['metadata']['name']}")
+    for version in VERSIONS
+    for policy in version.policies
+]
+REPORTED = {"violations"}
+"""What the next plan writes anew, whatever was there."""
+
+
+def today(kind: PolicyKind, part: str) -> dict[str, Any]:
+    return schema_of(custom_resource_definition(kind), part)
+
+
+def normal(value: Any) -> Any:
+    """Return JSON values with times and durations in one form."""
+    match value:
+        case dict():
+            return {name: normal(each) for name, each in value.items()}
+        case list():
+            return [normal(each) for each in value]
+        case str() if len(value) >= len("2026-11-22T14:00:00Z") and value[4:5] == value[7:8] == "-":
+            return datetime.fromisoformat(value)
+        case str() if re.fullmatch(DURATION_PATTERN, value):
+            return parse_duration(value)
+        case _:
+            return value
+
+
+def missing(before: Any, after: Any, path: str) -> Iterator[str]:
+    """Yield where the later value lacks what the earlier one has."""
+    match before, after:
+        case dict(), dict():
+            for name, each in before.items():
+                yield from missing(each, after.get(name), f"{path}.{name}")
+        case list(), list() if len(before) == len(after):
+            for index, (each, other) in enumerate(zip(before, after, strict=True)):
+                yield from missing(each, other, f"{path}[{index}]")
+        case _:
+            if before != after and not (before in ({}, []) and after is None):
+                yield f"{path}: {before!r} became {after!r}"
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch, as the API server applies what operators send (RFC 7386)."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = merged(found.get(name), value)
+    return found
+
+
+def memory(status: PolicyStatus) -> dict[str, Any]:
+    """Return what a status remembers, without what the next plan reports."""
+    return {name: each for name, each in encode_status(status).items() if name not in REPORTED}
+
+
+def paths_with_default(schema: dict[str, Any], path: str) -> Iterator[str]:
+    for name, each in schema.get("properties", {}).items():
+        if "default" in each:
+            yield f"{path}.{name}"
+        yield from paths_with_default(each, f"{path}.{name}")
+
+
+def paths(schema: dict[str, Any], path: str) -> Iterator[str]:
+    for name, each in schema.get("properties", {}).items():
+        yield f"{path}.{name}"
+        yield from paths(each, f"{path}.{name}")
+
+
+def test_the_kept_policies_have_been_at_work() -> None:
+    for version in VERSIONS:
+        status = [decode_status(each) for each in version.policies]
+        assert any(each.moves_in_flight for each in status)
+        assert any(each.recent_evictions for each in status)
+        assert any(each.violations for each in status)
+
+
+@pytest.mark.parametrize(("version", "policy"), POLICIES)
+def test_a_policy_is_valid_and_means_what_it_did(version: KeptVersion, policy: dict[str, Any]) -> None:
+    found = decode_manifest(policy)
+    assert found.problems == (), version.name
+    assert list(missing(normal(policy["spec"]), normal(write_value(found.spec)), "spec")) == []
+
+
+@pytest.mark.parametrize(("version", "policy"), POLICIES)
+def test_what_a_status_remembers_is_read(version: KeptVersion, policy: dict[str, Any]) -> None:
+    del version
+    before = {name: each for name, each in policy["status"].items() if name not in REPORTED}
+    assert list(missing(normal(before), normal(encode_status(decode_status(policy))), "status")) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=[version.name for version in VERSIONS])
+@pytest.mark.parametrize("kind", PLURALS)
+def test_the_api_server_adds_no_field_that_an_earlier_operator_does_not_know(
+    version: KeptVersion, kind: PolicyKind
+) -> None:
+    known = set(paths(version.schema(kind, "spec"), "spec"))
+    assert set(paths_with_default(today(kind, "spec"), "spec")) <= known, (
+        "such a default would make every policy invalid for the earlier operator: add the field to schema.py's _LATER"
+    )
+
+
+@pytest.mark.parametrize(("_version", "policy"), POLICIES)
+@pytest.mark.parametrize("earlier", VERSIONS, ids=[version.name for version in VERSIONS])
+def test_what_an_earlier_operator_writes_into_a_status_erases_nothing(
+    earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
+) -> None:
+    """It reads what it knows of, writes that back, and has not changed it."""
+    ours = {"status": encode_status(decode_status(policy))}
+    patch = {"status": pruned(ours["status"], earlier.schema(policy["kind"], "status"))}
+    assert memory(decode_status(merged(ours, patch))) == memory(decode_status(ours))
