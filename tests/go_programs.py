@@ -33,10 +33,13 @@ PROGRAMS: Final = {
     each.name: each
     for each in (
         GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", "v1.7.12"),
+        GoProgram("argo-rollouts", "github.com/argoproj/argo-rollouts", "cmd/rollouts-controller", "v1.8.3"),
         GoProgram("cosign", "github.com/sigstore/cosign/v2", "cmd/cosign", "v2.6.1"),
         GoProgram("crdify", "sigs.k8s.io/crdify", "", "v0.5.0"),
         GoProgram("glua", "github.com/yuin/gopher-lua", "cmd/glua", "v1.1.2"),
         GoProgram("helm", "helm.sh/helm/v4", "cmd/helm", "v4.3.1"),
+        GoProgram("lws", "sigs.k8s.io/lws", "cmd", "v0.7.0"),
+        GoProgram("kruise", "github.com/openkruise/kruise", "", "v1.8.0"),
         GoProgram("kubeconform", "github.com/yannh/kubeconform", "cmd/kubeconform", "v0.8.0"),
     )
 }
@@ -60,11 +63,10 @@ def find_or_build(program: GoProgram) -> Path:
 
 def _build(program: GoProgram, folder: Path) -> None:
     """Build a program in its module's own folder: its replace directives count only there."""
-    downloaded = _go(program, folder, "mod", "download", "-json", f"{program.module}@{program.version}")
     partial = folder / f".{program.name}.partial"
     flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(partial))
     try:
-        _go(program, Path(json.loads(downloaded)["Dir"]), "build", *flags, f"./{program.package}")
+        _go(program, source_of(program), "build", *flags, f"./{program.package}")
         partial.rename(folder / program.name)
     finally:
         partial.unlink(missing_ok=True)
@@ -81,6 +83,16 @@ def _go(program: GoProgram, directory: Path, *arguments: str) -> str:
     if done.returncode != 0:
         raise RuntimeError(f"go {' '.join(arguments)} failed:\n{(done.stderr or done.stdout).strip()}")
     return done.stdout
+
+
+def source_of(program: GoProgram) -> Path:
+    """Return the folder of a program's module, with its CustomResourceDefinitions if it has any.
+
+    Raises:
+        RuntimeError: Go is missing or failed; the message has what it said.
+    """
+    downloaded = _go(program, Path(__file__).parent, "mod", "download", "-json", f"{program.module}@{program.version}")
+    return Path(json.loads(downloaded)["Dir"])
 
 
 def main() -> None:

@@ -71,6 +71,26 @@ def other_workloads(sandbox: Sandbox) -> None:
         sandbox.api.request("POST", path, manifest)
 
 
+def custom_workloads(sandbox: Sandbox) -> None:
+    """Make pods whose owners are of kinds that this API server does not serve: they are asked for all the same."""
+
+    def manifest(name: str, api_version: str, kind: str) -> dict[str, Any]:
+        constraints = [constraint(ZONE, name, nodeTaintsPolicy="Honor")]
+        made = deployment(name, replicas=3, constraints=constraints)
+        owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+        return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+
+    rolled = manifest("rolled", "argoproj.io/v1alpha1", "Rollout")
+    rolled["spec"].pop("strategy", None)
+    sandbox.api.request("POST", "/apis/apps/v1/namespaces/rights/replicasets", {**rolled, "kind": "ReplicaSet"})
+    cloned = manifest("cloned", "apps.kruise.io/v1alpha1", "CloneSet")
+    template = cloned["spec"]["template"]
+    for number in range(3):
+        owners = {"name": f"cloned-{number}", "ownerReferences": cloned["metadata"]["ownerReferences"]}
+        pod = {"metadata": {**template["metadata"], **owners}, "spec": template["spec"]}
+        sandbox.api.request("POST", "/api/v1/namespaces/rights/pods", pod)
+
+
 def keep_an_earlier_revision(sandbox: Sandbox) -> None:
     """Change the StatefulSet's template, of which its partition lets no pod see anything."""
     path = "/apis/apps/v1/namespaces/rights/statefulsets/set"
@@ -107,6 +127,7 @@ def namespaced_policy(namespace: str) -> dict[str, Any]:
     }
 
 
+READ_IF_OWNING: set[Right] = {("get", "argoproj.io", "rollouts"), ("get", "apps.kruise.io", "clonesets")}
 READ_LATE = ("get", "", "pods")
 """A pod is read by itself only if what was read of it with its controller is 2 s old by the time of its eviction."""
 
@@ -117,16 +138,20 @@ def test_every_right_is_used_and_no_other_is_asked_for(audited: Sandbox, tmp_pat
         close_zones(audited, closed=True)
         create(audited, watcher, workloads, random.Random(1))
         other_workloads(audited)
+        custom_workloads(audited)
         enforce(audited)
         audited.apply(json.dumps(namespaced_policy("rights")))
         for app in ("set", "controller"):
             wait_for(lambda app=app: watcher.ready("rights", app) == 4, f"{app} to be Ready")  # type: ignore[misc]  # no types for defaults
+        for app in ("rolled", "cloned"):
+            wait_for(lambda app=app: watcher.ready("rights", app) == 3, f"{app} to be Ready")  # type: ignore[misc]  # no types for defaults
         keep_an_earlier_revision(audited)
         close_zones(audited, closed=False)
         with Replica(audited, proxy, tmp_path, "one", "--leader-election", "--lease-seconds", "3") as replica:
             wait_for(lambda: watcher.evicted()["rights", "web"] == 4, "the Deployment to be spread")
             for app in ("set", "controller"):
                 wait_for(lambda app=app: watcher.evicted()["rights", app] > 0, f"an eviction of {app}")  # type: ignore[misc]  # no types for defaults
+            wait_for(lambda: used(audited) >= READ_IF_OWNING, "the owners of the others to be asked for")
             assert replica.stop() == 0
             lines = replica.log.read_text()
     assert used(audited) | {READ_LATE} == granted(audited)

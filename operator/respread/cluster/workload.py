@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from respread.cluster.pod import Pod
+
+_TEMPLATE_HASHES: Final[Mapping[str, str]] = {
+    "pod-template-hash": "Deployment",
+    "rollouts-pod-template-hash": "Rollout",
+}
+"""The labels by which the owners of ReplicaSets tell their pods apart, with the owners' kinds."""
 
 
 class WorkloadName(NamedTuple):
@@ -22,14 +29,15 @@ class WorkloadName(NamedTuple):
 def workload_of(pod: Pod) -> WorkloadName:
     """Return the workload of a pod. A pod without a controller is its own workload.
 
-    A Deployment's ReplicaSet is recognized by its name, which is the Deployment's name and the pod's
-    `pod-template-hash` (`getReplicaSetName` in the deployment controller). So no ReplicaSet needs to be read.
+    The ReplicaSet of a Deployment or Argo Rollout is recognized by its name, which is the owner's name and the pod's
+    template hash (`getReplicaSetName` in the deployment controller). So no ReplicaSet needs to be read.
     """
     controller = pod.controller
     if controller is None:
         return WorkloadName("Pod", pod.namespace, pod.name)
-    if controller.kind == "ReplicaSet" and (template_hash := pod.labels.get("pod-template-hash")):
-        deployment = controller.name.removesuffix(f"-{template_hash}")
-        if deployment != controller.name:
-            return WorkloadName("Deployment", pod.namespace, deployment)
+    if controller.kind == "ReplicaSet":
+        for label, kind in _TEMPLATE_HASHES.items():
+            owner = controller.name.removesuffix(f"-{pod.labels.get(label, '')}")
+            if owner != controller.name:
+                return WorkloadName(kind, pod.namespace, owner)
     return WorkloadName(controller.kind, pod.namespace, controller.name)

@@ -26,7 +26,12 @@ from respread.spread.group import GroupKey
 GroupsNamed: TypeAlias = Callable[[str], Mapping[str, GroupKey]]
 """Takes a namespace and returns its spread groups by their names in statuses."""
 
-_API_VERSIONS: Final = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
+_API_VERSIONS: Final = {
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "ReplicationController": "v1",
+    "CloneSet": "apps.kruise.io/v1alpha1",
+}
 """The API versions of the controllers that replace evicted pods."""
 
 

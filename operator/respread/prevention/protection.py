@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -56,6 +57,13 @@ class ScaleDownProtection(msgspec.Struct, frozen=True, kw_only=True):
 _NEVER_SCALED: Final = frozenset({"DaemonSet", "Job", "Node", "Pod"})
 """A DaemonSet has one pod per node, and a Job ends. Static pods and pods without a controller are never scaled."""
 
+_BY_RULES_OF_THEIR_OWN: Final[Mapping[str, str]] = {
+    "CloneSet": (
+        "of OpenKruise deletes pods of the lowest pod deletion costs first, and without any costs those of the fullest "
+        "domains of its constraints; Respread writes none."
+    ),
+}
+
 
 def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> ScaleDownProtection:
     """Return whether a workload is protected, and if not, why.
@@ -74,6 +82,10 @@ def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: Clust
     if kind in _NEVER_SCALED:
         return ScaleDownProtection(
             reason=ScaleDownReason.NOT_SCALED_DOWN, message=f"A {kind} is not scaled down by a number of replicas."
+        )
+    if kind in _BY_RULES_OF_THEIR_OWN:
+        return ScaleDownProtection(
+            reason=ScaleDownReason.UNKNOWN_CONTROLLER, message=f"A {kind} {_BY_RULES_OF_THEIR_OWN[kind]}"
         )
     if not workload.replica_sets:
         return ScaleDownProtection(

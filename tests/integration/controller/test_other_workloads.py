@@ -94,14 +94,14 @@ def test_jobs_and_bare_pods_are_counted_and_stay(pool: Pool) -> None:
 
 
 def test_replica_sets_of_an_unknown_owner_until_the_policy_trusts_it(pool: Pool) -> None:
-    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": secrets.token_hex(8)}
+    owner = {"apiVersion": "example.org/v1", "kind": "Fleet", "name": "web", "uid": secrets.token_hex(8)}
     # Not its garbage collector's business: the owner is of a kind that the API server doesn't know.
     replica_set(pool, 4, ownerReferences=[{**owner, "controller": True}])
     wait_for_ready_pods(pool.sandbox, pool.name, "web", 4)
     pool.add_zone("zone-b")
     pool.rebalance()
-    assert "Rollout web" in assert_left_alone(pool, "UnknownOwner")
-    trusted = [{"group": "argoproj.io", "kind": "Rollout"}]
+    assert "Fleet web" in assert_left_alone(pool, "UnknownOwner")
+    trusted = [{"group": "example.org", "kind": "Fleet"}]
     pool.rebalance(victims={"minAge": "0s", "trustedControllers": trusted})
     pool.wait_until_balanced(4, 2)
     assert len(pool.evicted()) == 2

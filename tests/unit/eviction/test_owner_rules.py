@@ -59,8 +59,10 @@ def reading(
     *,
     kind: str = "ReplicaSet",
     deployment: dict[str, Any] | None = None,
+    rollout: dict[str, Any] | None = None,
 ) -> OwnerReading:
-    read = {"kind": kind, "controller": of, "deployment": deployment, "pods": pods}
+    owner, owner_kind = (deployment, "Deployment") if rollout is None else (rollout, "Rollout")
+    read = {"kind": kind, "controller": of, "owner": owner, "owner_kind": owner_kind, "pods": pods}
     return msgspec.convert(read, type=OwnerReading)
 
 
@@ -146,6 +148,67 @@ def test_a_controller_that_is_going_or_has_not_caught_up(changes: dict[str, Any]
     deployed = at_rest(reading(controller(3), listed(*ALL), deployment=controller(3, "web", **changes)))
     assert deployed is not None
     assert deployed.reason is reason
+
+
+STABLE = {"replicas": 3, "updatedReplicas": 3, "currentPodHash": "6d", "stableRS": "6d"}
+
+
+class TestRollout:
+    """An Argo Rollout is at rest when its template was rolled out in full."""
+
+    def check(self, *, wanted: int = 3, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
+        rollout = controller(wanted, "web", spec=spec or {}, status={**STABLE, "observedGeneration": "2", **status})
+        return at_rest(reading(controller(3), listed(*ALL), rollout=rollout))
+
+    def test_it_is_at_rest(self) -> None:
+        assert self.check() is None
+
+    def test_its_controller_has_not_seen_the_change_yet(self) -> None:
+        assert words(self.check(observedGeneration="1")).startswith("InMotion: Rollout web has changed")
+        assert words(self.check(observedGeneration="")).startswith("InMotion: Rollout web has changed")
+
+    def test_it_is_in_a_canary_or_was_stopped_there(self) -> None:
+        assert words(self.check(currentPodHash="7e", updatedReplicas=1)).startswith(
+            "InMotion: Rollout web is being rolled out"
+        )
+
+    def test_it_keeps_pods_of_the_template_before(self) -> None:
+        assert "3 of its pods are of an older template" in words(self.check(replicas=6))
+
+    def test_it_restarts_its_pods(self) -> None:
+        asked = {"restartAt": "2026-11-21T10:00:00Z"}
+        assert "restarting" in words(self.check(spec=asked))
+        assert self.check(spec=asked, restartedAt="2026-11-21T10:00:00Z") is None
+
+    def test_it_is_being_scaled(self) -> None:
+        assert "Rollout web wants 5 pods" in words(self.check(wanted=5))
+
+
+class TestCloneSet:
+    """A CloneSet of OpenKruise is at rest when all of its pods are of one revision."""
+
+    def check(self, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
+        found = {"replicas": 3, "updatedReplicas": 3, "currentRevision": "web-1", "updateRevision": "web-1", **status}
+        return at_rest(reading(controller(3, spec=spec or {}, status=found), listed(*ALL), kind="CloneSet"))
+
+    def test_it_is_at_rest(self) -> None:
+        assert self.check() is None
+
+    def test_it_is_being_rolled_out(self) -> None:
+        held = self.check(updatedReplicas=1, updateRevision="web-2")
+        assert words(held) == "InMotion: CloneSet web-1 is being rolled out: 2 of its pods are of an older revision"
+
+    @pytest.mark.parametrize("strategy", [{"partition": 2}, {"partition": "50%"}, {"paused": True}])
+    def test_it_keeps_pods_at_an_older_revision(self, strategy: dict[str, Any]) -> None:
+        held = self.check({"updateStrategy": strategy}, updatedReplicas=1, updateRevision="web-2")
+        assert held is not None
+        assert held.reason is Reason.PROTECTED_POD
+
+    def test_its_pods_have_claims_of_their_own(self) -> None:
+        held = self.check({"volumeClaimTemplates": [{"metadata": {"name": "data"}}]})
+        assert held is not None
+        assert held.reason is Reason.UNKNOWN_REPLACEMENT
+        assert "CloneSet web-1 has volumeClaimTemplates" in held.message
 
 
 class TestDeployment:

@@ -187,14 +187,16 @@ def test_deletion_costs_are_read_as_kubernetes_does(text: str, cost: int) -> Non
         (None, (), True),
         (owned_by("Deployment"), (), True),
         (owned_by("Deployment", "apps.example.org/v1"), (), False),
-        (owned_by("Rollout", "argoproj.io/v1alpha1"), (), False),
-        (owned_by("Rollout", "argoproj.io/v1beta1"), (("argoproj.io", "Rollout"),), True),
+        (owned_by("Rollout", "argoproj.io/v1alpha1"), (), True),
+        (owned_by("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"), (), False),
+        (owned_by("LeaderWorkerSet", "example.org/v1"), (("example.org", "LeaderWorkerSet"),), True),
+        (owned_by("Rollout", "example.org/v1beta1"), (("example.org", "Rollout"),), True),
         (owned_by("Rollout", "example.org/v1"), (("argoproj.io", "Rollout"),), False),
         (owned_by("Pod", "v1"), (("apps", "Pod"),), False),
         (owned_by("Pod", "v1"), (("", "Pod"),), True),
     ],
 )
-def test_owners_of_controllers_are_deployments_or_trusted(
+def test_owners_of_controllers_are_known_or_trusted(
     owner: OwnerReference | None, trusted: tuple[tuple[str, str], ...], *, known: bool
 ) -> None:
     kinds = [TrustedController(group=group, kind=kind) for group, kind in trusted]

@@ -108,7 +108,7 @@ def test_what_is_refused_is_never_planned_for(at_a: int, at_b: int, refused: lis
 
 def test_pods_below_an_owner_that_is_not_known_are_not_planned_for() -> None:
     """Where the controller was read already, that is known beforehand; a policy may trust the owner."""
-    above = OwnerReference("argoproj.io/v1alpha1", "Rollout", "web", "uid-rollout")
+    above = OwnerReference("example.org/v1", "Rollout", "web", "uid-rollout")
     snapshot = cluster(NODES, pods({"a1": 3}, SPEC))
     controller = next(iter(snapshot.pods.values())).controller
     assert controller is not None
@@ -122,7 +122,7 @@ def test_pods_below_an_owner_that_is_not_known_are_not_planned_for() -> None:
     (blocked,) = plan.blocked
     assert blocked.reason == Reason.UNKNOWN_OWNER
     assert "Rollout web" in blocked.message
-    rules = VictimRules(trusted_controllers=(TrustedController(group="argoproj.io", kind="Rollout"),))
+    rules = VictimRules(trusted_controllers=(TrustedController(group="example.org", kind="Rollout"),))
     trusting = msgspec.structs.replace(ENFORCING, spec=ClusterPolicySpec(mode="Enforce", victims=rules))
     snapshot = state.snapshot
     spread = SpreadIndex().update(snapshot)

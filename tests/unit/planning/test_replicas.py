@@ -73,7 +73,7 @@ def reading(kind: str, replicas: int, deployment_replicas: int | None = None) ->
         return msgspec.convert({"metadata": {"name": name, "uid": "u"}, "spec": {"replicas": wanted}}, ControllerObject)
 
     above = None if deployment_replicas is None else of("web", deployment_replicas)
-    return OwnerReading(kind=kind, controller=of("web-1", replicas), deployment=above, pods=())
+    return OwnerReading(kind=kind, controller=of("web-1", replicas), owner=above, owner_kind="Deployment", pods=())
 
 
 def test_the_last_look_goes_by_what_the_workload_wants() -> None:

@@ -40,7 +40,16 @@ _API_GROUPS: Final[Mapping[str, str]] = {
 _WILDCARDS: Final = frozenset("*?[")
 _KIND_WORDS: Final[Mapping[str, str]] = {
     word: kind for kind, short in SHORT_KINDS.items() for word in (short, f"{short}s", kind.lower(), f"{kind.lower()}s")
-} | {"deployments": "Deployment", "po": "Pod", "job": "Job", "jobs": "Job"}
+} | {
+    "deployments": "Deployment",
+    "po": "Pod",
+    "job": "Job",
+    "jobs": "Job",
+    "rollout": "Rollout",
+    "rollouts": "Rollout",
+    "cloneset": "CloneSet",
+    "clonesets": "CloneSet",
+}
 
 
 class Origin(NamedTuple):

@@ -23,7 +23,7 @@ from respread.kube.requests import Requests
 from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread.planning.victims.controllers import is_active, siblings_of
-from respread.planning.victims.protection import why_not_replaced, why_owner_unknown
+from respread.planning.victims.protection import is_trusted, why_not_replaced, why_owner_unknown
 
 FRESH_SECONDS: Final = 2.0
 """How long a reading of a pod's own controller is valid for several pods that are evicted together."""
@@ -159,6 +159,7 @@ class Owners:
         owner, rules = reading.controller.metadata.controller, self._rules(move)
         held = (
             why_owner_unknown(controller, owner, rules.trusted_controllers)
+            or _why_owner_unread(reading, rules)
             or why_too_small(reading, rules.min_replicas)
             or why_not_at_rest(
                 reading,
@@ -171,3 +172,9 @@ class Owners:
             )
         )
         return held or await self._replacements.why_not(move, reading, in_flight, rules)
+
+
+def _why_owner_unread(reading: OwnerReading, rules: VictimRules) -> Held | None:
+    """Return why a Deployment or Rollout could not be read. One of a kind that the policy trusts need not be."""
+    owner = reading.controller.metadata.controller
+    return None if owner is None or is_trusted(owner, rules.trusted_controllers) else reading.owner_unread

@@ -16,14 +16,16 @@ from respread.cluster.selectors import SelectorError
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.planning.held import Held
-from respread.planning.victims.protection import is_deployment
+from respread.planning.victims.protection import leaves_it_to_its_replica_set
 
 TIMEOUT_SECONDS: Final = 10.0
 _PATHS: Final = {
     "ReplicaSet": "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}",
     "StatefulSet": "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}",
     "ReplicationController": "/api/v1/namespaces/{namespace}/replicationcontrollers/{name}",
+    "CloneSet": "/apis/apps.kruise.io/v1alpha1/namespaces/{namespace}/clonesets/{name}",
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
+    "Rollout": "/apis/argoproj.io/v1alpha1/namespaces/{namespace}/rollouts/{name}",
 }
 
 READING_ERRORS: Final = (NoResponseError, msgspec.DecodeError, UnicodeDecodeError, SelectorError)
@@ -63,10 +65,14 @@ class RollingUpdate(msgspec.Struct, frozen=True):
 
 
 class UpdateStrategy(msgspec.Struct, frozen=True, rename="camel"):
-    """`updateStrategy` of a StatefulSet."""
+    """`updateStrategy` of a StatefulSet or CloneSet."""
 
     type: str = "RollingUpdate"
     rolling_update: RollingUpdate | None = None
+    paused: bool = False
+    """Of a CloneSet."""
+    partition: int | str = 0
+    """Of a CloneSet: how many pods, or a percentage, keep the earlier revision."""
 
 
 class Ordinals(msgspec.Struct, frozen=True):
@@ -88,25 +94,39 @@ class ControllerSpec(msgspec.Struct, frozen=True, rename="camel"):
     template: msgspec.Raw = msgspec.Raw(b"{}")
     """Undecoded, because most controllers are only counted."""
     volume_claim_templates: tuple[dict[str, Any], ...] = ()
+    restart_at: datetime | None = None
+    """Of a Rollout: it evicts the pods that are older."""
 
 
 class ControllerStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The `status` of a controller of any kind that is read here."""
 
-    observed_generation: int = 0
+    observed_generation: int | str = 0
+    """A string of digits in a Rollout."""
     replicas: int = 0
     updated_replicas: int = 0
     current_replicas: int = 0
     current_revision: str = ""
     update_revision: str = ""
+    current_pod_hash: str = ""
+    """Of a Rollout: the hash of its template."""
+    stable_hash: str = msgspec.field(default="", name="stableRS")
+    """Of a Rollout: the hash of the template that was rolled out in full last."""
+    restarted_at: datetime | None = None
+    """Of a Rollout: the `restartAt` that was carried out last."""
 
 
 class ControllerObject(msgspec.Struct, frozen=True):
-    """A ReplicaSet, StatefulSet, ReplicationController or Deployment."""
+    """A ReplicaSet, StatefulSet, ReplicationController, CloneSet, Deployment or Argo Rollout."""
 
     metadata: ObjectMetadata
     spec: ControllerSpec = ControllerSpec()
     status: ControllerStatus = ControllerStatus()
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether its own controller has seen its latest change."""
+        return self.metadata.generation <= int(self.status.observed_generation or 0)
 
 
 class ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -168,11 +188,15 @@ ListPods: TypeAlias = Callable[[str, OwnerReference, ControllerObject], Awaitabl
 
 
 class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller when it was read, its Deployment if it has one, and its pods."""
+    """A controller when it was read, its Deployment or Rollout if it has one, and its pods."""
 
     kind: str
     controller: ControllerObject
-    deployment: ControllerObject | None = None
+    owner: ControllerObject | None = None
+    """The Deployment or Rollout."""
+    owner_kind: str = ""
+    owner_unread: Held | None = None
+    """Why it could not be read."""
     pods: tuple[ListedPod, ...] = ()
     documents: Mapping[str, msgspec.Raw] = {}
     """All that was said of them, by their UIDs."""
@@ -181,7 +205,7 @@ class OwnerReading(msgspec.Struct, frozen=True, kw_only=True):
 async def read_owner(
     requests: Requests, list_pods: ListPods, namespace: str, controller: OwnerReference
 ) -> OwnerReading | Held:
-    """Read a ReplicaSet, StatefulSet or ReplicationController with its pods, and its Deployment.
+    """Read a pod's controller with its pods, and its Deployment or Rollout.
 
     Returns:
         The reading, or why there is none: the controller is gone, or the API server did not answer.
@@ -189,32 +213,32 @@ async def read_owner(
     found = await read_controller(requests, namespace, controller)
     if isinstance(found, Held):
         return found
-    owner = found.metadata.controller
-    of_deployment = _deployment(requests, namespace, owner if owner is not None and is_deployment(owner) else None)
-    deployment, pods = await asyncio.gather(of_deployment, list_pods(namespace, controller, found))
-    if isinstance(deployment, Held):
-        return deployment
+    reference = found.metadata.controller
+    of_owner = _owner(requests, namespace, reference)
+    owner, pods = await asyncio.gather(of_owner, list_pods(namespace, controller, found))
     if isinstance(pods, Held):
         return pods
     return OwnerReading(
         kind=controller.kind,
         controller=found,
-        deployment=deployment,
+        owner=None if isinstance(owner, Held) else owner,
+        owner_kind="" if reference is None else reference.kind,
+        owner_unread=owner if isinstance(owner, Held) else None,
         pods=tuple(each.pod for each in pods),
         documents={each.pod.metadata.uid: each.document for each in pods},
     )
 
 
-async def _deployment(
-    requests: Requests, namespace: str, owner: OwnerReference | None
-) -> ControllerObject | Held | None:
-    return None if owner is None else await read_controller(requests, namespace, owner)
+async def _owner(requests: Requests, namespace: str, owner: OwnerReference | None) -> ControllerObject | Held | None:
+    if owner is None or not leaves_it_to_its_replica_set(owner):
+        return None
+    return await read_controller(requests, namespace, owner)
 
 
 async def read_controller(
     requests: Requests, namespace: str, controller: OwnerReference, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> ControllerObject | Held:
-    """Read a ReplicaSet, StatefulSet, ReplicationController or Deployment alone.
+    """Read a controller of pods, a Deployment or a Rollout alone.
 
     Returns:
         The controller, or why there is none: it is gone, or the API server did not answer.

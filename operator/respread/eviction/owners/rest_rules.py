@@ -13,6 +13,7 @@ from typing import Final
 
 from respread.api.reasons import Reason
 from respread.cluster.pod import Pod
+from respread.eviction.owners.custom_controllers import why_clone_set_holds, why_rollout_holds
 from respread.eviction.owners.ordinals import ordinal_of, why_replacement_waits
 from respread.eviction.owners.reading import ControllerObject, ListedPod, OwnerReading
 from respread.planning.held import Held
@@ -45,8 +46,9 @@ def why_not_at_rest(
     active = [each for each in reading.pods if each.active and each.metadata.uid not in leaving]
     return (
         why_incomplete(reading.kind, reading.controller, len(active), unreplaced)
-        or (_of_deployment(reading.deployment, reading.controller) if reading.deployment is not None else None)
+        or _of_owner(reading)
         or (_of_revisions(reading.controller, active, pod) if reading.kind == "StatefulSet" else None)
+        or (why_clone_set_holds(reading.controller) if reading.kind == "CloneSet" else None)
         or _of_view(active, pod, known, leaving)
         or (_of_order(reading, pod, leaving, together, now) if reading.kind == "StatefulSet" else None)
     )
@@ -56,10 +58,11 @@ def why_too_small(reading: OwnerReading, min_replicas: int) -> Held | None:
     """Return why the pods of a workload with so few replicas are left alone, or None if it has enough.
 
     Args:
-        reading: the controller and the Deployment above it, if there is one, just read.
+        reading: the controller and the Deployment or Rollout above it, if there is one, just read.
         min_replicas: the value of the policy (`victims.minReplicas`).
     """
-    kind, top = (reading.kind, reading.controller) if reading.deployment is None else ("Deployment", reading.deployment)
+    owner = reading.owner
+    kind, top = (reading.kind, reading.controller) if owner is None else (reading.owner_kind, owner)
     return why_too_few(f"{kind} {top.metadata.name}", top.spec.replicas, min_replicas)
 
 
@@ -106,16 +109,23 @@ def _of_controller(kind: str, controller: ControllerObject) -> Held | None:
     named = f"{kind} {controller.metadata.name}"
     if controller.metadata.deletion_timestamp is not None:
         return Held(Reason.UNKNOWN_REPLACEMENT, f"{named} is being deleted: nothing would replace the pod")
-    if controller.status.observed_generation < controller.metadata.generation:
+    if not controller.is_observed:
         return Held(Reason.IN_MOTION, f"{named} has changed and its controller has not caught up with that yet")
     return None
 
 
-def _of_deployment(deployment: ControllerObject, replica_set: ControllerObject) -> Held | None:
+def _of_owner(reading: OwnerReading) -> Held | None:
+    """Return why the Deployment or Rollout above a ReplicaSet is not at rest, or None if it is or was not read."""
+    owner, kind = reading.owner, reading.owner_kind
+    if owner is None:
+        return None
+    of_kind = why_rollout_holds(owner) if kind == "Rollout" else _of_deployment(owner)
+    return _of_controller(kind, owner) or of_kind or _of_number(kind, owner, reading.controller)
+
+
+def _of_deployment(deployment: ControllerObject) -> Held | None:
     """A rollout is complete when no pod has an older template, as for `kubectl rollout status`."""
     named = f"Deployment {deployment.metadata.name}"
-    if (held := _of_controller("Deployment", deployment)) is not None:
-        return held
     older = deployment.status.replicas - deployment.status.updated_replicas
     if older > 0:
         if deployment.spec.paused:
@@ -125,13 +135,17 @@ def _of_deployment(deployment: ControllerObject, replica_set: ControllerObject) 
                 "resume it, or roll it back",
             )
         return Held(Reason.IN_MOTION, f"{named} is being rolled out: {older} of its pods are of an older template")
-    if deployment.spec.replicas != replica_set.spec.replicas:
-        return Held(
-            Reason.IN_MOTION,
-            f"{named} wants {deployment.spec.replicas} pods and has told its ReplicaSet {replica_set.metadata.name} "
-            f"{replica_set.spec.replicas}: it is being scaled or rolled out",
-        )
     return None
+
+
+def _of_number(kind: str, owner: ControllerObject, replica_set: ControllerObject) -> Held | None:
+    if owner.spec.replicas == replica_set.spec.replicas:
+        return None
+    return Held(
+        Reason.IN_MOTION,
+        f"{kind} {owner.metadata.name} wants {owner.spec.replicas} pods and has told its ReplicaSet "
+        f"{replica_set.metadata.name} {replica_set.spec.replicas}: it is being scaled or rolled out",
+    )
 
 
 def _of_revisions(stateful_set: ControllerObject, active: Iterable[ListedPod], pod: Pod) -> Held | None:

@@ -32,8 +32,20 @@ OWN_LABELS: Final[Mapping[str, str]] = {
 }
 """The labels of the operator's own pods, as in manifests/base/deployment.yaml."""
 
-_REPLACING: Final = {"ReplicaSet": "apps", "StatefulSet": "apps", "ReplicationController": ""}
+_REPLACING: Final = {
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "ReplicationController": "",
+    "CloneSet": "apps.kruise.io",
+}
 """The controllers, with their API group, that replace an evicted pod by one of the same template."""
+_LEAVING_IT_TO_THEIR_REPLICA_SETS: Final = frozenset({("apps", "Deployment"), ("argoproj.io", "Rollout")})
+"""The owners, by API group and kind, whose ReplicaSet replaces an evicted pod. They are read before an eviction, so
+that none is made in the middle of a rollout."""
+_RESTARTING_GROUPS: Final[Mapping[tuple[str, str], str]] = {
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "which restarts the whole group of a pod that is evicted",
+    ("", "Pod"): "as those of a LeaderWorkerSet's workers do, whose whole group restarts for one pod",
+}
 _DELETION_COST: Final = re.compile(r"-[0-9]+|0|[1-9][0-9]*")
 _DELETION_COST_BITS: Final = 31
 
@@ -197,14 +209,14 @@ def why_not_replaced(pod: Pod) -> Held | None:
         return Held(
             Reason.UNKNOWN_REPLACEMENT,
             f"what {controller.kind} {controller.name} ({controller.api_version}) would put in its place is not known; "
-            "the pods of ReplicaSets, StatefulSets and ReplicationControllers are",
+            "the pods of ReplicaSets, StatefulSets, ReplicationControllers and CloneSets are",
         )
     return None
 
 
-def is_deployment(owner: OwnerReference) -> bool:
-    """Return whether an owner is a Deployment of Kubernetes itself."""
-    return owner.kind == "Deployment" and _group(owner) == "apps"
+def leaves_it_to_its_replica_set(owner: OwnerReference) -> bool:
+    """Return whether an owner is known to let its ReplicaSets replace evicted pods: a Deployment or Argo Rollout."""
+    return (_group(owner), owner.kind) in _LEAVING_IT_TO_THEIR_REPLICA_SETS
 
 
 def why_owner_unknown(
@@ -217,16 +229,22 @@ def why_owner_unknown(
         owner: the controller of that in turn; None if there is none.
         trusted: the policy's `victims.trustedControllers`.
     """
-    if owner is None or is_deployment(owner):
+    if owner is None or leaves_it_to_its_replica_set(owner) or is_trusted(owner, trusted):
         return None
-    if TrustedController(group=_group(owner), kind=owner.kind) in trusted:
-        return None
+    belongs = f"{controller.kind} {controller.name} belongs to {owner.kind} {owner.name} ({owner.api_version})"
+    listed = f"victims.trustedControllers with group {_group(owner)!r} and kind {owner.kind!r} would allow it"
+    if (known := _RESTARTING_GROUPS.get((_group(owner), owner.kind))) is not None:
+        return Held(Reason.UNKNOWN_OWNER, f"{belongs}, {known}; {listed} all the same")
     return Held(
         Reason.UNKNOWN_OWNER,
-        f"{controller.kind} {controller.name} belongs to {owner.kind} {owner.name} ({owner.api_version}), and what "
-        f"that does when a pod is evicted is not known; if it leaves it to the {controller.kind} to replace the pod, "
-        f"victims.trustedControllers with group {_group(owner)!r} and kind {owner.kind!r} would allow it",
+        f"{belongs}, and what that does when a pod is evicted is not known; if it leaves it to the {controller.kind} "
+        f"to replace the pod, {listed}",
     )
+
+
+def is_trusted(owner: OwnerReference, trusted: Collection[TrustedController]) -> bool:
+    """Return whether a policy's `victims.trustedControllers` name an owner's kind."""
+    return TrustedController(group=_group(owner), kind=owner.kind) in trusted
 
 
 def _group(owner: OwnerReference) -> str:
