@@ -33,6 +33,8 @@ def crowded(installed_sandbox: Sandbox) -> Sandbox:
         wait_for_ready_pods(sandbox, "shop", name, replicas)
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(4, zone=zone)
+    # The policy that the manifests bring allows two evictions in flight per node, of any policy's.
+    sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")
     sandbox.apply(json.dumps(policy(mode="DryRun", limits=AMPLE)))
     return sandbox
 
