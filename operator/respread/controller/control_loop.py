@@ -113,7 +113,7 @@ class ControlLoop:
         self._takeover = Takeover(acting, leading, notify=intake.changes.notify, clock=clock, wall_clock=wall_clock)
         self._conclusions = Conclusions(acting, metrics, clock)
         self._waiting = Waiting(intake.changes, heartbeat, clock)
-        self._thread = PlanningThread(clock) if thread is None else thread
+        self._thread = PlanningThread() if thread is None else thread
 
     def stop(self) -> None:
         """End `run` when all sent requests are answered. Nothing more is sent."""

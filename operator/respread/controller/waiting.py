@@ -13,8 +13,8 @@ from respread.telemetry.health import Heartbeat
 GATHER_SECONDS: Final = 0.05
 """The minimum time for which changes are collected, because they seldom come alone."""
 LONGEST_GATHER_SECONDS: Final = 5.0
-"""If reconciles take long, changes are collected for as long as the last one computed, so that at most half of the time
-is spent on computing. Waiting for answers does not count."""
+"""If reconciles compute for long, changes are collected for as long as the CPU time of the last one, so that planning
+takes at most half of a core. Waiting does not count, for answers as for a CPU."""
 BEAT_SECONDS: Final = 10.0
 """The heartbeat beats this often, however quiet the cluster is."""
 LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -52,7 +52,7 @@ class Waiting:
         self._changes.notify("stop")
 
     def succeeded(self, computed_seconds: float) -> None:
-        """Record that a reconcile succeeded, and how long it computed."""
+        """Record that a reconcile succeeded, and its CPU time."""
         self._failures = 0
         self._heartbeat.beat()
         self._gather_seconds = min(max(GATHER_SECONDS, computed_seconds), LONGEST_GATHER_SECONDS)

@@ -115,7 +115,7 @@ class SimulatedCluster(FakeRequests):
             heartbeat=Heartbeat("control-loop", limit_seconds=1e9, clock=clock),
             clock=clock,
             wall_clock=lambda: EPOCH + clock(),
-            thread=PlanningThread(clock, AtOnce()),
+            thread=PlanningThread(AtOnce(), cpu_clock=clock),
         )
 
     @property

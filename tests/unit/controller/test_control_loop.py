@@ -246,7 +246,7 @@ def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long
 ) -> None:
     """While evictions are made, replacements get Ready; their places are not to stay free for as long again."""
     loop, found = Loop(), list[float]()
-    thread = PlanningThread(loop.clock)
+    thread = PlanningThread(cpu_clock=loop.clock)
     loop.loop = loop.made(thread=thread)
 
     def three_seconds_pass() -> None:
@@ -267,6 +267,13 @@ def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long
     monkeypatch.setattr(Waiting, "pause", pause)
     asyncio.run(loop.loop.run())
     assert found == [gathered]
+
+
+def test_time_in_which_others_have_the_cpu_is_not_counted_as_computing() -> None:
+    """On a busy machine it is most of the time, and gathering for as long again would leave all places free."""
+    thread = PlanningThread()
+    asyncio.run(thread.compute(threading.Event().wait, 0.5))
+    assert thread.take_seconds() < 0.25
 
 
 def test_stopping_ends_it_at_once_and_lets_no_move_begin() -> None:
