@@ -145,7 +145,7 @@ class ControlLoop:
                 _log.exception("A reconcile failed; it is tried again", wait_seconds=pause)
                 await self._waiting.pause(pause)
             else:
-                self._waiting.succeeded(self._thread.take_seconds())
+                self._waiting.succeeded(self._thread.take_seconds(), in_flight=bool(self._register.in_flight.moves))
                 break
         return wake_at
 
