@@ -8,6 +8,9 @@ server shows of the pods: evictions made, and the fewest that would have done, c
 own; when every constraint held and every pod was Ready; constraints violated and pods Pending in the end. CPU (user and
 system) and peak memory are those of the whole process until then.
 
+A third run shows how fast the cluster itself is: a process that decides nothing asks for as many evictions as are
+needed, all at once, of pods that it was told.
+
 The peer is kubernetes-sigs/descheduler with RemovePodsViolatingTopologySpreadConstraint every 5 s, without limits on
 evictions, topologyBalanceNodeFit as by default, with 100 requests a second instead of 5 (--peer-default-qps leaves 5).
 """
@@ -28,6 +31,7 @@ from bench.peer import find_or_build
 from bench.sides import FAST_LIMITS, SIDES, Side, running
 from respread.api.policy import Limits
 
+BUSY_SIDES: Final[dict[str, Side]] = {**SIDES, "evictions": "evictions"}
 PATIENCE: Final = Patience(longest_seconds=240.0)
 READY_SECONDS_WITH_LIMITS: Final = 2.0
 PACE_TARGET: Final = 0.9
@@ -61,9 +65,11 @@ HEADER: Final = (
 
 
 def main() -> int:
-    """Measure both sides, and print a table."""
+    """Measure the sides, and print a table."""
     arguments = _arguments()
-    sides = (SIDES[arguments.only],) if arguments.only else tuple(SIDES.values())
+    sides = [BUSY_SIDES[only] for only in arguments.only or BUSY_SIDES]
+    if arguments.hostname and "evictions" in sides:
+        sides.remove("evictions")  # its choice of pods is for constraints over zones alone
     if "descheduler" in sides:
         find_or_build()
     world, limits = _world(arguments), {} if arguments.default_limits else FAST_LIMITS
@@ -81,8 +87,8 @@ def main() -> int:
     print(f"bench/busy: {world.describe()}, seed {world.seed}, {limited}\n{HEADER}")
     for row in rows:
         print(row.render())
-    if not arguments.only:
-        print(_ratios(*(row.outcome for row in rows)))
+    for row in rows[1:]:
+        print(_ratios(rows[0].outcome, row.outcome))
     for row in rows:
         if row.ideal_seconds and row.outcome.done_seconds is not None:
             share = row.ideal_seconds / (row.outcome.done_seconds - row.outcome.first_seconds)
@@ -119,7 +125,10 @@ def measure(
     with at_rest(world, say) as (sandbox, judge):
         fewest = judge.fewest()
         say(f"at rest: {len(judge.violated()):,} violated, {sum(fewest.values()):,} evictions needed; starting it …")
-        with running(side, sandbox, directory, limits=limits, peer_client_limits=peer_client_limits) as process:
+        victims = judge.victims() if side == "evictions" else ()
+        with running(
+            side, sandbox, directory, limits=limits, peer_client_limits=peer_client_limits, victims=victims
+        ) as process:
             say(f"it is process {process.pid}; its log is in {directory}")
             outcome = watch(side, process, judge, PATIENCE, say, fewest=sum(fewest.values()))
         replacement = judge.replacement_seconds()
@@ -147,15 +156,15 @@ def _ideal(fewest: dict[tuple[str, str], int], limits: Limits | None, replacemen
     return rounds * replacement_seconds
 
 
-def _ratios(ours: Outcome, peers: Outcome) -> str:
+def _ratios(ours: Outcome, others: Outcome) -> str:
     def ratio(mine: float | None, other: float | None) -> str:
         return f"{mine / other:.2f}" if mine is not None and other else "-"
 
-    extra = f"{ours.evictions / ours.fewest:.3f} and {peers.evictions / peers.fewest:.3f}" if ours.fewest else "-"
+    extra = f"{ours.evictions / ours.fewest:.3f} and {others.evictions / others.fewest:.3f}" if ours.fewest else "-"
     return (
-        f"  Respread over descheduler: balanced {ratio(ours.done_seconds, peers.done_seconds)}, CPU"
-        f" {ratio(ours.cost.cpu_seconds, peers.cost.cpu_seconds)}, memory"
-        f" {ratio(ours.cost.peak_mib, peers.cost.peak_mib)}; evictions over the fewest {extra}"
+        f"  {ours.side} over {others.side}: balanced {ratio(ours.done_seconds, others.done_seconds)}, CPU"
+        f" {ratio(ours.cost.cpu_seconds, others.cost.cpu_seconds)}, memory"
+        f" {ratio(ours.cost.peak_mib, others.cost.peak_mib)}; evictions over the fewest {extra}"
     )
 
 
@@ -196,7 +205,7 @@ def _arguments() -> argparse.Namespace:
         "--ready-seconds", type=float, help="how long pods take to be Ready; 0 if left out, 2 with --default-limits"
     )
     parser.add_argument("--peer-default-qps", action="store_true", help="leave the peer at 5 requests a second")
-    parser.add_argument("--only", choices=tuple(SIDES), help="one side alone")
+    parser.add_argument("--only", choices=tuple(BUSY_SIDES), nargs="+", help="not all sides")
     parser.add_argument("--keep-logs", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()

@@ -43,6 +43,20 @@ class BusyJudge(Judge):
             for key, zones in self._counts().items()
         }
 
+    def victims(self) -> list[tuple[str, str]]:
+        """Return the namespace and name of as few pods as have to go, for constraints over zones alone.
+
+        From the fullest zone each time: the scheduler brings it back to the emptiest.
+        """
+        in_zone: dict[Key, dict[str, list[str]]] = defaultdict(lambda: {zone: [] for zone in self._zone_of.values()})
+        for pod in self.staying():
+            in_zone[key_of(pod)][self._zone_of[pod.spec.node_name]].append(pod.metadata.name)
+        return [
+            (key[0], max(in_zone[key].values(), key=len).pop())
+            for key, evictions in self.fewest().items()
+            for _ in range(evictions)
+        ]
+
     def _counts(self) -> dict[Key, dict[str, list[int]]]:
         """Return the pods on each host of each zone, for each Deployment; those being deleted are not counted.
 

@@ -1,10 +1,12 @@
-"""The two sides of a comparison as processes, each configured for speed, and what they cost."""
+"""The sides of a comparison as processes, each configured for speed, and what they cost."""
 
 from __future__ import annotations
 
 import compileall
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +19,7 @@ from bench.peer import find_or_build
 from respread_sandbox import Sandbox
 from tests.integration.operator_process import OperatorProcess, policy
 
-Side = Literal["respread", "descheduler"]
+Side = Literal["respread", "descheduler", "evictions"]
 SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
 """Each as the command line names it."""
 
@@ -70,6 +72,7 @@ def running(
     constraints: Sequence[str] = HARD,
     peer_client_limits: bool = True,
     evicts: bool = True,
+    victims: Sequence[tuple[str, str]] = (),
 ) -> Iterator[subprocess.Popen[Any]]:
     """Run one side until the end of the block.
 
@@ -82,7 +85,18 @@ def running(
         peer_client_limits: whether the peer's limit of 5 requests a second is raised.
         evicts: whether it may; if not, Respread is in DryRun, and the peer is limited to no evictions at all: its own
             dry run copies all objects first, which is not what it costs in earnest.
+        victims: namespace and name of each pod that the side `evictions` evicts, which decides nothing itself.
     """
+    if side == "evictions":
+        plain_command = [sys.executable, "-m", "bench.busy_plain", str(sandbox.kubeconfig)]
+        with subprocess.Popen(plain_command, stdin=subprocess.PIPE, text=True) as plain:  # noqa: S603 - our own
+            if plain.stdin is None:
+                raise AssertionError("it was asked for a pipe")
+            json.dump(victims, plain.stdin)
+            plain.stdin.close()
+            yield plain
+            plain.kill()
+        return
     if side == "respread":
         # The limits of the one that the manifests bring would count for ours too.
         sandbox.kubectl("delete", "clusterrebalancepolicies", "--all")

@@ -22,6 +22,7 @@ class Metadata(msgspec.Struct, rename="camel", frozen=True):
 
     uid: str = ""
     namespace: str = ""
+    name: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
