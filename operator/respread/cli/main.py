@@ -48,6 +48,7 @@ COMMANDS: Final = (
     Entry(
         "simulate", "respread.cli.commands.simulate", "Show what changes would do to the spread, without making them."
     ),
+    Entry("ui", "respread.ui.command", "Show the cluster's spread in a browser."),
     Entry("lint", "respread.cli.commands.lint", "Check policies in files, without a cluster."),
     Entry("snapshot", "respread.cli.commands.snapshot", "Write all that a plan depends on to a file."),
     Entry("migrate", "respread.cli.commands.migrate", "Write policies from the settings of descheduler."),

@@ -31,7 +31,7 @@ from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.scheduling.default_selector import is_known
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS, DefaultConstraints
-from respread.spread.index import Spread
+from respread.spread.index import Spread, SpreadIndex
 
 EXAMPLES: Final = (
     Example("Every constraint, worst first", "skew"),
@@ -100,7 +100,7 @@ def skew(
         when_unsatisfiable=when_unsatisfiable,
         selector=selector,
     )
-    view, spread = spread_with_owners(cluster, view, defaults, namespace)
+    view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
     if unknown := unknown_workloads(spread, wanted):
         where = "" if namespace is None else f" in namespace {namespace}"
         raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")

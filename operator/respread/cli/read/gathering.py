@@ -71,9 +71,25 @@ class Gathering:
         """Add objects."""
         self._sinks[kind].apply(objects)
 
+    def replace(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
+        """Add the objects of a complete list, and remove all others."""
+        listed = dict(objects)
+        sink = self._sinks[kind]
+        gone = [(key, None) for key in sink.held() if key not in listed]
+        sink.apply([*gone, *listed.items()])
+
     def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
         """Store what is known about objects that can't be decoded in full."""
-        self._sinks[kind].note_undecodable((ObjectKey(fault.namespace, fault.name), fault) for fault in faults)
+        self._sinks[kind].note_undecodable((self.key_of(fault), fault) for fault in faults)
+
+    def note_decodable(self, kind: Kind, keys: Iterable[ObjectKey]) -> None:
+        """Forget what was stored about objects that could not be decoded before."""
+        self._sinks[kind].note_undecodable((key, None) for key in keys)
+
+    @staticmethod
+    def key_of(fault: DecodeError) -> ObjectKey:
+        """Return the key of an object that can't be decoded."""
+        return ObjectKey(fault.namespace, fault.name)
 
     def view(
         self,

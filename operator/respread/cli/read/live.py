@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -25,6 +26,9 @@ from respread.stores.watched_kinds import POLICY_KINDS, UNFINISHED_PODS, full_na
 PAGE_OBJECTS: Final = 500
 TIMEOUT_SECONDS: Final = (10, 60)
 """To connect, and to wait for the next bytes of an answer."""
+WATCH_SECONDS: Final = 45
+"""How long a watch lasts before it is continued by the next one: less than the wait for the next bytes, so that a
+watch without events is not considered broken."""
 _PARALLEL: Final = 6
 _MOST_RELISTS: Final = 5
 _MOST_FAULTS_SHOWN: Final = 3
@@ -81,12 +85,49 @@ class ApiReader:
             raise ListExpiredError
         if response.ok:
             return response.content
+        raise self._refusal(wanted, response, "list")
+
+    def _refusal(self, wanted: WantedKind, response: requests.Response, verb: str) -> UnreadableError | CommandError:
         name, said = full_name(wanted.kind), _message_of(response)
         if response.status_code == HTTPStatus.FORBIDDEN:
-            raise UnreadableError(f"you are not allowed to list {name}: {said}", absent=False)
+            return UnreadableError(f"you are not allowed to {verb} {name}: {said}", absent=False)
         if response.status_code == HTTPStatus.NOT_FOUND:
-            raise UnreadableError(f"the API server has no {name} in version {wanted.kind.version}", absent=True)
-        raise CommandError(f"the API server at {self._connection.server} can't list {name}: {said}.")
+            return UnreadableError(f"the API server has no {name} in version {wanted.kind.version}", absent=True)
+        return CommandError(f"the API server at {self._connection.server} can't {verb} {name}: {said}.")
+
+    def lines(self, wanted: WantedKind, version: str) -> Iterator[bytes]:
+        """Yield the events of a watch, each as JSON, as they arrive, until the API server ends the watch.
+
+        Args:
+            wanted: what to watch.
+            version: the resourceVersion of a list or an event, after which the watch begins.
+
+        Raises:
+            CommandError: the API server can't be reached, rejects our credentials, or the connection broke.
+            UnreadableError: this kind can't be watched.
+            ListExpiredError: the version is too old.
+        """
+        parameters: dict[str, str | int] = {
+            "watch": 1,
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": WATCH_SECONDS,
+        }
+        if wanted.kind == KINDS["pods"]:
+            parameters["fieldSelector"] = UNFINISHED_PODS
+        response = self.get(wanted.path, parameters, stream=True)
+        with closing(response):
+            if response.status_code == HTTPStatus.GONE:
+                raise ListExpiredError
+            if not response.ok:
+                raise self._refusal(wanted, response, "watch")
+            try:
+                yield from response.iter_lines(chunk_size=None)
+            except (requests.exceptions.RequestException, OSError) as error:
+                raise CommandError(
+                    f"the connection to the API server at {self._connection.server} ({self._connection.name}) broke: "
+                    f"{_innermost(error)}."
+                ) from error
 
     def version(self) -> str:
         """Return the API server's version, such as `v1.36.3`; empty if it does not report one.
@@ -100,8 +141,15 @@ class ApiReader:
         except msgspec.DecodeError:
             return ""
 
-    def get(self, path: str, parameters: dict[str, str | int] | None = None) -> requests.Response:
+    def get(
+        self, path: str, parameters: dict[str, str | int] | None = None, *, stream: bool = False
+    ) -> requests.Response:
         """Return the answer to a GET, unless the server can't be reached or rejects our credentials.
+
+        Args:
+            path: what to get.
+            parameters: of the query.
+            stream: whether to read the body as it arrives.
 
         Raises:
             CommandError: there was no answer, or our credentials were rejected.
@@ -109,7 +157,7 @@ class ApiReader:
         connection = self._connection
         try:
             response: requests.Response = connection.client.session.get(
-                connection.server + path, params=parameters, timeout=TIMEOUT_SECONDS
+                connection.server + path, params=parameters, timeout=TIMEOUT_SECONDS, stream=stream
             )
         except requests.exceptions.SSLError as error:
             raise CommandError(

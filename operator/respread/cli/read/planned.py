@@ -18,7 +18,7 @@ from respread.cli.read.scheduler_option import scheduler_option
 from respread.cli.render.plan_report import PolicyReport, policy_report
 from respread.cli.render.skew_report import Origin
 from respread.eviction.remembered import moves_under_way
-from respread.planning.plan import Plan
+from respread.planning.plan import Move, Plan
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.victims.default_constraints import kinds_restored
 from respread.planning.victims.protection import threshold_value
@@ -27,7 +27,7 @@ from respread.scheduling.predictor import Predictor
 from respread.scheduling.version import of_version
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.spread.carried import DefaultConstraints
-from respread.spread.index import Spread
+from respread.spread.index import Spread, SpreadIndex
 
 R = TypeVar("R")
 
@@ -59,6 +59,8 @@ class Planned(NamedTuple):
     predictor: Predictor
     """Its view is at the snapshot."""
     plan: Plan
+    in_flight: tuple[Move, ...]
+    """The moves that the operator reports and whose replacement is not Ready yet."""
     notes: tuple[str, ...]
     """Other sentences for the user."""
 
@@ -70,8 +72,12 @@ class Planned(NamedTuple):
 
 def planning_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `namespace`, `planning`, `cluster` and `output`: everything that a plan and its output depend on."""
+    return namespace_options(planning_inputs(output_options(command)))
 
-    @namespace_options
+
+def planning_inputs(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `planning` and `cluster`: everything that a plan depends on."""
+
     @click.option(
         "-f",
         "--filename",
@@ -89,7 +95,6 @@ def planning_options(command: Callable[..., R]) -> Callable[..., R]:
     )
     @scheduler_option
     @cluster_options
-    @output_options
     @wraps(command)
     def with_planning(
         *args: Any,
@@ -104,46 +109,95 @@ def planning_options(command: Callable[..., R]) -> Callable[..., R]:
     return with_planning
 
 
-def plan_cluster_of(cluster: ClusterOptions, planning: PlanningOptions) -> Planned:
+def plan_cluster_of(cluster: ClusterOptions, options: PlanningOptions) -> Planned:
     """Read a cluster and plan for it.
 
     Raises:
         CommandError: it can't be read, or a policy in a file is invalid.
     """
-    if planning.filenames.count("-") + (cluster.snapshot == "-") > 1:
+    check_standard_input(cluster, options)
+    view = read_for_plan(cluster, with_policies=not options.filenames)
+    planning = Planning(options, view.namespace)
+    view, _ = spread_with_owners(cluster, view, planning.spread_index(view))
+    return planning.plan(view)
+
+
+def check_standard_input(cluster: ClusterOptions, options: PlanningOptions) -> None:
+    """Refuse to read standard input twice."""
+    if options.filenames.count("-") + (cluster.snapshot == "-") > 1:
         raise click.UsageError("standard input can be read only once.")
-    view = read_for_plan(cluster, with_policies=not planning.filenames)
-    given = view.policies
-    if planning.filenames:
-        given = read_policies(planning.filenames, default_namespace=view.namespace)
-    policies = tuple(filter(planning.counts, given or (DEFAULT_POLICY,)))
-    reports = tuple(policy_report(policy, _wrong(policy, view)) for policy in policies)
-    if planning.filenames:
-        _refuse(reports)
-    setting = PolicySetting(policies, view.priority_classes)
-    configuration = of_version(planning.scheduler_configuration, view.server_version)
-    view, spread = spread_with_owners(cluster, view, DefaultConstraints(configuration, kinds_restored(policies)))
-    predictor = Predictor(SchedulerView(), configuration)
-    under_way = moves_under_way(view.statuses, view.snapshot, view.time).for_planning(view.snapshot)
-    plan = Planner(predictor).plan(
-        under_way.snapshot,
-        spread,
-        setting,
-        now=view.time,
-        in_flight=under_way.in_flight,
-        unreplaced=under_way.unreplaced,
-    )
-    predictor.view.advance(view.snapshot)
-    return Planned(
-        view=view,
-        setting=setting,
-        reports=reports,
-        default_policy=not given,
-        spread=spread,
-        predictor=predictor,
-        plan=plan,
-        notes=(*view.notes, *_notes(reports, default_policy=not given)),
-    )
+
+
+class Planning:
+    """Plans for one state of a cluster after another. A later plan costs only what has changed since."""
+
+    def __init__(self, options: PlanningOptions, default_namespace: str) -> None:
+        """Read the policies in files.
+
+        Args:
+            options: of the command.
+            default_namespace: of policies in files that don't name theirs.
+
+        Raises:
+            CommandError: a file can't be read.
+        """
+        self._options = options
+        self._given: tuple[Policy, ...] = ()
+        if options.filenames:
+            self._given = read_policies(options.filenames, default_namespace=default_namespace)
+        self._index = SpreadIndex()
+        self._defaults: DefaultConstraints | None = None
+        self._predictor = Predictor(SchedulerView(), options.scheduler_configuration)
+        self._planner = Planner(self._predictor)
+
+    def spread_index(self, view: ReadCluster) -> SpreadIndex:
+        """Return the index of the cluster's spread groups. Its default constraints depend on policies and version."""
+        configuration = of_version(self._options.scheduler_configuration, view.server_version)
+        defaults = DefaultConstraints(configuration, kinds_restored(self._policies(view)))
+        if defaults != self._defaults:
+            self._defaults, self._index = defaults, SpreadIndex(defaults)
+            self._predictor = Predictor(SchedulerView(), configuration)
+            self._planner = Planner(self._predictor)
+        return self._index
+
+    def plan(self, view: ReadCluster) -> Planned:
+        """Return a plan for a cluster.
+
+        Raises:
+            CommandError: a policy in a file is invalid.
+        """
+        policies = self._policies(view)
+        reports = tuple(policy_report(policy, _wrong(policy, view)) for policy in policies)
+        if self._given:
+            _refuse(reports)
+        setting = PolicySetting(policies, view.priority_classes)
+        spread = self.spread_index(view).update(view.snapshot)
+        in_flight = moves_under_way(view.statuses, view.snapshot, view.time)
+        under_way = in_flight.for_planning(view.snapshot)
+        plan = self._planner.plan(
+            under_way.snapshot,
+            spread,
+            setting,
+            now=view.time,
+            in_flight=under_way.in_flight,
+            unreplaced=under_way.unreplaced,
+        )
+        self._predictor.view.advance(view.snapshot)
+        default_policy = not (self._given or view.policies)
+        return Planned(
+            view=view,
+            setting=setting,
+            reports=reports,
+            default_policy=default_policy,
+            spread=spread,
+            predictor=self._predictor,
+            plan=plan,
+            in_flight=in_flight.moves,
+            notes=(*view.notes, *_notes(reports, default_policy=default_policy)),
+        )
+
+    def _policies(self, view: ReadCluster) -> tuple[Policy, ...]:
+        return tuple(filter(self._options.counts, self._given or view.policies or (DEFAULT_POLICY,)))
 
 
 def _wrong(policy: Policy, view: ReadCluster) -> list[str]:

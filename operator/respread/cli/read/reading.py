@@ -13,7 +13,6 @@ from respread.cli.read.gathering import OWNERS
 from respread.cli.read.snapshot_file import read_snapshot
 from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import KINDS
-from respread.spread.carried import DefaultConstraints
 from respread.spread.index import Spread, SpreadIndex
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, watched_kinds
 
@@ -51,10 +50,9 @@ def read_for_plan(options: ClusterOptions, *, with_policies: bool) -> ReadCluste
 
 
 def spread_with_owners(
-    options: ClusterOptions, view: ReadCluster, defaults: DefaultConstraints, namespace: str | None = None
+    options: ClusterOptions, view: ReadCluster, index: SpreadIndex, namespace: str | None = None
 ) -> tuple[ReadCluster, Spread]:
     """Return a view, with the pods' owners if default constraints depend on them, and the spread of its pods."""
-    index = SpreadIndex(defaults)
     spread = index.update(view.snapshot)
     if spread.owners and options.snapshot is None:  # A snapshot contains them, or they are unknown.
         view = _with_owners(options, view, namespace)

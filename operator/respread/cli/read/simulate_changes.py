@@ -13,6 +13,8 @@ from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName, workload_of
 
 _MOST_NAMED: Final = 3
+_SLASHES_WITH_NAMESPACE: Final = 2
+"""In `shop/deploy/web`."""
 _NEVER_SCALED: Final = {
     "DaemonSet": "a DaemonSet has a pod on every node that takes one",
     "Job": "a Job runs to its end",
@@ -25,12 +27,13 @@ class Typed(NamedTuple):
     """The changes as on the command line."""
 
     scale: tuple[str, ...] = ()
-    """`deploy/web=4` each."""
+    """`deploy/web=4` or `shop/deploy/web=4` each."""
     drain: tuple[str, ...] = ()
     remove_domain: tuple[str, ...] = ()
     """`zone=c` each."""
     add_nodes: tuple[str, ...] = ()
     """`3` or `3,like=node-1` each."""
+    cordon: tuple[str, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -45,6 +48,7 @@ class HypotheticalChanges(NamedTuple):
     """Nodes to add, each by the node that it copies."""
     remove: tuple[str, ...] = ()
     """Names of nodes."""
+    cordon: tuple[str, ...] = ()
     drain: tuple[str, ...] = ()
     scale: tuple[tuple[WorkloadName, int], ...] = ()
 
@@ -62,9 +66,11 @@ def find_changes(typed: Typed, snapshot: ClusterSnapshot, namespace: str | None)
     """
     removed = tuple(name for each in typed.remove_domain for name in _nodes_in(each, snapshot))
     drained = tuple(_node(name, snapshot, f"--drain {name}").name for name in typed.drain)
+    cordoned = tuple(_node(name, snapshot, f"--cordon {name}").name for name in typed.cordon)
     return HypotheticalChanges(
         add=tuple(node for each in typed.add_nodes for node in _models(each, snapshot)),
         remove=tuple(dict.fromkeys(removed)),
+        cordon=tuple(name for name in dict.fromkeys(cordoned) if name not in removed),
         drain=tuple(name for name in dict.fromkeys(drained) if name not in removed),
         scale=tuple(_scaled(each, snapshot, namespace) for each in typed.scale),
     )
@@ -78,6 +84,11 @@ def _scaled(typed: str, snapshot: ClusterSnapshot, namespace: str | None) -> tup
     if not equals or not name or not number.isdecimal():
         raise CommandError(f"--scale {typed}: say which workload and to how many pods, as in --scale deploy/web=4.")
     known = {workload_of(pod) for pod in snapshot.pods.values() if not pod.terminating and not pod.finished}
+    if name.count("/") == _SLASHES_WITH_NAMESPACE:
+        given, _, name = name.partition("/")
+        if namespace not in (None, given):
+            raise CommandError(f"--scale {typed}: its namespace is not {namespace}, which -n names.")
+        namespace = given
     there = [each for each in known if namespace in (None, each.namespace)]
     found = sorted(each for each in there if each.name and _is_meant(name, each))
     if not found:

@@ -126,10 +126,14 @@ class WhatIf:
         self._state.apply("nodes", [(ObjectKey("", name), None) for name in names])
         self._make_again(gone)
 
+    def cordon(self, names: Iterable[str]) -> None:
+        """Make nodes unschedulable."""
+        nodes = [self._state.snapshot.nodes[name] for name in names]
+        self._state.apply("nodes", [(node.key, msgspec.structs.replace(node, unschedulable=True)) for node in nodes])
+
     def drain(self, name: str) -> None:
         """Cordon a node and move its pods one after another, as `kubectl drain` does."""
-        node = self._state.snapshot.nodes[name]
-        self._state.apply("nodes", [(node.key, msgspec.structs.replace(node, unschedulable=True))])
+        self.cordon([name])
         for pod in _in_turn(self._state.snapshot.pods_by_node.get(name, {}).values()):
             if not _stays_on_its_node(pod):
                 self._state.apply("pods", [(pod.key, None)])

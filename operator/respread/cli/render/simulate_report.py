@@ -97,6 +97,7 @@ class SimulationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     notes: tuple[str, ...] = ()
     added_nodes: tuple[str, ...]
     removed_nodes: tuple[str, ...]
+    cordoned_nodes: tuple[str, ...] = ()
     drained_nodes: tuple[str, ...]
     scaled: tuple[ScaledReport, ...]
     as_it_is: OutcomeReport
@@ -176,6 +177,7 @@ def simulation_report(
         notes=origin.notes,
         added_nodes=runs.as_it_is.outcome.added,
         removed_nodes=changes.remove,
+        cordoned_nodes=changes.cordon,
         drained_nodes=changes.drain,
         scaled=tuple(_scaled(name, replicas, *protections[name]) for name, replicas in changes.scale),
         as_it_is=_outcome(runs.as_it_is, shown, namespace),

@@ -210,9 +210,7 @@ def skew_report(
     protections: tuple[ProtectionReport, ...] | None = None,
 ) -> SkewReport:
     """Return how the requested groups are spread, worst first."""
-    groups = sorted(
-        (group_report(group) for group in spread.groups.values() if wanted.selects(group)), key=_worst_first
-    )
+    groups = sorted((group_report(group) for group in spread.groups.values() if wanted.selects(group)), key=worst_first)
     return SkewReport(
         source=origin.source,
         time=origin.time,
@@ -247,7 +245,8 @@ def group_report(group: SpreadGroup) -> GroupReport:
     )
 
 
-def _worst_first(group: GroupReport) -> tuple[object, ...]:
+def worst_first(group: GroupReport) -> tuple[object, ...]:
+    """Return the place of a group in the order of reports."""
     return (
         not group.violated,
         group.when_unsatisfiable != "DoNotSchedule",

@@ -1,0 +1,65 @@
+// Curves over time and over replicas, drawn as SVG. Each has the same numbers as a table or a sentence beside it.
+
+import { h, svg } from "./dom.js";
+import { clock, counted, number } from "./words.js";
+
+/** A step line of a number over time. */
+export function sparkline(points, field, label) {
+  const width = 260;
+  const height = 40;
+  if (!points.length) return h("p", { class: "faint" }, "Nothing yet.");
+  const first = new Date(points[0].time).getTime();
+  const last = Math.max(new Date(points.at(-1).time).getTime(), first + 1000);
+  const most = Math.max(1, ...points.map((point) => point[field]));
+  const x = (time) => (width * (new Date(time).getTime() - first)) / (last - first);
+  const y = (value) => height - 2 - ((height - 6) * value) / most;
+  let path = `M0 ${y(points[0][field])}`;
+  for (const point of points) path += `H${x(point.time).toFixed(1)}V${y(point[field]).toFixed(1)}`;
+  path += `H${width}`;
+  const now = points.at(-1)[field];
+  return h("figure", { class: "spark" },
+    h("figcaption", {}, label, " ", h("b", {}, number(now)), h("span", { class: "faint" }, ` (most ${number(most)})`)),
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${label}: ${now} now, at most ${most} since ${clock(points[0].time)}` },
+      svg("path", { d: `${path}V${height}H0Z`, class: "area" }),
+      svg("path", { d: path, class: "line" })));
+}
+
+const SERIES = [["withoutCosts", "without pod deletion costs"], ["asItIs", "as it is now"], ["withCosts", "with Respread's costs"]];
+
+/** How many evictions each number of replicas would leave to be made. */
+export function scaleDownCurve(curve, chosen, choose) {
+  const points = curve.points;
+  const most = Math.max(1, ...points.flatMap((point) => SERIES.map(([field]) => point[field].evictions)));
+  const step = Math.max(9, Math.min(28, Math.floor(720 / Math.max(1, points.length))));
+  const height = 110;
+  const width = points.length * step + 34;
+  const y = (value) => height - 22 - ((height - 34) * value) / most;
+  const lines = SERIES.map(([field], order) => {
+    const d = points.map((point, at) => `${at ? "L" : "M"}${30 + (at + 0.5) * step} ${y(point[field].evictions).toFixed(1)}`).join("");
+    return svg("path", { d, class: `curve curve-${order}` });
+  });
+  const every = Math.ceil(points.length / 16);
+  return h("figure", { class: "curve-figure" },
+    h("figcaption", {}, "Evictions that a scale-down now would make necessary, by the number of replicas that it leaves"),
+    h("ul", { class: "legend" }, SERIES.map(([, words], order) => h("li", { class: `key-${order}` }, words))),
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Chart, scrolls sideways" }, svg("svg", {
+      viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
+      "aria-label": `Evictions by replicas; the table below has the numbers. At most ${most}.`,
+    },
+    svg("line", { x1: 30, x2: width, y1: y(0), y2: y(0), class: "axis" }),
+    svg("text", { x: 24, y: y(0) + 4, class: "tick end" }, "0"),
+    svg("text", { x: 24, y: y(most) + 4, class: "tick end" }, String(most)),
+    points.map((point, at) => [
+      svg("rect", {
+        x: 30 + at * step, y: 0, width: step, height, class: point.replicas === chosen ? "slot chosen" : "slot",
+        on: choose ? { click: () => choose(point.replicas) } : undefined,
+      }, svg("title", {}, `${counted(point.replicas, "replica")}: ${SERIES.map(([field, words]) => `${point[field].evictions} ${words}`).join(", ")}`)),
+      at % every === 0 ? svg("text", { x: 30 + (at + 0.5) * step, y: height - 6, class: "tick" }, String(point.replicas)) : null,
+    ]),
+    lines)),
+    h("details", {}, h("summary", {}, "The numbers"),
+      h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "The numbers" }, h("table", { class: "plain" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "replicas"), SERIES.map(([, words]) => h("th", { scope: "col" }, words)))),
+        h("tbody", {}, points.map((point) => h("tr", {}, h("th", { scope: "row" }, String(point.replicas)),
+          SERIES.map(([field]) => h("td", {}, `${point[field].evictions}${point[field].certain ? "" : " (likely)"}`)))))))));
+}

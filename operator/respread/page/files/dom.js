@@ -1,0 +1,56 @@
+// Builds elements. Text always becomes a text node, so that no name from the cluster is read as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Return an element. `props` are attributes; `on` has its listeners, and `vars` its CSS variables. */
+export function h(tag, props, ...children) {
+  return build(document.createElement(tag), props, children);
+}
+
+/** Return an SVG element. */
+export function svg(tag, props, ...children) {
+  return build(document.createElementNS(SVG, tag), props, children);
+}
+
+function build(element, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (name === "vars") for (const [key, text] of Object.entries(value)) element.style.setProperty(`--${key}`, text);
+    else if (name === "value" || name === "checked") element[name] = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) append(element, child);
+    else element.append(child);
+  }
+}
+
+/** Replace the content of an element, and keep the keyboard's focus on the element with the same id. */
+export function fill(element, ...children) {
+  const focused = element.contains(document.activeElement) ? document.activeElement : null;
+  const id = focused?.id;
+  const at = focused?.selectionStart ?? null;
+  element.replaceChildren();
+  append(element, children);
+  if (id) {
+    const again = document.getElementById(id);
+    if (again && again !== document.activeElement) {
+      again.focus({ preventScroll: true });
+      if (at !== null && again.setSelectionRange && again.type !== "range") again.setSelectionRange(at, at);
+    }
+  }
+  return element;
+}
+
+/** Tell screen readers something once. */
+export function announce(text) {
+  const element = document.getElementById("announcer");
+  if (element) element.textContent = text;
+}

@@ -1,0 +1,1 @@
+"""`respread ui`: a page on this machine that shows the cluster's spread."""

@@ -1,0 +1,202 @@
+"""Plans for the newest state of the cluster, and answers questions about it. One thread at a time may use it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from respread.cli.errors import CommandError
+from respread.cli.read.cluster_view import ReadCluster
+from respread.cli.read.following import Lost
+from respread.cli.read.planned import Planned, Planning
+from respread.cli.read.simulate_changes import Typed
+from respread.cli.read.simulating import simulate_cluster
+from respread.cli.render.simulate_report import SimulationReport
+from respread.scheduling.predictor import Predictor
+from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
+from respread.ui.changes import OverviewChange, change_between, happenings
+from respread.ui.overview import Overview, Overviews
+from respread.ui.protections import Protections
+from respread.ui.timeline import Timeline, TimelineChange
+from respread.ui.workload import NodeChoice, WorkloadPage, node_choices, workload_page
+
+
+class Source(Protocol):
+    """Where the cluster comes from: an API server or a file."""
+
+    @property
+    def live(self) -> bool:
+        """Whether the cluster may change."""
+
+    @property
+    def lost(self) -> Lost | None:
+        """Since when there is no connection; None if there is one."""
+
+    def take(self) -> ReadCluster | None:
+        """Return the newest state; None until it is complete."""
+
+    def read_owners(self) -> bool:
+        """Read the pods' owners too, on which default constraints depend. Return whether that is news."""
+
+
+class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Hypothetical changes, with the arguments of `respread simulate`."""
+
+    scale: tuple[str, ...] = ()
+    drain: tuple[str, ...] = ()
+    cordon: tuple[str, ...] = ()
+    remove_domain: tuple[str, ...] = ()
+    add_nodes: tuple[str, ...] = ()
+
+
+class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What they would do, and the command that says the same."""
+
+    report: SimulationReport
+    command: str
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is sent to the page after a change."""
+
+    change: OverviewChange | None = None
+    timeline: TimelineChange | None = None
+    lost: Lost | None = None
+    time: datetime
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page begins with."""
+
+    version: int
+    live: bool
+    overview: Overview
+    timeline: TimelineChange
+    lost: Lost | None
+    command: str
+    """The beginning of every command line that says the same, such as `respread skew --context prod`, without the name
+    of the command."""
+
+
+class Engine:
+    """Follows one cluster."""
+
+    def __init__(self, source: Source, make_planning: Callable[[str], Planning], arguments: tuple[str, ...]) -> None:
+        """Create it.
+
+        Args:
+            source: where the cluster comes from.
+            make_planning: takes the current namespace and returns the planning of the command's options.
+            arguments: the options that select the cluster and policies, for command lines that say the same.
+        """
+        self._source = source
+        self._make_planning = make_planning
+        self._arguments = arguments
+        self._planning: Planning | None = None
+        self._planned: Planned | None = None
+        self._overview: Overview | None = None
+        self._what_if: Predictor | None = None
+        self._overviews = Overviews()
+        self._protections = Protections()
+        self._timeline = Timeline()
+        self._lost: Lost | None = None
+        self.version = 0
+        """It increases with every change."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the cluster has been read."""
+        return self._overview is not None
+
+    def refresh(self) -> Update | None:
+        """Take over what has arrived. Return what has changed; None if nothing has, or not everything was read.
+
+        Raises:
+            CommandError: the cluster can't be read.
+        """
+        view = self._source.take()
+        if view is None:
+            return None
+        if self._planning is None:
+            self._planning = self._make_planning(view.namespace)
+        before, seen = self._overview, self._planned
+        planned = self._planning.plan(view)
+        if planned.spread.owners and self._source.read_owners():
+            return None
+        self._planned = planned
+        overview = self._overviews.overview(planned, self._protections.of(planned))
+        lost, self._lost = self._lost, self._source.lost
+        if before is None or seen is None:
+            self._overview = overview
+            self.version = 1
+            self._timeline.record(overview, ())
+            return None
+        change = change_between(before, overview, self.version + 1)
+        if change is None:
+            return None if lost == self._lost else Update(lost=self._lost, time=view.time)
+        self._overview = overview
+        self.version += 1
+        known = {move.pod.uid for move in seen.in_flight}
+        began = tuple(move for move in planned.in_flight if move.pod.uid not in known)
+        timeline = self._timeline.record(overview, happenings(before, overview, began))
+        return Update(change=change, timeline=timeline, lost=self._lost, time=view.time)
+
+    def page(self) -> Page:
+        """Return everything that the page begins with."""
+        overview = self._overview
+        if overview is None:
+            raise CommandError("the cluster is still being read.")
+        return Page(
+            version=self.version,
+            live=self._source.live,
+            overview=overview,
+            timeline=self._timeline.everything(),
+            lost=self._lost,
+            command=shlex.join(self._arguments),
+        )
+
+    def workload(self, namespace: str, workload: str) -> WorkloadPage:
+        """Return the view of a workload.
+
+        Raises:
+            CommandError: there is no such workload.
+        """
+        return workload_page(self._current(), namespace, workload)
+
+    def nodes(self) -> tuple[NodeChoice, ...]:
+        """Return all nodes."""
+        return node_choices(self._current())
+
+    def simulate(self, request: WhatIfRequest) -> WhatIfAnswer:
+        """Return what changes would do.
+
+        Raises:
+            CommandError: the changes name something that does not exist, or their effect can't be known.
+        """
+        planned = self._current()
+        typed = Typed(request.scale, request.drain, request.remove_domain, request.add_nodes, request.cordon)
+        if self._what_if is None or self._what_if.configuration != planned.predictor.configuration:
+            self._what_if = Predictor(SchedulerView(), planned.predictor.configuration)
+        self._what_if.view.advance(planned.view.snapshot)
+        report = simulate_cluster(planned._replace(predictor=self._what_if), typed, None)
+        return WhatIfAnswer(report=report, command=self._command(request))
+
+    def _command(self, request: WhatIfRequest) -> str:
+        options: tuple[tuple[str, tuple[str, ...]], ...] = (
+            ("--add-nodes", request.add_nodes),
+            ("--remove-domain", request.remove_domain),
+            ("--cordon", request.cordon),
+            ("--drain", request.drain),
+            ("--scale", request.scale),
+        )
+        words = [word for option, values in options for value in values for word in (option, value)]
+        return shlex.join(["respread", "simulate", *words, *self._arguments])
+
+    def _current(self) -> Planned:
+        if self._planned is None:
+            raise CommandError("the cluster is still being read.")
+        return self._planned

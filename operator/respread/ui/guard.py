@@ -1,0 +1,66 @@
+"""Who may talk to the page's server: only the browser of the user who started it.
+
+The server listens on the loopback interface only, but every program and every web page on this machine can reach that.
+A web page of somebody else can't know the token in the path, can't read answers without CORS headers, and is refused if
+it reaches the server under its own name (DNS rebinding) or sends its own Origin.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+TOKEN_BYTES: Final = 24
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+    ),
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of every answer."""
+
+
+def new_token() -> str:
+    """Return a secret that goes into the URL."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+class Guard:
+    """Judges requests to one server."""
+
+    def __init__(self, token: str, port: int) -> None:
+        self._token = token
+        self._hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+
+    def refusal(self, headers: Mapping[str, str], token: str) -> str | None:
+        """Return why a request is refused; None if it is not.
+
+        Args:
+            headers: of the request; names in any case.
+            token: the first part of its path.
+        """
+        host = headers.get("Host", "")
+        if host not in self._hosts:
+            return "the Host header names another server"
+        origin = headers.get("Origin")
+        if origin is not None and origin != f"http://{host}":
+            return "the request comes from another site"
+        if (
+            headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}
+            and origin is None
+            and (headers.get("Sec-Fetch-Mode") != "navigate")
+        ):
+            return "the request comes from another site"
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
+            return "the URL lacks the token that `respread ui` printed"
+        return None

@@ -1,0 +1,88 @@
+"""Where the page's cluster comes from: an API server that is followed, or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from respread.cli.options import ClusterOptions
+from respread.cli.read.cluster_view import ReadCluster
+from respread.cli.read.following import FollowedCluster, Lost
+from respread.cli.read.gathering import OWNERS
+from respread.cli.read.snapshot_file import read_snapshot
+from respread.cli.read.wanted import WantedKind
+from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
+from respread.ui.engine import Source
+
+
+class FileSource:
+    """A snapshot file, which never changes."""
+
+    live = False
+    lost: Lost | None = None
+
+    def __init__(self, file: str) -> None:
+        """Read it.
+
+        Raises:
+            CommandError: it can't be read.
+        """
+        self._view = read_snapshot(file)
+
+    def take(self) -> ReadCluster:
+        """Return the cluster."""
+        return self._view
+
+    def read_owners(self) -> bool:
+        """Return False: the file contains them, or they are unknown."""
+        return False
+
+
+class LiveSource:
+    """An API server."""
+
+    live = True
+
+    def __init__(self, cluster: FollowedCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def lost(self) -> Lost | None:
+        """Since when there is no connection; None if there is one."""
+        return self._cluster.lost
+
+    def take(self) -> ReadCluster | None:
+        """Return the cluster as it is now; None until everything was read."""
+        return self._cluster.take()
+
+    def read_owners(self) -> bool:
+        """Read the pods' owners from now on, and return True; False if they are read already."""
+        return self._cluster.add(WantedKind(kind, required=False) for kind in OWNERS)
+
+
+@contextmanager
+def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callable[[], None]) -> Iterator[Source]:
+    """Open the cluster that options select.
+
+    Args:
+        options: of the command.
+        with_policies: whether to read the cluster's policies.
+        changed: called when something has arrived, in any thread.
+
+    Raises:
+        CommandError: it can't be read.
+    """
+    if options.snapshot is not None:
+        yield FileSource(options.snapshot)
+        return
+    from respread.cli.read.connection import connect  # noqa: PLC0415 - the clients take long to import
+
+    wanted = [WantedKind(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
+    connection = connect(options.kubeconfig, options.context)
+    cluster = FollowedCluster(connection, changed)
+    try:
+        cluster.start(wanted)
+        yield LiveSource(cluster)
+    finally:
+        cluster.close()
+        connection.close()
