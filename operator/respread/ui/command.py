@@ -22,7 +22,6 @@ from respread.ui.guard import Guard, new_token
 from respread.ui.server import HOST, PageServer, listener_on, listening
 from respread.ui.sources import open_source
 
-
 ANY_PORT: Final = 0
 
 

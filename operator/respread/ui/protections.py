@@ -1,4 +1,7 @@
-"""Which workloads' scale-downs follow Respread's costs, namespace by namespace: an unchanged one is not looked at again."""
+"""Which workloads' scale-downs follow Respread's costs.
+
+This is determined for each namespace. An unchanged one is not looked at again.
+"""
 
 from __future__ import annotations
 

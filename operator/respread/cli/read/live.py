@@ -29,6 +29,8 @@ TIMEOUT_SECONDS: Final = (10, 60)
 WATCH_SECONDS: Final = 45
 """How long a watch lasts before it is continued by the next one: less than the wait for the next bytes, so that a
 watch without events is not considered broken."""
+LINES_BYTES: Final = 64 * 1024
+"""The most bytes of a watch to read at once. What has arrived is never held back for more."""
 _PARALLEL: Final = 6
 _MOST_RELISTS: Final = 5
 _MOST_FAULTS_SHOWN: Final = 3
@@ -122,7 +124,7 @@ class ApiReader:
             if not response.ok:
                 raise self._refusal(wanted, response, "watch")
             try:
-                yield from response.iter_lines(chunk_size=None)
+                yield from response.iter_lines(chunk_size=LINES_BYTES)
             except (requests.exceptions.RequestException, OSError) as error:
                 raise CommandError(
                     f"the connection to the API server at {self._connection.server} ({self._connection.name}) broke: "

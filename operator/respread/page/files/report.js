@@ -1,1 +1,76 @@
-export function reportView() {}
+// A report that `-o html` wrote: the result of one command, in the views of the page, without a server.
+
+import { beforeAndAfter, constraintWords, distribution, domainCell } from "./bars.js";
+import { fill, h } from "./dom.js";
+import { counted, dateAndTime, listed, number, sentence, shortKey, workloadName, workloadsOf } from "./words.js";
+import { drawSimulation } from "./whatif.js";
+import { drawWorkload } from "./workload.js";
+
+const VIEWS = { SkewReport: skewView, PlanReport: planView, ExplainReport: explainView, SimulationReport: simulationView };
+
+/** Show a report of any kind. */
+export function reportView(main, report) {
+  document.title = `Respread: ${report.kind}, ${report.source}`;
+  const body = h("div", {});
+  fill(main, body, report.notes.length ? h("section", { class: "card" }, h("h2", {}, "Notes"), h("ul", {}, report.notes.map((note) => h("li", {}, note)))) : null,
+    h("footer", { class: "faint" }, `Made by respread from ${report.source}, ${dateAndTime(report.time)}.`));
+  VIEWS[report.kind](body, report);
+}
+
+function explainView(body, report) {
+  drawWorkload(body, { explain: report });
+}
+
+function simulationView(body, report) {
+  const changes = [
+    report.addedNodes.length ? `${counted(report.addedNodes.length, "node")} added` : "",
+    report.removedNodes.length ? `${listed(report.removedNodes)} gone` : "",
+    report.cordonedNodes.length ? `${listed(report.cordonedNodes)} cordoned` : "",
+    report.drainedNodes.length ? `${listed(report.drainedNodes)} drained` : "",
+    ...report.scaled.map((each) => `${workloadName(each.workload)} from ${number(each.pods)} to ${counted(each.replicas, "pod")}`),
+  ].filter(Boolean);
+  const outcome = h("div", {});
+  fill(body, h("h1", {}, `What if: ${listed(changes, 6)}`), outcome);
+  drawSimulation(outcome, report, null);
+}
+
+function skewView(body, report) {
+  const said = report.violated ? `${number(report.violated)} of ${counted(report.groups.length, "constraint")} violated.` : `${counted(report.groups.length, "constraint")}: all hold.`;
+  fill(body, h("h1", { class: report.violated ? "bad" : "good" }, `${report.violated ? "✗" : "✓"} ${said}`), byKey(report.groups).map(([key, groups]) => groupsTable(key, groups, () => null)));
+}
+
+function byKey(groups) {
+  const keys = new Map();
+  for (const group of groups) keys.set(group.topologyKey, [...(keys.get(group.topologyKey) ?? []), group]);
+  return [...keys].sort(([a], [b]) => b.endsWith("/zone") - a.endsWith("/zone") || a.localeCompare(b));
+}
+
+function groupsTable(key, groups, more) {
+  const domains = [...new Set(groups.flatMap((group) => Object.keys(group.counts)))].sort();
+  const columns = domains.length <= 12 && groups.every((group) => Object.keys(group.counts).length === group.domains) ? domains : null;
+  return h("section", { class: "card" }, h("h2", {}, key), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": key }, h("table", { class: "plain report" },
+    h("thead", {}, h("tr", {}, ["State", "Workload", "Namespace", "Constraint", "Skew", ...(columns ?? ["Pods per domain"])].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, groups.map((group) => h("tr", {},
+      h("td", { class: group.violated ? "over" : "good" }, group.violated ? "✗ violated" : "✓ holds"),
+      h("th", { scope: "row" }, workloadsOf(group)), h("td", {}, group.namespace), h("td", {}, constraintWords(group)),
+      h("td", {}, `${number(group.skew)}/${number(group.maxSkew)}`),
+      columns ? columns.map((domain) => h("td", {}, h("div", { class: "domain" }, domainCell(group.counts[domain], group, Math.max(...Object.values(group.counts)))))) : h("td", {}, h("div", { class: "domain spread" }, distribution(group))),
+      more(group)))))));
+}
+
+function planView(body, report) {
+  const said = report.evictions ? `${counted(report.evictions, "eviction")} would restore what can be restored` : report.violated ? "No eviction would help" : "Nothing has to be evicted";
+  fill(body,
+    h("h1", { class: report.violated ? "bad" : "good" }, `${report.violated ? "✗" : "✓"} ${number(report.violated)} of ${counted(report.selected, "constraint")} violated: ${said}.`),
+    report.violatedUnselected ? h("p", {}, `${number(report.violatedUnselected)} more violated: no policy restores them.`) : null,
+    h("p", { class: "faint" }, `Policies: ${listed(report.policies.map((policy) => `${policy.name} (${policy.wrong.length ? "invalid" : policy.mode})`))}.`),
+    report.moves.length ? h("section", { class: "card" }, h("h2", {}, "Evictions, in their order"), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Evictions" }, h("table", { class: "plain" },
+      h("thead", {}, h("tr", {}, ["Wave", "Pod", "Namespace", "Workload", "From node", "Helps", "Where to", "Waits for"].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, report.moves.map((move) => h("tr", {}, h("td", {}, String(move.wave)), h("th", { scope: "row" }, move.pod), h("td", {}, move.namespace), h("td", {}, workloadName(move.workload)), h("td", {}, move.node),
+        h("td", {}, move.constraints.map((each) => h("div", {}, `${shortKey(each.topologyKey)} (skew ${each.skew}, maxSkew ${each.maxSkew})`))),
+        h("td", {}, move.constraints.map((each) => h("div", {}, `${each.fromDomain} → ${listed(each.toDomains)}`)), move.certain ? null : h("span", { class: "faint" }, "likely")),
+        h("td", {}, move.waitsFor ?? ""))))))) : null,
+    report.blocked.length ? h("section", { class: "card violated" }, h("h2", {}, "What stays violated, and why"), h("ul", {}, report.blocked.map((each) => h("li", {}, h("b", {}, `${workloadsOf(each.group)} in ${each.group.namespace}`), `, ${constraintWords(each.group)}: `, h("b", { class: "over" }, each.reason), `: ${sentence(each.message)}`)))) : null,
+    report.groups.map((each) => h("section", { class: `card constraint${each.violatedAfter ? " violated" : ""}` }, h("h3", {}, each.violatedAfter ? "✗ " : "✓ ", workloadsOf(each.group), h("span", { class: "faint" }, ` in ${each.group.namespace}, ${constraintWords(each.group)}, policy ${each.policy}`)),
+      h("p", {}, `Skew ${each.group.skew} now, ${each.skewAfter} after the plan (${each.group.maxSkew} allowed).`), h("div", { class: "scroll" }, beforeAndAfter(each.group, each.countsAfter)))));
+}

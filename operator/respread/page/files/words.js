@@ -75,6 +75,7 @@ export function age(from, to) {
 /** A sentence with a capital letter and a full stop. */
 export function sentence(text) {
   if (!text) return "";
-  const whole = text[0].toUpperCase() + text.slice(1);
+  const field = /^[a-z]+\.[a-z]/i.test(text); // spec.prevention: as the API spells it
+  const whole = field ? text : text[0].toUpperCase() + text.slice(1);
   return /[.!?…]$/.test(whole) ? whole : `${whole}.`;
 }

@@ -1,1 +1,222 @@
-export function workloadView() {}
+// The workload view: where its pods are, what its constraints allow, what moves and why, what a scale-down would leave.
+
+import { constraintWords } from "./bars.js";
+import { scaleDownCurve } from "./charts.js";
+import { fill, h, svg } from "./dom.js";
+import { ask } from "./live.js";
+import { age, counted, listed, number, sentence, shortKey, workloadName } from "./words.js";
+
+const MOST_DOMAINS = 8;
+const MOST_NODES = 12;
+
+/** Show one workload of the live page, and return what draws it again. */
+export function workloadView(main, store, namespace, workload) {
+  let closed = false;
+  let asked = 0;
+  const load = async () => {
+    asked += 1;
+    const mine = asked;
+    try {
+      const page = await ask(`workload?${new URLSearchParams({ namespace, workload })}`);
+      if (!closed && mine === asked) drawWorkload(main, page, { namespace, workload, link: true });
+    } catch (error) {
+      if (!closed && mine === asked) fill(main, back(), h("h1", {}, workload), h("p", { role: "alert" }, sentence(String(error.message ?? error))));
+    }
+  };
+  fill(main, back(), h("h1", {}, workload), h("p", { class: "loading" }, "Planning …"));
+  load();
+  return {
+    update: (what) => {
+      const concerned = what.all || (what.rows ?? []).some((row) => row.group.namespace === namespace);
+      if (concerned) load();
+    },
+    close: () => { closed = true; removeEventListener("resize", redraw); },
+  };
+}
+
+let redraw = () => {};
+
+function back() {
+  return h("p", { class: "back" }, h("a", { href: "#/" }, "← Cluster"));
+}
+
+/** Draw what `respread explain` reports, and if they are known, pods, nodes and curves. */
+export function drawWorkload(main, page, { namespace = "", workload = "", link = false } = {}) {
+  const report = page.explain;
+  const states = new Map((page.pods ?? []).map((pod) => [pod.name, pod]));
+  const constraints = report.constraints;
+  const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
+  fill(main,
+    link ? back() : null,
+    h("h1", { class: report.violated ? "bad" : "good" }, h("span", { class: "mark", "aria-hidden": "true" }, report.violated ? "✗" : "✓"), ` ${listed(report.subjects)}`),
+    h("p", { class: "verdict" }, verdict(report)),
+    link ? h("p", {}, h("a", { class: "button", href: `#/what-if?${new URLSearchParams({ workload: `${namespace}/${workload}` })}` }, "What if it were scaled, or a node were drained?")) : null,
+    constraints.map((each) => constraintCard(each, report, page, states)),
+    constraints.length ? null : h("p", {}, "No topology spread constraint counts its pods."),
+    scaleDowns(report, page, link),
+    podsTable(report, states),
+    policies(report),
+    h("details", { class: "card", id: "command" }, h("summary", {}, "The same on the command line"), h("pre", { class: "command" }, `respread explain ${workload || report.subjects[0] || ""}${namespace ? ` -n ${namespace}` : ""}`)));
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  removeEventListener("resize", redraw);
+  redraw = () => main.querySelectorAll(".stage").forEach(drawArrows);
+  addEventListener("resize", redraw, { passive: true });
+  redraw();
+}
+
+/** In a few sentences: what is wrong, and what happens. */
+function verdict(report) {
+  const said = [];
+  for (const each of report.constraints.filter((one) => one.group.violated).slice(0, 2)) {
+    const { group } = each;
+    const most = Math.max(...Object.values(group.counts));
+    const full = Object.keys(group.counts).filter((domain) => group.counts[domain] === most);
+    said.push(`${listed(full)} ${full.length === 1 ? "has" : "have"} ${counted(most, "pod")}, but only ${group.minimum + group.maxSkew} ${group.minimum + group.maxSkew === 1 ? "is" : "are"} allowed: the emptiest domain has ${group.minimum}, and maxSkew is ${group.maxSkew}.`);
+    if (each.evictions && !each.violatedAfter) said.push(`${counted(each.evictions, "eviction")} would restore it.`);
+    else if (each.reason) said.push(`It stays so (${each.reason}): ${sentence(each.message)}`);
+  }
+  if (!said.length) return report.constraints.length ? "All its constraints hold." : "";
+  return said.join(" ");
+}
+
+function constraintCard(each, report, page, states) {
+  const { group } = each;
+  const allowed = group.minimum + group.maxSkew;
+  const moves = report.pods.filter((pod) => pod.move).map((pod) => [pod, pod.move.constraints.find((one) => one.topologyKey === group.topologyKey && one.selector === group.selector)]).filter(([, helped]) => helped);
+  const shown = each.domains.length <= MOST_DOMAINS ? each.domains : [...each.domains].sort((a, b) => b.pods - a.pods).slice(0, MOST_DOMAINS);
+  const left = each.domains.length - shown.length;
+  const closed = each.domains.filter((domain) => domain.closed);
+  return h("section", { class: `card constraint${group.violated ? " violated" : ""}` },
+    h("h2", {}, group.violated ? "✗ " : "✓ ", constraintWords(group)),
+    h("p", { class: "band" }, `Skew ${number(group.skew)}. The minimum is ${number(group.minimum)}, so that every domain may have up to ${counted(allowed, "pod")}.`,
+      each.countsOwnPods ? null : " Its selector does not match the pods that have it, so it does not spread them."),
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Domains with their nodes and pods" }, h("div", { class: "stage", "data-moves": JSON.stringify(moves.map(([pod, helped]) => ({ pod: pod.pod, to: helped.toDomains, certain: pod.move.certain, wave: pod.move.wave }))) },
+      shown.map((domain) => domainColumn(domain, group, allowed, report, page, states, each)),
+      left > 0 ? h("p", { class: "faint" }, `and ${counted(left, "more domain")}`) : null)),
+    moves.length ? h("p", { class: "legend-line" }, movesWords(moves)) : null,
+    each.reason ? h("p", { class: "why" }, h("b", {}, each.reason), ": ", sentence(each.message)) : null,
+    each.operator ? h("p", { class: "why" }, "The operator says ", h("b", {}, each.operator.reason), ": ", sentence(each.operator.message)) : null,
+    closed.length ? h("details", { id: `closed-${each.group.topologyKey}` }, h("summary", {}, `${counted(closed.length, "domain")} would accept no replacement now`), h("ul", {}, closed.slice(0, 50).map((domain) => h("li", {}, `${domain.domain}: ${domain.closed}`)))) : null,
+    each.ineligible.length ? h("details", { id: `ineligible-${each.group.topologyKey}` },
+      h("summary", {}, `${counted(each.ineligible.reduce((sum, one) => sum + one.nodes, 0), "node")} not counted`),
+      h("ul", {}, each.ineligible.map((one) => h("li", {}, `${one.domain ? `${one.domain}: ` : ""}${counted(one.nodes, "node")} (${listed(one.examples, 3)}) ${one.why}`)))) : null);
+}
+
+function movesWords(moves) {
+  const certain = moves.filter(([pod]) => pod.move.certain).length;
+  const waves = Math.max(...moves.map(([pod]) => pod.move.wave));
+  const sure = certain === moves.length ? "wherever the scheduler puts the replacements" : `${certain} of ${moves.length} for certain, the others likely (dashed)`;
+  return `Arrows: ${counted(moves.length, "pod")} to evict, and where ${moves.length === 1 ? "its replacement" : "replacements"} may land; it helps ${sure}.${waves > 1 ? ` In ${waves} waves: the number on a pod is its wave.` : ""}`;
+}
+
+function domainColumn(domain, group, allowed, report, page, states, each) {
+  const here = report.pods.filter((pod) => pod.node && domainOf(page, pod.node, group) === domain.domain);
+  const nodes = [...new Set(here.map((pod) => pod.node))].sort();
+  const others = domain.nodes - nodes.length;
+  const after = each.countsAfter[domain.domain];
+  return h("div", { class: `column${domain.tooFull ? " full" : ""}`, "data-domain": domain.domain },
+    h("h3", {}, domain.domain),
+    h("p", { class: domain.tooFull ? "tally over" : "tally" }, counted(domain.pods, "pod"), h("span", { class: "faint" }, ` of ${allowed} allowed`),
+      after !== undefined && after !== domain.pods ? h("span", { class: "then" }, ` → ${after}`) : null),
+    nodes.slice(0, MOST_NODES).map((name) => nodeBox(name, here.filter((pod) => pod.node === name), page, states, report)),
+    nodes.length > MOST_NODES ? h("p", { class: "faint" }, `${counted(nodes.length - MOST_NODES, "more node")} with its pods`) : null,
+    others > 0 ? h("p", { class: "faint" }, `${counted(others, nodes.length ? "other node" : "node")}, none of its pods`) : null);
+}
+
+function domainOf(page, node, group) {
+  return page.nodes?.find((each) => each.name === node)?.domains[group.topologyKey] ?? (shortKey(group.topologyKey) === "hostname" ? node : undefined);
+}
+
+function nodeBox(name, pods, page, states, report) {
+  const node = page.nodes?.find((each) => each.name === name);
+  const marks = [node?.cordoned ? "cordoned" : "", node && !node.ready ? "not Ready" : ""].filter(Boolean);
+  return h("div", { class: `node${marks.length ? " leaving" : ""}` },
+    h("span", { class: "node-name", title: node?.taints.length ? `Taints: ${node.taints.join(", ")}` : null }, name, marks.length ? h("span", { class: "warn" }, ` ${marks.join(", ")}`) : null),
+    h("span", { class: "chips" }, pods.map((pod) => podChip(pod, states.get(pod.pod), report))));
+}
+
+function podChip(pod, state, report) {
+  const words = podWords(pod, state, report);
+  const sign = pod.move ? String(pod.move.wave) : pod.fate === "Held" ? "⊘" : state?.terminating ? "…" : state && !state.ready ? "?" : "";
+  return h("span", { class: `pod ${pod.fate.toLowerCase()}${state?.terminating ? " terminating" : ""}${state && !state.ready ? " unready" : ""}`, "data-pod": pod.pod, title: words, role: "img", "aria-label": words }, sign);
+}
+
+function podWords(pod, state, report) {
+  const parts = [pod.pod];
+  if (state) parts.push(state.terminating ? "terminating" : state.phase + (state.ready ? "" : ", not Ready"), `${age(state.created, report.time)} old`);
+  const fate = { Moves: "to be evicted", Held: "held", MayMove: "may move", Stays: "stays" }[pod.fate];
+  return `${parts.join(", ")}; ${fate}: ${pod.message}`;
+}
+
+/** Draw arrows from the pods that move to the domains where their replacements may land. */
+function drawArrows(stage) {
+  stage.querySelector("svg.arrows")?.remove();
+  const moves = JSON.parse(stage.dataset.moves || "[]");
+  if (!moves.length) return;
+  const frame = stage.getBoundingClientRect();
+  const picture = svg("svg", { class: "arrows", width: stage.scrollWidth, height: stage.scrollHeight, "aria-hidden": "true" },
+    svg("defs", {}, svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0L8 4L0 8Z", class: "tip" }))));
+  moves.forEach((move, order) => {
+    const chip = [...stage.querySelectorAll(".pod")].find((each) => each.dataset.pod === move.pod);
+    if (!chip) return;
+    const from = chip.getBoundingClientRect();
+    for (const domain of move.to.slice(0, 4)) {
+      const column = [...stage.querySelectorAll(".column")].find((each) => each.dataset.domain === domain);
+      if (!column) continue;
+      const to = column.getBoundingClientRect();
+      const right = to.left > from.left;
+      const x1 = (right ? from.right : from.left) - frame.left;
+      const y1 = (from.top + from.bottom) / 2 - frame.top;
+      const x2 = (right ? to.left + 3 : to.right - 3) - frame.left;
+      const y2 = to.top + 78 + ((to.height - 90) * (order + 0.5)) / moves.length - frame.top;
+      const bend = (x2 - x1) / 2;
+      picture.append(svg("path", { class: move.certain ? "arrow" : "arrow likely", d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`, "marker-end": "url(#tip)" }));
+    }
+  });
+  stage.append(picture);
+}
+
+function scaleDowns(report, page, link) {
+  if (!report.scaleDowns.length) return null;
+  return h("section", { class: "card" },
+    h("h2", {}, "Scale-downs"),
+    report.scaleDowns.map((each) => {
+      const curve = page.curves?.find((one) => one.namespace === each.namespace && one.workload === workloadName(each.workload));
+      const bad = each.violatingReplicas;
+      return [
+        report.scaleDowns.length > 1 ? h("h3", {}, workloadName(each.workload)) : null,
+        h("p", {}, h("b", { class: each.protected ? "good" : "warn" }, each.protected ? "⛨ Protected" : `Not protected (${each.reason})`), ": ", sentence(each.message)),
+        bad === null ? null : h("p", {}, bad.length
+          ? `A scale-down of its ${counted(each.replicas, "pod")} now to ${listed(bad.map(String), 12)} ${each.certain ? "would" : "would probably"} leave a constraint violated.`
+          : "No scale-down now would leave a constraint violated."),
+        curve?.unknown ? h("p", { class: "faint" }, curve.unknown) : null,
+        curve?.points.length ? scaleDownCurve(curve, null, link ? (replicas) => { location.hash = `#/what-if?${new URLSearchParams({ workload: `${each.namespace}/${workloadName(each.workload)}`, replicas })}`; } : null) : null,
+      ];
+    }));
+}
+
+function podsTable(report, states) {
+  if (!report.pods.length) return null;
+  return h("details", { class: "card", id: "pods" },
+    h("summary", {}, h("h2", { class: "inline" }, `All ${counted(report.pods.length, "pod")}, and why each moves or stays`)),
+    h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Pods" }, h("table", { class: "plain" },
+      h("thead", {}, h("tr", {}, ["Pod", "Node", "State", "Age", "What happens", "Why"].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, report.pods.slice(0, 500).map((pod) => {
+        const state = states.get(pod.pod);
+        return h("tr", {}, h("th", { scope: "row" }, pod.pod), h("td", {}, pod.node ?? "none"),
+          h("td", {}, state ? (state.terminating ? "Terminating" : state.phase + (state.ready ? "" : ", not Ready")) : ""),
+          h("td", {}, state ? age(state.created, report.time) : ""),
+          h("td", {}, pod.fate, pod.move ? ` (wave ${pod.move.wave}, ${pod.move.certain ? "certain" : "likely"})` : ""),
+          h("td", {}, pod.reason ? h("b", {}, `${pod.reason}: `) : null, pod.message));
+      }))),
+    report.pods.length > 500 ? h("p", { class: "faint" }, `and ${counted(report.pods.length - 500, "more pod")}`) : null));
+}
+
+function policies(report) {
+  if (!report.policies.length) return null;
+  return h("section", { class: "card" }, h("h2", {}, "Policies"), report.policies.map((policy) => [
+    h("h3", {}, `${policy.name} (${policy.mode})`, report.defaultPolicy ? " – not in the cluster; what an empty spec would do" : ""),
+    policy.wrong.map((wrong) => h("p", { class: "bad" }, wrong)),
+    policy.conditions.length ? h("ul", {}, policy.conditions.map((each) => h("li", {}, h("b", {}, `${each.type} ${each.status}`), ` (${each.reason}): ${each.message}`))) : null,
+  ]));
+}

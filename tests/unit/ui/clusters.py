@@ -1,0 +1,72 @@
+"""Engines for small clusters, which tests change as a watch would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from respread.cli.read.cluster_view import ReadCluster
+from respread.cli.read.following import Lost
+from respread.cli.read.gathering import READ_KINDS, Gathering
+from respread.cli.read.planned import Planning, PlanningOptions
+from respread.scheduling.configuration import SchedulerConfiguration
+from respread.ui.engine import Engine
+from tests.unit.cli.snapshots import deployment_pods, manifest_of_node
+
+OPTIONS = PlanningOptions((), True, SchedulerConfiguration())
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NAMESPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": "default", "labels": {"kubernetes.io/metadata.name": "default"}},
+}
+_KINDS = {(kind.api_version, kind.kind): kind for kind in READ_KINDS}
+
+
+class ChangingSource:
+    """A cluster of manifests."""
+
+    live = True
+
+    def __init__(self, manifests: Iterable[Mapping[str, Any]]) -> None:
+        self._gathering = Gathering()
+        self.lost: Lost | None = None
+        self.put([NAMESPACE, *manifests])
+
+    def put(self, manifests: Iterable[Mapping[str, Any]]) -> None:
+        for manifest in manifests:
+            kind = _KINDS[manifest["apiVersion"], manifest["kind"]]
+            self._gathering.take(kind, [self._gathering.decode_object(kind, json.dumps(manifest).encode())])
+
+    def delete(self, manifests: Iterable[Mapping[str, Any]]) -> None:
+        for manifest in manifests:
+            kind = _KINDS[manifest["apiVersion"], manifest["kind"]]
+            key, _ = self._gathering.decode_object(kind, json.dumps(manifest).encode())
+            self._gathering.take(kind, [(key, None)])
+
+    def take(self) -> ReadCluster:
+        return self._gathering.view(time=NOW, source="a test", namespace="default", notes=())
+
+    def read_owners(self) -> bool:
+        return False
+
+
+def engine_for(source: ChangingSource, *arguments: str) -> Engine:
+    """Return an engine that has read the cluster."""
+    engine = Engine(source, partial(Planning, OPTIONS), arguments)
+    assert engine.refresh() is None
+    assert engine.ready
+    return engine
+
+
+def zones(*names: str, **fields: Any) -> list[dict[str, Any]]:
+    return [manifest_of_node(f"node-{name}", f"zone-{name}", **fields) for name in names]
+
+
+def web(*counts: int, name: str = "web", **fields: Any) -> list[dict[str, Any]]:
+    """Return pods of a Deployment with a zone constraint, so many on node-a, node-b and so on."""
+    placed = {f"node-{zone}": count for zone, count in zip("abcdef", counts, strict=False)}
+    return deployment_pods(name, placed, **fields)

@@ -1,0 +1,188 @@
+"""The page's values are those of the commands, and changes arrive as differences."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from respread.cli.errors import CommandError
+from respread.cli.main import respread
+from respread.ui.engine import WhatIfRequest
+from respread.ui.overview import State
+from tests.unit.cli.snapshots import list_of, manifest_of_pod
+from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
+
+CLUSTER = [
+    *zones("a", "b", "c"),
+    *web(4, 1, 1),
+    *web(2, 2, 2, name="even"),
+    *web(3, 1, 0, name="soft", when="ScheduleAnyway"),
+    *web(3, 0, 0, name="held", metadata={"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}),
+]
+
+
+def command(tmp_path: Path, *arguments: str) -> dict[str, object]:
+    """Return what a command prints as JSON for the same cluster."""
+    file = tmp_path / "cluster.json"
+    document = list_of(CLUSTER) | {"respread.dev/snapshot": {"takenAt": "2026-01-01T00:00:00Z", "source": "a test"}}
+    file.write_text(json.dumps(document), encoding="utf-8")
+    done = CliRunner().invoke(respread, [*arguments, "--snapshot", str(file), "-o", "json"])
+    assert done.exit_code in {0, 1}, done.output
+    printed: dict[str, object] = json.loads(done.stdout)
+    return printed
+
+
+def as_json(value: object) -> object:
+    return json.loads(msgspec.json.encode(value))
+
+
+def test_rows_are_the_groups_of_skew_in_its_order(tmp_path: Path) -> None:
+    overview = engine_for(ChangingSource(CLUSTER)).page().overview
+    report = command(tmp_path, "skew", "--when-unsatisfiable", "DoNotSchedule")
+    hard = [row.group for row in overview.rows if row.group.when_unsatisfiable == "DoNotSchedule"]
+    assert as_json(hard) == report["groups"]
+    everything = command(tmp_path, "skew")
+    assert as_json([row.group for row in overview.rows]) == everything["groups"]
+    assert (overview.violated, overview.worst_skew) == (everything["violated"], everything["worstSkew"])
+
+
+def test_states_evictions_and_reasons_are_those_of_plan(tmp_path: Path) -> None:
+    overview = engine_for(ChangingSource(CLUSTER)).page().overview
+    report = command(tmp_path, "plan")
+    assert overview.evictions == report["evictions"] == 2
+    states = {str(row.group.workloads[0]): row.state for row in overview.rows}
+    assert states == {
+        "deploy/web": State.VIOLATED,
+        "deploy/even": State.HOLDS,
+        "deploy/soft": State.NOT_SELECTED,
+        "deploy/held": State.BLOCKED,
+    }
+    (blocked,) = (row for row in overview.rows if row.state is State.BLOCKED)
+    (reported,) = report["blocked"]  # type: ignore[misc]  # a list
+    assert (blocked.reason, blocked.message) == (reported["reason"], reported["message"])
+    (planned,) = (row for row in overview.rows if row.state is State.VIOLATED)
+    assert (planned.evictions, planned.skew_after) == (2, 0)
+
+
+def test_the_summary_says_what_is_violated_what_would_restore_it_and_what_is_left() -> None:
+    overview = engine_for(ChangingSource(CLUSTER)).page().overview
+    assert overview.summary == (
+        "3 of 4 constraints are violated: 2 evictions would restore 1, 1 is blocked, no policy restores 1."
+    )
+    even = engine_for(ChangingSource([*zones("a", "b"), *web(2, 2)])).page().overview
+    assert even.summary == "The only constraint holds: every pod is spread as it should be."
+    alone = engine_for(ChangingSource([*zones("a", "b"), *web(3, 1)])).page().overview
+    assert alone.summary == "1 of 1 constraint is violated: 1 eviction would restore it."
+    assert engine_for(ChangingSource(zones("a"))).page().overview.summary.startswith("No pod")
+
+
+def test_the_workload_view_is_what_explain_reports(tmp_path: Path) -> None:
+    page = engine_for(ChangingSource(CLUSTER)).workload("default", "deploy/web")
+    report = command(tmp_path, "explain", "deploy/web", "-n", "default")
+    differing = {"source", "time", "notes"}
+    explained = as_json(page.explain)
+    assert isinstance(explained, dict)
+    assert explained.keys() == report.keys()
+    assert {key: value for key, value in explained.items() if key not in differing} == {
+        key: value for key, value in report.items() if key not in differing
+    }
+    assert {pod.name for pod in page.pods} == {pod.pod for pod in page.explain.pods}
+    assert {node.name: dict(node.domains)["topology.kubernetes.io/zone"] for node in page.nodes} == {
+        "node-a": "zone-a",
+        "node-b": "zone-b",
+        "node-c": "zone-c",
+    }
+
+
+def test_the_curve_agrees_with_the_numbers_of_replicas_that_explain_names() -> None:
+    page = engine_for(ChangingSource(CLUSTER)).workload("default", "deploy/web")
+    (curve,), (scale_down,) = page.curves, page.explain.scale_downs
+    assert [point.replicas for point in curve.points] == [1, 2, 3, 4, 5]
+    violating = tuple(point.replicas for point in curve.points if point.as_it_is.evictions)
+    assert violating == scale_down.violating_replicas
+    assert all(point.with_costs.evictions <= point.without_costs.evictions for point in curve.points)
+
+
+def test_what_if_is_what_simulate_reports_and_its_command_line_says_the_same(tmp_path: Path) -> None:
+    engine = engine_for(ChangingSource(CLUSTER))
+    request = WhatIfRequest(
+        scale=("default/deploy/web=3",), cordon=("node-c",), drain=("node-b",), add_nodes=("1,like=node-b",)
+    )
+    answer = engine.simulate(request)
+    words = shlex.split(answer.command)
+    assert words[:2] == ["respread", "simulate"]
+    report = command(tmp_path, *words[1:])
+    simulated = as_json(answer.report)
+    assert isinstance(simulated, dict)
+    differing = {"source", "time", "notes"}
+    assert {key: value for key, value in simulated.items() if key not in differing} == {
+        key: value for key, value in report.items() if key not in differing
+    }
+    assert simulated["cordonedNodes"] == ["node-c"]
+
+
+def test_what_if_changes_nothing_of_the_other_views() -> None:
+    engine = engine_for(ChangingSource(CLUSTER))
+    before = engine.workload("default", "deploy/web")
+    engine.simulate(WhatIfRequest(remove_domain=("zone=zone-a",)))
+    engine.simulate(WhatIfRequest(scale=("default/deploy/web=2",)))
+    assert engine.workload("default", "deploy/web") == before
+
+
+def test_what_can_not_be_simulated_is_an_error_that_says_why() -> None:
+    with pytest.raises(CommandError, match="there is no node nowhere"):
+        engine_for(ChangingSource(CLUSTER)).simulate(WhatIfRequest(drain=("nowhere",)))
+
+
+def test_a_change_sends_only_the_rows_that_differ_and_says_what_happened() -> None:
+    source = ChangingSource(CLUSTER)
+    engine = engine_for(source)
+    first = engine.page()
+    source.delete(web(2, 2, 2, name="even")[4:])  # [2, 2, 0]: skew 2
+    update = engine.refresh()
+    assert update is not None
+    assert update.change is not None
+    assert update.change.version == first.version + 1
+    assert [str(row.group.workloads[0]) for row in update.change.rows] == ["deploy/even"]
+    assert update.change.gone == ()
+    assert update.change.fields["violated"] == first.overview.violated + 1
+    assert update.timeline is not None
+    (happening,) = update.timeline.happenings
+    assert (happening.kind, happening.workload) == ("violated", "deploy/even")
+    assert engine.refresh() is None
+
+
+def test_a_group_that_is_gone_is_named() -> None:
+    source = ChangingSource(CLUSTER)
+    engine = engine_for(source)
+    (even,) = (row for row in engine.page().overview.rows if str(row.group.workloads[0]) == "deploy/even")
+    source.delete(web(2, 2, 2, name="even"))
+    update = engine.refresh()
+    assert update is not None
+    assert update.change is not None
+    assert update.change.gone == (even.id,)
+
+
+def test_changes_added_up_are_the_whole() -> None:
+    source = ChangingSource(CLUSTER)
+    engine = engine_for(source)
+    rows = {row.id: row for row in engine.page().overview.rows}
+    fields = {field.encode_name: field.name for field in msgspec.structs.fields(type(engine.page().overview))}
+    values = {name: getattr(engine.page().overview, name) for name in fields.values()}
+    for change in (web(1, 0, 0, name="new"), web(5, 1, 1), [manifest_of_pod("more", "", "web", {})], zones("d")):
+        source.put(change)
+        update = engine.refresh()
+        if update is None or update.change is None:
+            continue
+        for gone in update.change.gone:
+            del rows[gone]
+        rows |= {row.id: row for row in update.change.rows}
+        values |= {fields[name]: value for name, value in update.change.fields.items()}
+    overview = engine.page().overview
+    assert rows == {row.id: row for row in overview.rows}
+    assert all(values[name] == getattr(overview, name) for name in fields.values() if name != "rows")

@@ -1,0 +1,54 @@
+"""Who may talk to the page's server."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread.ui.guard import HEADERS, Guard, new_token
+
+GUARD = Guard("secret", 8000)
+BROWSER = {"Host": "127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "127.0.0.1:8000"},
+        {"Host": "localhost:8000"},
+        BROWSER,
+        BROWSER | {"Origin": "http://127.0.0.1:8000"},
+        {"Host": "127.0.0.1:8000", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},  # a link in a chat
+    ],
+)
+def test_the_users_own_browser_is_answered(headers: dict[str, str]) -> None:
+    assert GUARD.refusal(headers, "secret") is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "token"),
+    [
+        (BROWSER, "wrong"),
+        (BROWSER, ""),
+        ({}, "secret"),
+        (BROWSER | {"Host": "attacker.example:8000"}, "secret"),  # DNS rebinding
+        (BROWSER | {"Host": "127.0.0.1:8001"}, "secret"),
+        (BROWSER | {"Origin": "http://attacker.example"}, "secret"),
+        (BROWSER | {"Origin": "null"}, "secret"),
+        (BROWSER | {"Sec-Fetch-Site": "cross-site"}, "secret"),
+        (BROWSER | {"Sec-Fetch-Site": "same-site"}, "secret"),  # another port of this machine
+    ],
+)
+def test_others_are_refused(headers: dict[str, str], token: str) -> None:
+    assert GUARD.refusal(headers, token) is not None
+
+
+def test_tokens_are_long_and_differ() -> None:
+    assert len({new_token() for _ in range(10)}) == 10
+    assert len(new_token()) >= 32
+
+
+def test_no_script_runs_that_is_not_a_file_of_the_page() -> None:
+    policy = HEADERS["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy

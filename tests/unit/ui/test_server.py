@@ -1,0 +1,213 @@
+"""The page's server through real HTTP: what it serves, to whom, and what it sends when the cluster changes."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import aiohttp
+import pytest
+
+from respread.page.assets import ASSETS
+from respread.ui.guard import HEADERS, Guard
+from respread.ui.server import HOST, PageServer, listener_on, listening
+from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
+
+TOKEN = "a-secret"  # noqa: S105 - of this test
+MARKUP = '<img src=x onerror="alert(1)">'
+
+
+class Served:
+    """A running server, its cluster, and a client."""
+
+    def __init__(self, source: ChangingSource, arrived: asyncio.Event, url: str, client: aiohttp.ClientSession) -> None:
+        self.source = source
+        self.url = url
+        self.client = client
+        self._arrived = arrived
+
+    def change(self, manifests: Iterable[dict[str, Any]]) -> None:
+        self.source.put(manifests)
+        self._arrived.set()
+
+    async def get(self, path: str) -> dict[str, Any]:
+        async with self.client.get(self.url + path) as response:
+            assert response.status == 200, await response.text()
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+
+@asynccontextmanager
+async def served(manifests: Iterable[dict[str, Any]]) -> AsyncIterator[Served]:
+    source, arrived = ChangingSource(manifests), asyncio.Event()
+    with closing(listener_on(0)) as listener:
+        port = listener.getsockname()[1]
+        with closing(PageServer(engine_for(source), Guard(TOKEN, port), arrived)) as server:
+            async with listening(server, listener), aiohttp.ClientSession() as client:
+                following = asyncio.create_task(server.follow())
+                try:
+                    yield Served(source, arrived, f"http://{HOST}:{port}/{TOKEN}/", client)
+                finally:
+                    following.cancel()
+
+
+async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:
+    name = ""
+    async for line in response.content:
+        field, _, value = line.decode().rstrip("\n").partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, value
+
+
+def test_the_page_and_its_files_are_served_with_headers_that_forbid_everything_else() -> None:
+    async def run() -> None:
+        async with served([*zones("a", "b"), *web(3, 1)]) as page:
+            for path in ("", *ASSETS):
+                async with page.client.get(page.url + path) as response:
+                    assert response.status == 200, path
+                    assert {name: response.headers[name] for name in HEADERS} == HEADERS
+            async with page.client.get(page.url + "secrets.txt") as response:
+                assert response.status == 404
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("change", "headers"),
+    [
+        (("/a-secret/", "/wrong/"), {}),
+        (("/a-secret/", "/"), {}),
+        (("", ""), {"Host": "attacker.example"}),
+        (("", ""), {"Origin": "http://attacker.example"}),
+        (("", ""), {"Sec-Fetch-Site": "same-site"}),
+    ],
+)
+def test_nothing_is_told_to_others(change: tuple[str, str], headers: dict[str, str]) -> None:
+    async def run() -> None:
+        async with served([*zones("a", "b"), *web(3, 1)]) as page:
+            for path in ("", "app.js", "api/cluster", "api/nodes", "api/changes", "api/workload?workload=web"):
+                url = (page.url + path).replace(*change) if change[0] else page.url + path
+                async with page.client.get(url, headers=headers) as response:
+                    assert response.status == 403, path
+                    assert "web" not in await response.text()
+            async with page.client.post(
+                page.url.replace(*change) + "api/simulate", json={}, headers=headers
+            ) as response:
+                assert response.status == 403
+
+    asyncio.run(run())
+
+
+def test_the_views_are_answered_as_json() -> None:
+    async def run() -> None:
+        async with served([*zones("a", "b"), *web(3, 1)]) as page:
+            cluster = await page.get("api/cluster")
+            assert (cluster["version"], cluster["live"], cluster["overview"]["violated"]) == (1, True, 1)
+            workload = await page.get("api/workload?namespace=default&workload=deploy/web")
+            assert workload["explain"]["kind"] == "ExplainReport"
+            assert [node["name"] for node in await page.get("api/nodes")] == ["node-a", "node-b"]  # type: ignore[index]
+            async with page.client.post(
+                page.url + "api/simulate", json={"scale": ["default/deploy/web=2"]}
+            ) as response:
+                answer = await response.json()
+            assert answer["report"]["scaled"][0]["replicas"] == 2
+            assert answer["command"] == "respread simulate --scale default/deploy/web=2"
+
+    asyncio.run(run())
+
+
+def test_what_can_not_be_answered_is_an_error_with_a_reason() -> None:
+    async def run() -> None:
+        async with served([*zones("a", "b"), *web(3, 1)]) as page:
+            for body, status in (({"drain": ["nowhere"]}, 422), ({"evict": ["web"]}, 400), ({"drain": "a"}, 400)):
+                async with page.client.post(page.url + "api/simulate", json=body) as response:
+                    assert response.status == status
+                    assert (await response.json())["error"]
+            async with page.client.post(page.url + "api/simulate", data="drain=node-a") as response:
+                assert response.status == 415  # What a form of another site could send without asking.
+            async with page.client.get(page.url + "api/workload?workload=deploy/none") as response:
+                assert response.status == 422
+
+    asyncio.run(run())
+
+
+def test_a_change_of_the_cluster_is_sent_to_every_open_page() -> None:
+    async def run() -> None:
+        async with (
+            asyncio.timeout(30),
+            served([*zones("a", "b"), *web(2, 2), *web(1, 1, name="other")]) as page,
+            page.client.get(page.url + "api/changes") as one,
+            page.client.get(page.url + "api/changes") as two,
+        ):
+            streams = [events(one), events(two)]
+            for stream in streams:
+                assert await anext(stream) == ("version", "1")
+            page.change(web(4, 2))
+            for stream in streams:
+                name, data = await anext(stream)
+                update = json.loads(data)
+                assert name == "update"
+                assert update["change"]["version"] == 2
+                (row,) = update["change"]["rows"]
+                assert row["group"]["workloads"] == [{"kind": "Deployment", "name": "web"}]
+                assert row["group"]["skew"] == 2
+                assert update["change"]["fields"]["violated"] == 1
+
+    asyncio.run(run())
+
+
+def test_large_answers_are_compressed() -> None:
+    async def run() -> None:
+        pods = [pod for number in range(50) for pod in web(1, 1, name=f"w{number}")]
+        async with (
+            served([*zones("a", "b"), *pods]) as page,
+            aiohttp.ClientSession(auto_decompress=False) as client,
+            client.get(page.url + "api/cluster", headers={"Accept-Encoding": "gzip"}) as response,
+        ):
+            body = await response.read()
+        assert len(gzip.decompress(body)) > 5 * len(body)
+
+    asyncio.run(run())
+
+
+def test_environment_variables_and_commands_are_never_sent() -> None:
+    pods = web(3, 1)
+    for pod in pods:
+        pod["spec"]["containers"] = [
+            {
+                "name": "main",
+                "image": "app",
+                "env": [{"name": "PASSWORD", "value": "hunter2"}],
+                "args": ["--key=hunter2"],
+            }
+        ]
+        pod["metadata"]["annotations"] = {"note": "hunter2"}
+
+    async def run() -> None:
+        async with served([*zones("a", "b"), *pods]) as page:
+            for path in ("api/cluster", "api/nodes", "api/workload?namespace=default&workload=deploy/web"):
+                assert "hunter2" not in json.dumps(await page.get(path))
+
+    asyncio.run(run())
+
+
+def test_the_server_listens_on_the_loopback_interface_only() -> None:
+    with closing(listener_on(0)) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+def test_the_files_are_small_and_name_no_other_site() -> None:
+    compressed = sum(len(gzip.compress(asset.content)) for asset in ASSETS.values())
+    assert compressed <= 150_000
+    for name, asset in ASSETS.items():
+        text = asset.content.decode().replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text, name
+        assert "https://" not in text, name
+        assert "innerHTML" not in text, name
+        assert " style=" not in text, name
