@@ -69,7 +69,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: datetime
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     """What the page begins with."""
 
     version: int
@@ -145,12 +145,12 @@ class Engine:
         timeline = self._timeline.record(overview, happenings(before, overview, began))
         return Update(change=change, timeline=timeline, lost=self._lost, time=view.time)
 
-    def page(self) -> Page:
+    def page(self) -> PageContent:
         """Return everything that the page begins with."""
         overview = self._overview
         if overview is None:
             raise CommandError("the cluster is still being read.")
-        return Page(
+        return PageContent(
             version=self.version,
             live=self._source.live,
             overview=overview,
