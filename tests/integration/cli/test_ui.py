@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import requests
 
 from respread_sandbox import Binaries, Sandbox, SandboxOptions
 from tests.integration.workloads import (
@@ -71,15 +71,16 @@ class Page:
         assert said == "Serving", self._process.wait(LONG_SECONDS)
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=LONG_SECONDS) as answer:
-            return json.load(answer)
+        answer = requests.get(self.url + path, timeout=LONG_SECONDS)
+        answer.raise_for_status()
+        return answer.json()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield updates as they arrive; the first item is empty, after which no change is missed."""
-        with urllib.request.urlopen(self.url + "api/changes", timeout=LONG_SECONDS) as stream:
+        with requests.get(self.url + "api/changes", timeout=LONG_SECONDS, stream=True) as stream:
             name = ""
-            for line in stream:
-                field, _, value = line.decode().rstrip("\n").partition(": ")
+            for line in stream.iter_lines(chunk_size=1):
+                field, _, value = line.decode().partition(": ")
                 if field == "event":
                     name = value
                 elif field == "data" and name in {"version", "update"}:
@@ -147,13 +148,8 @@ def test_a_lost_connection_is_reported_and_comes_back_with_what_was_missed(clust
 def test_it_has_only_read(cluster: Sandbox, page: Page) -> None:
     page.get("api/cluster")
     page.get("api/nodes")
-    request = urllib.request.Request(
-        page.url + "api/simulate",
-        data=b'{"scale": ["shop/deploy/web=3"]}',
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=LONG_SECONDS) as answer:
-        assert json.load(answer)["report"]["scaled"]
+    answer = requests.post(page.url + "api/simulate", json={"scale": ["shop/deploy/web=3"]}, timeout=LONG_SECONDS)
+    assert answer.json()["report"]["scaled"]
     verbs, refused = set(), set()
     for line in cluster.audit_log.read_bytes().splitlines():
         entry = msgspec.json.decode(line)

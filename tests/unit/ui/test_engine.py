@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,14 +27,14 @@ CLUSTER = [
 ]
 
 
-def command(tmp_path: Path, *arguments: str) -> dict[str, object]:
+def command(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     """Return what a command prints as JSON for the same cluster."""
     file = tmp_path / "cluster.json"
     document = list_of(CLUSTER) | {"respread.dev/snapshot": {"takenAt": "2026-01-01T00:00:00Z", "source": "a test"}}
     file.write_text(json.dumps(document), encoding="utf-8")
     done = CliRunner().invoke(respread, [*arguments, "--snapshot", str(file), "-o", "json"])
     assert done.exit_code in {0, 1}, done.output
-    printed: dict[str, object] = json.loads(done.stdout)
+    printed: dict[str, Any] = json.loads(done.stdout)
     return printed
 
 
@@ -63,7 +64,7 @@ def test_states_evictions_and_reasons_are_those_of_plan(tmp_path: Path) -> None:
         "deploy/held": State.BLOCKED,
     }
     (blocked,) = (row for row in overview.rows if row.state is State.BLOCKED)
-    (reported,) = report["blocked"]  # type: ignore[misc]  # a list
+    (reported,) = report["blocked"]
     assert (blocked.reason, blocked.message) == (reported["reason"], reported["message"])
     (planned,) = (row for row in overview.rows if row.state is State.VIOLATED)
     assert (planned.evictions, planned.skew_after) == (2, 0)
