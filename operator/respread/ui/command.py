@@ -15,7 +15,8 @@ from typing import Final
 import click
 
 from respread.cli.errors import CommandError
-from respread.cli.options import ENVIRONMENT, ClusterOptions, option
+from respread.cli.examples import CommandWithExamples, Example
+from respread.cli.options import ENVIRONMENT, ClusterOptions
 from respread.cli.read.planned import Planning, PlanningOptions, check_standard_input, planning_inputs
 from respread.ui.engine import Engine
 from respread.ui.guard import Guard, new_token
@@ -25,15 +26,21 @@ from respread.ui.sources import open_source
 ANY_PORT: Final = 0
 
 
-@click.command(context_settings=ENVIRONMENT)
-@option(
+EXAMPLES: Final = (
+    Example("Look at the cluster of the current context", "ui"),
+    Example("Look at a file, on the same port each time", "ui --snapshot cluster.json.gz --port 8765"),
+)
+
+
+@click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
+@click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=ANY_PORT,
     show_default="any free one",
     help="The port of 127.0.0.1 to listen on.",
 )
-@option("--open/--no-open", "opens", default=None, help="Open the page in a browser.  [default: in a terminal]")
+@click.option("--open/--no-open", "opens", default=None, help="Open the page in a browser.  [default: in a terminal]")
 @planning_inputs
 def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: ClusterOptions) -> None:
     """Show the cluster's spread in a browser.

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from respread.cli.read.explain_target import find_target
 from respread.cli.read.planned import Planned
+from respread.cli.read.target import find_target
 from respread.cli.render.explain_report import ExplainReport, explain_report
 from respread.cli.render.scale_down_report import MOST_FORETOLD
 from respread.cli.render.skew_report import WorkloadReference

@@ -14,7 +14,6 @@ from respread.cli.read.simulating import simulate_cluster
 from respread.cli.render.output import show
 from respread.cli.render.simulate_table import SimulationView
 
-
 EXAMPLES: Final = (
     Example("What a scale-down would leave", "simulate --scale deploy/web=4 -n shop"),
     Example("What the loss of a zone would do", "simulate --remove-domain zone=zone-c"),
