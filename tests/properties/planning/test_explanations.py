@@ -31,6 +31,7 @@ def planned_for(world: World) -> Planned:
         spread=spread,
         predictor=predictor,
         plan=Planner(predictor).plan(snapshot, spread, setting, now=NOW),
+        in_flight=(),
         notes=(),
     )
 
