@@ -11,10 +11,12 @@ from respread_sandbox import Sandbox
 from tests.custom_workloads.conftest import Run
 from tests.go_programs import PROGRAMS, find_or_build, source_of
 from tests.integration.pools import POOL, Pool
+from tests.integration.prevention_cluster import PREVENTS, RIGHT
 from tests.integration.workloads import ZONE, constraint, deployment, wait_for_ready_pods, wait_until
 
 REPLICAS = 4
 QUIET_SECONDS = 4.0
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 ROLLOUTS = "/apis/argoproj.io/v1alpha1/namespaces/{}/rollouts"
 
 pytestmark = pytest.mark.timeout(1800)
@@ -91,6 +93,25 @@ def test_in_a_canary_its_pods_stay_until_it_is_promoted(pool: Pool) -> None:
     pool.sandbox.api.request("PATCH", f"{ROLLOUTS.format(pool.name)}/web/status", {"status": {"promoteFull": True}})
     wait_until(lambda: phase(pool) == "Healthy", "the Rollout to be promoted")
     pool.wait_until_balanced(REPLICAS, 0)
+
+
+def test_its_scale_down_goes_by_the_costs_that_respread_writes(pool: Pool) -> None:
+    """Without costs its ReplicaSet would take the newest: all of the zone that came last."""
+    rollout(pool, {"canary": {}})
+    pool.add_zone("zone-b")
+    pool.sandbox.apply(RIGHT)
+    pool.rebalance(mode="DryRun", **PREVENTS)
+    pool.sandbox.api.request("PATCH", f"{ROLLOUTS.format(pool.name)}/web", {"spec": {"replicas": 2 * REPLICAS}})
+    wait_for_ready_pods(pool.sandbox, pool.name, "web", 2 * REPLICAS)
+    assert pool.counts() == {"zone-a": REPLICAS, "zone-b": REPLICAS}
+
+    def all_have_costs() -> bool:
+        return all(DELETION_COST in pod["metadata"].get("annotations", {}) for pod in pool.pods())
+
+    wait_until(all_have_costs, "all pods to have a cost")
+    pool.sandbox.api.request("PATCH", f"{ROLLOUTS.format(pool.name)}/web", {"spec": {"replicas": 2}})
+    pool.wait_for(2)
+    assert pool.counts() == {"zone-a": 1, "zone-b": 1}
 
 
 def test_before_a_blue_green_promotion_its_pods_stay(pool: Pool) -> None:

@@ -102,7 +102,7 @@ def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: Clust
 
 def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> ScaleDownProtection:
     selection = select(workload.replica_sets[0], policies, snapshot)
-    policy, number = selection.policy, len(workload.replica_sets)
+    policy, number, kind = selection.policy, len(workload.replica_sets), workload.name.kind
     if not policy:
         return ScaleDownProtection(reason=ScaleDownReason.NO_POLICY, message="No policy selects the pods.")
     if selection.wish is not Wish.PROTECT:
@@ -111,8 +111,8 @@ def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: Cl
         return ScaleDownProtection(
             reason=ScaleDownReason.ROLLING_OUT,
             policy=policy,
-            message=f"{number} ReplicaSets have pods: while a rollout goes on, the Deployment decides which of them "
-            "shrinks before costs decide about pods.",
+            message=f"{number} ReplicaSets have pods: while a rollout goes on, the {kind} decides which of them shrinks "
+            "before costs decide about pods.",
         )
     if len(workload.pods) == 1:
         message = "One pod alone has nothing to be ranked."

@@ -15,7 +15,7 @@ from respread.api.policy import PLURALS, PolicyKind
 from respread.api.schema import custom_resource_definition
 from respread.api.status import PolicyStatus, encode_status
 from respread.api.structures import write_value
-from tests.kept_versions import KeptVersion, kept_versions, pruned, schema_of
+from tests.kept_versions import OLDEST, KeptVersion, kept_versions, pruned, schema_of
 
 VERSIONS = kept_versions()
 POLICIES = [
@@ -111,6 +111,32 @@ def test_what_a_status_remembers_is_read(version: KeptVersion, policy: dict[str,
     del version
     before = {name: each for name, each in policy["status"].items() if name not in REPORTED}
     assert list(missing(normal(before), normal(encode_status(decode_status(policy))), "status")) == []
+
+
+def lacking(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Yield the fields that a schema requires and a value does not have."""
+    match value:
+        case dict():
+            yield from (f"{path}.{name}" for name in schema.get("required", ()) if name not in value)
+            for name, each in schema.get("properties", {}).items():
+                if name in value:
+                    yield from lacking(value[name], each, f"{path}.{name}")
+        case list():
+            for each in value:
+                yield from lacking(each, schema["items"], f"{path}[]")
+
+
+@pytest.mark.parametrize(("_version", "policy"), POLICIES)
+@pytest.mark.parametrize("earlier", VERSIONS, ids=[version.name for version in VERSIONS])
+def test_definitions_of_earlier_versions_take_the_status_of_today(
+    earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
+) -> None:
+    """Who upgrades the operator alone, as Helm does, still gets statuses, and so evictions."""
+    status = encode_status(decode_status(policy))
+    refused = set(lacking(status, earlier.schema(policy["kind"], "status"), "status"))
+    assert refused <= ({"status.violations[].workload"} if earlier.name == OLDEST else set()), (
+        "an earlier definition would make the API server refuse the status, without which nothing is evicted"
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=[version.name for version in VERSIONS])
