@@ -37,7 +37,8 @@ def workload_of(pod: Pod) -> WorkloadName:
         return WorkloadName("Pod", pod.namespace, pod.name)
     if controller.kind == "ReplicaSet":
         for label, kind in _TEMPLATE_HASHES.items():
-            owner = controller.name.removesuffix(f"-{pod.labels.get(label, '')}")
-            if owner != controller.name:
+            template_hash = pod.labels.get(label)
+            owner = controller.name.removesuffix(f"-{template_hash}")
+            if template_hash and owner != controller.name:
                 return WorkloadName(kind, pod.namespace, owner)
     return WorkloadName(controller.kind, pod.namespace, controller.name)

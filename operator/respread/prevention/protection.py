@@ -111,8 +111,8 @@ def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: Cl
         return ScaleDownProtection(
             reason=ScaleDownReason.ROLLING_OUT,
             policy=policy,
-            message=f"{number} ReplicaSets have pods: while a rollout goes on, the {kind} decides which of them shrinks "
-            "before costs decide about pods.",
+            message=f"{number} ReplicaSets have pods: while a rollout goes on, the {kind} decides which of them "
+            "shrinks before costs decide about pods.",
         )
     if len(workload.pods) == 1:
         message = "One pod alone has nothing to be ranked."

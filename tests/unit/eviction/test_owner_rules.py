@@ -165,7 +165,10 @@ class TestRollout:
 
     def test_its_controller_has_not_seen_the_change_yet(self) -> None:
         assert words(self.check(observedGeneration="1")).startswith("InMotion: Rollout web has changed")
-        assert words(self.check(observedGeneration="")).startswith("InMotion: Rollout web has changed")
+
+    @pytest.mark.parametrize("observed", ["", "6d5f7c9b4", "-1", "²", "9" * 5000])
+    def test_nobody_knows_what_its_controller_has_seen(self, observed: str) -> None:
+        assert words(self.check(observedGeneration=observed)).startswith("InMotion: Rollout web has changed")
 
     def test_it_is_in_a_canary_or_was_stopped_there(self) -> None:
         assert words(self.check(currentPodHash="7e", updatedReplicas=1)).startswith(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -102,7 +103,7 @@ class ControllerStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The `status` of a controller of any kind that is read here."""
 
     observed_generation: int | str = 0
-    """A string of digits in a Rollout."""
+    """In a Rollout a string, which is a number unless a very old controller or somebody else wrote it."""
     replicas: int = 0
     updated_replicas: int = 0
     current_replicas: int = 0
@@ -126,7 +127,10 @@ class ControllerObject(msgspec.Struct, frozen=True):
     @property
     def is_observed(self) -> bool:
         """Whether its own controller has seen its latest change."""
-        return self.metadata.generation <= int(self.status.observed_generation or 0)
+        observed = self.status.observed_generation
+        if isinstance(observed, str):
+            observed = int(observed) if re.fullmatch("[0-9]{1,18}", observed) else 0
+        return self.metadata.generation <= observed
 
 
 class ListedSpec(msgspec.Struct, frozen=True, rename="camel"):
