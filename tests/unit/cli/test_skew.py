@@ -126,8 +126,19 @@ def test_another_workload_is_not_meant(typed: str) -> None:
     assert not workload_matches(typed, WorkloadName("Deployment", "default", "web"))
 
 
-def test_a_kind_of_its_own_is_meant_by_its_name() -> None:
-    assert workload_matches("rollout/web", WorkloadName("Rollout", "default", "web"))
+@pytest.mark.parametrize(
+    ("typed", "kind"),
+    [
+        ("rollout/web", "Rollout"),
+        ("rollouts/web", "Rollout"),
+        ("rollouts.argoproj.io/web", "Rollout"),
+        ("clone/web", "CloneSet"),
+        ("clonesets.apps.kruise.io/web", "CloneSet"),
+        ("fleet/web", "Fleet"),
+    ],
+)
+def test_a_kind_of_its_own_is_meant_by_its_name(typed: str, kind: str) -> None:
+    assert workload_matches(typed, WorkloadName(kind, "default", "web"))
 
 
 def test_a_name_that_nobody_has_is_noticed_and_a_pattern_is_not() -> None:

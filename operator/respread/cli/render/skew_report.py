@@ -47,6 +47,7 @@ _KIND_WORDS: Final[Mapping[str, str]] = {
     "jobs": "Job",
     "rollout": "Rollout",
     "rollouts": "Rollout",
+    "clone": "CloneSet",
     "cloneset": "CloneSet",
     "clonesets": "CloneSet",
 }
