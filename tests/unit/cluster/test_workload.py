@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from immutables import Map
 
 from respread.cluster.meta import OwnerReference
 from respread.cluster.workload import workload_of
@@ -25,5 +26,5 @@ def test_the_owner_of_a_replica_set_is_told_by_the_hash_of_its_template(
     kind: str, name: str, labels: dict[str, str], expected: str
 ) -> None:
     controller = OwnerReference("apps/v1", kind, name, "uid")
-    found = workload_of(pod("web-1", "node-1", spec(), labels=labels, controller=controller))
+    found = workload_of(pod("web-1", "node-1", spec(), labels=Map(labels), controller=controller))
     assert str(found) == expected
