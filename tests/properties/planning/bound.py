@@ -192,6 +192,7 @@ class _Program:
         solver.setOptionValue("output_flag", False)
         solver.setOptionValue("threads", 1)
         solver.setOptionValue("mip_rel_gap", 0.0)
+        solver.setOptionValue("presolve", "off")  # that of HiGHS 1.15.1 loses the best end of scarce world 408
         solver.passModel(lp)
         solver.run()
         status = solver.getModelStatus()

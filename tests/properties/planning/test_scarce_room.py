@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import pytest
 
@@ -74,26 +75,42 @@ def _violated(model: SchedulerModel, ranks: Mapping[int, int], position: Positio
     return tuple(violated)
 
 
+class Tried(NamedTuple):
+    """What became of one world."""
+
+    scarce: bool
+    """Whether no plan can cure all groups."""
+    unknown: bool
+    """Whether there are too many sequences of steps to know whether the plan is as good as any."""
+
+
+def tried(seed: int) -> Tried:
+    """Plan for a world, and compare with the best that there is."""
+    scarce = scarce_world(seed)
+    model = SchedulerModel(scarce.world)
+    ranks = ranks_of(model)
+    snapshot = snapshot_of(scarce.world)
+    left = violated_after(plan_cluster(snapshot, scarce.policies, now=NOW), snapshot)
+    best = fewest_violated(model, ranks)
+    assert left >= best, f"seed {seed}: the program is wrong"
+    found = left if left == best else fewest_by_single_steps(model, ranks)
+    assert found is None or left <= found, f"seed {seed}"
+    return Tried(any(best), found is None)
+
+
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(600 * factor())
 def test_as_many_groups_are_cured_as_can_be(part: int) -> None:
     worlds = WORLDS * factor()
-    unknown = scarce_ones = 0
-    for seed in range(part * worlds, (part + 1) * worlds):
-        scarce = scarce_world(seed)
-        model = SchedulerModel(scarce.world)
-        ranks = ranks_of(model)
-        snapshot = snapshot_of(scarce.world)
-        left = violated_after(plan_cluster(snapshot, scarce.policies, now=NOW), snapshot)
-        best = fewest_violated(model, ranks)
-        scarce_ones += any(best)
-        assert left >= best, f"seed {seed}: the program is wrong"
-        if left != best:
-            found = fewest_by_single_steps(model, ranks)
-            unknown += found is None
-            assert found is None or left <= found, f"seed {seed}"
-    assert unknown <= MOST_UNKNOWN * worlds
-    assert scarce_ones >= LEAST_SCARCE * worlds
+    results = [tried(seed) for seed in range(part * worlds, (part + 1) * worlds)]
+    assert sum(each.unknown for each in results) <= MOST_UNKNOWN * worlds
+    assert sum(each.scarce for each in results) >= LEAST_SCARCE * worlds
+
+
+@pytest.mark.parametrize("seed", [408, 1745])
+def test_worlds_that_ten_times_as_many_found(seed: int) -> None:
+    """In 408, presolve of the exact program was wrong. In 1745, it matters on which of two nodes another group is."""
+    assert not tried(seed).unknown
 
 
 def applications(number: int, room: int) -> World:

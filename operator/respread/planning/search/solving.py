@@ -321,8 +321,8 @@ class Solver:
 def _is_settled_by_order(alone: Sequence[Solution], placement: Placement) -> bool:
     """Whether solutions want so much the same that as many are cured as can be if those go first that take least.
 
-    So it is if each cures one group, with replacements that take the same room on any of the same nodes, and none of
-    which could go where their pods come from if there were room.
+    So it is if each cures one group, with replacements that take the same room on any of the same nodes, whichever of
+    these they go to, and none of which could go where their pods come from if there were room.
     """
     nodes, sizes = alone[0].landing, {tuple(sorted(each.pod.spec.requests.items())) for each in alone[0].taken}
     if len(sizes) != 1 or not all(
@@ -331,6 +331,7 @@ def _is_settled_by_order(alone: Sequence[Solution], placement: Placement) -> boo
         and not any(each.cost.violated)
         and each.landing == nodes
         and {tuple(sorted(taken.pod.spec.requests.items())) for taken in each.taken} == sizes
+        and _are_one_domain(nodes, each, placement)
         for each in alone
     ):
         return False
@@ -339,6 +340,13 @@ def _is_settled_by_order(alone: Sequence[Solution], placement: Placement) -> boo
         vacated |= each.vacated
         would_take |= _would_take(each, placement)
     return vacated & would_take == nodes and not any(each.vacated & nodes for each in alone)
+
+
+def _are_one_domain(nodes: NodeSet, solution: Solution, placement: Placement) -> bool:
+    """Whether some nodes are in the same domain of each group of a solution, so that it does not matter which it is."""
+    names = [placement.table.names[slot] for slot in slots_of(nodes)]
+    groups = (group for task in solution.tasks for group in task.groups)
+    return all(len({group.domains.of_node.get(name) for name in names}) == 1 for group in groups)
 
 
 def _would_take(solution: Solution, placement: Placement) -> NodeSet:
