@@ -122,7 +122,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                 {"schedule": "0 2 * * *", "duration": "2h", "timeZone": "Europe/Berlin"},
                 {"schedule": "*/30 22-23,0-4 1 JAN-DEC MON,6#1", "duration": "168h"},
             ],
-            "prevention": {"podDeletionCost": "Enabled"},
+            "prevention": {"podDeletionCost": "Enabled", "costsOfOthers": "Replace"},
         },
     ),
     "every namespace": (CLUSTER, {"namespaceSelector": {}}),
@@ -341,6 +341,7 @@ BAD_SPECS: tuple[BadSpec, ...] = (
     BadSpec({"windows": [_windows()["windows"][0]] * 33}, "spec.windows", "Too many"),
     BadSpec({"prevention": True}, "spec.prevention", "must be of type object"),
     BadSpec({"prevention": {"podDeletionCost": "enabled"}}, "spec.prevention.podDeletionCost", _ONE_OF),
+    BadSpec({"prevention": {"costsOfOthers": "Ignore"}}, "spec.prevention.costsOfOthers", _ONE_OF),
 )
 
 WRONG_THOUGH_ACCEPTED: tuple[tuple[Spec, str, str], ...] = (

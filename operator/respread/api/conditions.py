@@ -16,6 +16,7 @@ from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.api.status import (
     MAX_CONDITIONS,
+    MAX_CONTESTED,
     MAX_DOMAINS,
     MAX_MESSAGE_LENGTH,
     MAX_VIOLATIONS,
@@ -24,6 +25,7 @@ from respread.api.status import (
     Condition,
     ConditionStatus,
     ConditionType,
+    ContestedCosts,
     FailuresInARow,
     GroupEvictionCount,
     MoveInFlight,
@@ -73,6 +75,8 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Why the policy evicts nothing, or only a single pod, after failures in a row. Empty if it is not paused."""
     oscillating: tuple[str, ...] = ()
     """Violated groups that have had as many evictions as an hour allows, one clause each."""
+    contested_costs: tuple[ContestedCosts, ...] = ()
+    """ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
     overridden_by: tuple[str, ...] = ()
     """Names of the policies that govern pods which this policy selects too."""
     plan_time: datetime
@@ -86,7 +90,9 @@ class _Verdict(NamedTuple):
     message: str
 
 
-_UNUSUAL: Final[frozenset[ConditionType]] = frozenset({"Reconciling", "Stalled", "Paused", "Oscillating"})
+_UNUSUAL: Final[frozenset[ConditionType]] = frozenset(
+    {"Reconciling", "Stalled", "Paused", "Oscillating", "CostsContested"}
+)
 """Conditions that a policy has only after they were True once."""
 _WAITED_FOR: Final = {
     Reason.WINDOW_CLOSED: "a window of spec.windows",
@@ -120,6 +126,7 @@ def next_status(
         "Stalled": _stalled(policy),
         "Paused": None if outcome is None else _paused(outcome),
         "Oscillating": None if outcome is None else _oscillating(outcome),
+        "CostsContested": None if outcome is None else _costs_contested(outcome),
     }
     ours = tuple(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
@@ -140,6 +147,7 @@ def next_status(
         failures_in_a_row=outcome.failures_in_a_row,
         recent_evictions=outcome.recent_evictions,
         moves_in_flight=outcome.moves_in_flight,
+        contested_costs=outcome.contested_costs[:MAX_CONTESTED],
         last_plan_time=previous.last_plan_time,
         last_eviction_time=_whole_seconds(outcome.last_eviction_time) or previous.last_eviction_time,
     )
@@ -242,6 +250,20 @@ def _oscillating(outcome: PolicyOutcome) -> _Verdict:
         "EvictionsDoNotLast",
         f"Violated again after as many evictions as limits.perHourPerGroup allows: {_listed(outcome.oscillating)}. "
         "Something may undo them: another descheduler, node consolidation, an autoscaler that scales up and down.",
+    )
+
+
+def _costs_contested(outcome: PolicyOutcome) -> _Verdict:
+    if not outcome.contested_costs:
+        return _Verdict("False", "NotContested", "Nobody else removes or replaces pod deletion costs of Respread.")
+    workloads = {f"{each.kind}/{each.name} in {each.namespace}" for each in outcome.contested_costs}
+    writers = {each.writer for each in outcome.contested_costs if each.writer}
+    who = f"Somebody else (field manager {_listed(writers)})" if writers else "Somebody else"
+    return _Verdict(
+        "True",
+        "OtherWriter",
+        f"{who} removes or replaces the pod deletion costs of {_listed(workloads)}. Respread writes them less and less "
+        "often: let one of the two write costs there, or set spec.prevention.costsOfOthers.",
     )
 
 

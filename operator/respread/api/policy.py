@@ -27,6 +27,7 @@ Mode: TypeAlias = Literal["DryRun", "Enforce"]
 WhenUnsatisfiable: TypeAlias = Literal["DoNotSchedule", "ScheduleAnyway"]
 Protection: TypeAlias = Literal["Protect", "Evict"]
 Toggle: TypeAlias = Literal["Disabled", "Enabled"]
+CostsOfOthers: TypeAlias = Literal["Keep", "Replace"]
 
 PLURALS: Final[dict[PolicyKind, str]] = {
     "RebalancePolicy": "rebalancepolicies",
@@ -344,10 +345,16 @@ class Prevention(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Toggle,
         described(
             "Whether Respread sets the annotation controller.kubernetes.io/pod-deletion-cost, so that a scale-down "
-            "deletes pods from the fullest domains. It needs the permission to patch pods. A cost that somebody else "
-            "wrote is never changed."
+            "deletes pods from the fullest domains. It needs the permission to patch pods."
         ),
     ] = "Disabled"
+    costs_of_others: Annotated[
+        CostsOfOthers,
+        described(
+            "Who wins if somebody else writes that annotation too. Keep: a cost that somebody else wrote is never "
+            "changed. Replace: Respread replaces it, about once a minute for each ReplicaSet where it is lost again."
+        ),
+    ] = "Keep"
 
 
 class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

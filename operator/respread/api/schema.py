@@ -28,6 +28,7 @@ from respread.api.policy import (
     Limits,
     PolicyKind,
     PolicySpec,
+    Prevention,
     VictimRules,
 )
 from respread.api.status import PolicyStatus
@@ -74,6 +75,7 @@ _LATER: Final[Mapping[type[msgspec.Struct], frozenset[str]]] = {
     Limits: frozenset({"perHourPerGroup", "failuresInARow"}),
     VictimRules: frozenset({"minReplicas", "changedPods"}),
     EvictionOptions: frozenset({"readyTimeout"}),
+    Prevention: frozenset({"costsOfOthers"}),
 }
 """Fields that earlier versions of Respread don't have (tests/golden/versions). If the API server filled in their
 defaults, every policy would have a field that an earlier operator does not know, and that operator would evict nothing:

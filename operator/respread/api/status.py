@@ -35,6 +35,9 @@ MAX_FAILED_WORKLOAD_LENGTH: Final = 512
 MAX_NEWEST_PODS: Final = 32
 """How many pods that are not the replacement a move in flight lists by name."""
 
+MAX_CONTESTED: Final = 100
+"""For how many ReplicaSets a status records that their costs are contested, those lost most often first."""
+
 MAX_CONDITIONS: Final = 16
 MAX_FAILURES: Final = 1000
 """Beyond this number of failures, the back-off does not grow."""
@@ -43,7 +46,15 @@ MAX_GENERATION: Final = 2**53
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 ConditionType: TypeAlias = Literal[
-    "Ready", "Balanced", "Progressing", "Blocked", "Reconciling", "Stalled", "Paused", "Oscillating"
+    "Ready",
+    "Balanced",
+    "Progressing",
+    "Blocked",
+    "Reconciling",
+    "Stalled",
+    "Paused",
+    "Oscillating",
+    "CostsContested",
 ]
 
 _MEMORY: Final = {"x-kubernetes-list-type": "atomic"}
@@ -70,7 +81,8 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 "Progressing: evictions are in progress. Blocked: a constraint is violated and can't be restored now. "
                 "Reconciling: no plan has been made yet for the current generation. Stalled: the policy is invalid. "
                 "Paused: evictions failed in a row, and none is made for some time. Oscillating: a constraint is "
-                "violated again after as many evictions as limits.perHourPerGroup allows."
+                "violated again after as many evictions as limits.perHourPerGroup allows. CostsContested: somebody "
+                "else removes or replaces the pod deletion costs that Respread writes."
             ),
         ),
     ]
@@ -250,6 +262,26 @@ class MoveInFlight(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ] = ()
 
 
+class ContestedCosts(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A ReplicaSet whose pod deletion costs somebody else removes or replaces again and again."""
+
+    namespace: Annotated[str, Meta(max_length=63, description="The namespace of the pods.")]
+    kind: Annotated[str, Meta(max_length=63, description="The kind of the workload, such as Deployment.")]
+    name: Annotated[str, Meta(max_length=253, description="The name of the workload.")]
+    replica_set: Annotated[str, Meta(max_length=64, description="The UID of the ReplicaSet.")]
+    writer: Annotated[
+        str,
+        Meta(
+            max_length=128,
+            description="The field manager that replaced costs. Empty if costs were removed, because that leaves none.",
+        ),
+    ] = ""
+    times: Annotated[
+        int, Meta(ge=0, le=MAX_FAILURES, description="How often costs were lost after Respread had written them.")
+    ]
+    until: Annotated[Moment, described("Respread writes no cost before this time, unless pods of the ReplicaSet go.")]
+
+
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What Respread knows and does for the policy. Respread writes it, and only when it changes."""
 
@@ -261,8 +293,8 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_CONDITIONS,
             description=(
-                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused and Oscillating after they "
-                "were True once."
+                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused, Oscillating and "
+                "CostsContested after they were True once."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
@@ -314,6 +346,14 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_MOVES_IN_FLIGHT,
             description="Evictions that are made or about to be made, and whose replacement is not Ready yet.",
+            extra_json_schema=_MEMORY,
+        ),
+    ] = ()
+    contested_costs: Annotated[
+        tuple[ContestedCosts, ...],
+        Meta(
+            max_length=MAX_CONTESTED,
+            description="ReplicaSets whose pod deletion costs are contested, those lost most often first.",
             extra_json_schema=_MEMORY,
         ),
     ] = ()

@@ -155,6 +155,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """What a pod with an in-place resize holds on its node, if that differs from `spec.requests`."""
     deletion_cost_is_ours: bool = False
     """Whether Respread set its pod deletion cost by server-side apply, and no other manager owns it."""
+    deletion_cost_writer: str = ""
+    """The field manager of somebody else who set its pod deletion cost; empty if nobody else did, or if unknown."""
 
     @property
     def key(self) -> ObjectKey:

@@ -195,14 +195,15 @@ class ControlLoop:
             self._follow(snapshot, spread, policies, leads=leads)
         under_way = self._register.with_chosen(snapshot)
         leaving = frozenset(move.pod.uid for move in under_way.moves)
-        self._prevention.observe(snapshot, spread, policies, leaving, self._takeover.term if leads else None)
+        statuses = self._acting.statuses.all_known(policies, self._intake.policies.statuses)
+        self._prevention.observe(snapshot, spread, policies, leaving, self._takeover.term if leads else None, statuses)
         seconds = self._wall_clock()
         return Observation(
             snapshot=snapshot,
             spread=spread,
             policies=policies,
             index=index,
-            statuses=self._acting.statuses.all_known(policies, self._intake.policies.statuses),
+            statuses=statuses,
             seen=self._intake.policies.statuses,
             setting=setting,
             under_way=under_way,
@@ -320,6 +321,7 @@ class ControlLoop:
             remembered=moves_to_remember(
                 self._register.with_those_on_record(observation.snapshot), observation.snapshot
             ),
+            contested_costs=self._prevention.contested,
             time=observation.time,
         )
         figures, wanted = await self._thread.compute(_to_tell, observation, reconciled)

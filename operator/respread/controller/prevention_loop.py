@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -18,12 +18,15 @@ from typing import Final
 from immutables import Map
 
 from respread.api.policy import Policy
+from respread.api.status import ContestedCosts, PolicyStatus
 from respread.cluster.state import ClusterSnapshot
+from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
 from respread.kube.retry import Retry
 from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.avoided import Avoided
 from respread.prevention.deletion_costs import DeletionCosts, PatchAnswer, PatchResult
 from respread.prevention.patches import Patch, Purpose
-from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, Avoided, CostClock, CostPlanner, View
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.spread.index import Spread
 from respread.telemetry.logs import get_logger
@@ -42,6 +45,8 @@ UNKNOWN_SECONDS: Final = 10.0
 """How long to wait for the watch to show a patch without an answer, before the pod is read."""
 FORBIDDEN_SECONDS: Final = 15.0
 """How long a namespace is left alone in which we may not patch pods."""
+TELL_SECONDS: Final = 1.0
+"""How often at most it is told who else writes costs: somebody may do so in the whole cluster."""
 _FAILURE_SECONDS: Final = 5.0
 _CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
 """Results after which the pod's cost is certain. After any other one, an uncertain pod stays uncertain."""
@@ -61,6 +66,7 @@ class PreventionLoop:
         leads: Callable[[], bool],
         exclusive_seconds: Callable[[], float],
         metrics: Metrics,
+        notify: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Create the loop.
@@ -70,12 +76,14 @@ class PreventionLoop:
             leads: whether this replica acts now.
             exclusive_seconds: for how long no other replica can lead.
             metrics: count.
+            notify: called when `contested` has changed.
             clock: a monotonic clock in seconds.
         """
         self._costs = costs
         self._leads = leads
         self._exclusive_seconds = exclusive_seconds
         self._metrics = metrics
+        self._notify = notify
         self._clock = clock
         self._term: _Term | None = None
         self._policies: Policies = Map()
@@ -88,6 +96,11 @@ class PreventionLoop:
         """Namespaces for which it was logged that we may not patch pods there."""
         self._woken = asyncio.Event()
         self._stopping = False
+        self.contested: Mapping[str, tuple[ContestedCosts, ...]] = {}
+        """By policy, the ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
+        self._told = 0
+        """The version of the contests that was told."""
+        self._tell_at = -inf
 
     def observe(
         self,
@@ -96,6 +109,7 @@ class PreventionLoop:
         policies: Policies,
         leaving: Collection[str],
         term: int | None,
+        statuses: Mapping[str, PolicyStatus],
     ) -> None:
         """Take over how the cluster stands.
 
@@ -105,16 +119,20 @@ class PreventionLoop:
             policies: all of them, by name.
             leaving: UIDs of pods that are being evicted.
             term: a number that differs whenever somebody else may have led since; None while this replica does not.
+            statuses: the policies' statuses as last written, by name. A new term starts with what they record.
         """
         if term is None:
             self._term = None
+            self.contested, self._told = {}, 0
             return
         if policies is not self._policies:
             self._policies = policies
             self._policy_index = PolicyIndex(policies.values())
         if self._term is None or self._term.number != term:
             now = self._clock()
-            self._term = _Term(term, CostPlanner(now), careful_until=now + CAREFUL_SECONDS)
+            contests = recalled_contests(statuses, CostClock(now, datetime.now(UTC)))
+            self.contested, self._told = {}, 0
+            self._term = _Term(term, CostPlanner(now, contests), careful_until=now + CAREFUL_SECONDS)
             # What a term before left unanswered is not known in this one: reading tells it only once it is over.
             self._paused_until = max(self._paused_until, self._unknown_until)
         self._term.leaving = leaving
@@ -161,6 +179,7 @@ class PreventionLoop:
             CostClock(now, datetime.now(UTC)), has_time=lambda: self._clock() - now < SLICE_SECONDS
         ):
             self._tell_avoided(avoided)
+        told_seconds = self._tell_contested(prevention, now)
         if not under_way and not prevention.waiting:
             self._tell_made(term)
         while len(under_way) < AT_ONCE and now >= self._paused_until and (patch := prevention.take(now)) is not None:
@@ -173,7 +192,7 @@ class PreventionLoop:
             wait_seconds = inf  # whichever is answered first wakes us
         elif now < self._paused_until:
             wait_seconds = max(wait_seconds, self._paused_until - now)
-        return max(0.0, min(wait_seconds, prevention.next_examination() - now))
+        return max(0.0, min(wait_seconds, told_seconds, prevention.next_examination() - now))
 
     async def _send(self, patch: Patch, term: _Term) -> None:
         try:
@@ -190,6 +209,7 @@ class PreventionLoop:
                 pod,
                 patch.cost,
                 known=patch.before,
+                replacing=patch.replacing,
                 careful=self._clock() < term.careful_until or patch.unseen or pod.uid in term.uncertain,
                 may_send=lambda: self._term is term and self._leads() and not self._stopping,
                 time_left=self._exclusive_seconds,
@@ -211,7 +231,7 @@ class PreventionLoop:
                 self._retry.succeeded()
                 self._forbidden.discard(patch.pod.namespace)
                 term.made[patch.purpose] += 1
-                term.prevention.answered(patch, Answered(made, SEEN_WITHIN_SECONDS), now)
+                term.prevention.answered(patch, Answered(made, SEEN_WITHIN_SECONDS, written=made is not None), now)
                 return
             case PatchResult.ALREADY:
                 term.prevention.answered(patch, Answered(answer.cost, SEEN_WITHIN_SECONDS), now)
@@ -265,6 +285,35 @@ class PreventionLoop:
             pods=avoided.deleted,
             evictions_avoided=avoided.evictions,
         )
+
+    def _tell_contested(self, prevention: CostPlanner, now: float) -> float:
+        """Tell who else writes costs, and return for how many seconds there is nothing more to tell."""
+        contests = prevention.contests
+        if contests.version == self._told:
+            return inf
+        if now < self._tell_at:
+            return self._tell_at - now
+        self._told, self._tell_at = contests.version, now + TELL_SECONDS
+        for policy, costs in contests.take_lost().items():
+            self._metrics.count_costs_lost(policy=policy, costs=costs)
+        before, self.contested = self.contested, contested_to_remember(contests.repeated())
+        times = {each.replica_set: each.times for costs in before.values() for each in costs}
+        lost = [
+            each for costs in self.contested.values() for each in costs if each.times > times.get(each.replica_set, 0)
+        ]
+        if lost:
+            _log.warning(
+                "Somebody else removes or replaces pod deletion costs; they are written less often",
+                replica_sets=len(lost),
+                namespace=lost[0].namespace,
+                workload=f"{lost[0].kind}/{lost[0].name}",
+                writer=lost[0].writer,
+                times=lost[0].times,
+                next_write=lost[0].until.isoformat(),
+            )
+        if self.contested != before:
+            self._notify()
+        return inf
 
     def _tell_forbidden(self, patch: Patch, answer: PatchAnswer) -> None:
         namespace = patch.pod.namespace

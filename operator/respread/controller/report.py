@@ -12,6 +12,7 @@ from respread.api.policy import Policy
 from respread.api.status import (
     AffectedWorkload,
     BlockedCount,
+    ContestedCosts,
     DomainCount,
     MoveInFlight,
     Summary,
@@ -40,6 +41,8 @@ class Reconciled(NamedTuple):
     in_flight: Sequence[Move]
     remembered: Mapping[str, tuple[MoveInFlight, ...]]
     """The same by policy, for the next leader."""
+    contested_costs: Mapping[str, tuple[ContestedCosts, ...]]
+    """ReplicaSets whose pod deletion costs are contested, by policy."""
     time: datetime
 
 
@@ -111,6 +114,7 @@ def _outcome(
         back_offs=history.remembered_back_offs(group.key for group in groups),
         recent_evictions=history.recent_evictions(policy),
         moves_in_flight=reconciled.remembered.get(policy.name, ()),
+        contested_costs=reconciled.contested_costs.get(policy.name, ()),
         plan_time=reconciled.time,
         last_eviction_time=history.last_eviction_time.get(policy.name),
     )
@@ -205,6 +209,7 @@ def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome | None) -
         planned_evictions=len(share.moves),
         paused=outcome is not None and bool(outcome.paused),
         oscillating=0 if outcome is None else len(outcome.oscillating),
+        contested=0 if outcome is None else len(outcome.contested_costs),
     )
 
 

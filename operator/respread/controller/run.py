@@ -131,6 +131,7 @@ async def run(options: OperatorOptions) -> None:
                 leads=leadership.leading.leads,
                 exclusive_seconds=leadership.exclusive_seconds,
                 metrics=metrics,
+                notify=partial(intake.changes.notify, "costs"),
                 clock=seconds_since_boot,
             )
             version = ServerVersion(requests, intake.changes)

@@ -1,7 +1,7 @@
 """Sets or removes the deletion cost of one pod by server-side apply.
 
 The field manager `respread` only owns what it applies. If somebody else wrote a cost, the API server answers with a
-conflict, and the cost is never overwritten. Applying nothing removes only what Respread owns.
+conflict, and the cost is not overwritten unless the policy says so. Applying nothing removes only what Respread owns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from respread.cluster.annotations import POD_DELETION_COST
-from respread.cluster.decode.field_ownership import FIELD_MANAGER, annotation_is_applied
+from respread.cluster.decode.field_ownership import FIELD_MANAGER, owner_of_annotation
 from respread.cluster.pod import Pod
 from respread.kube.api_status import Status, status_of
 from respread.kube.requests import NoResponseError, Requests, Response
@@ -84,6 +84,7 @@ class DeletionCosts:
         *,
         known: HeldCost | None,
         careful: bool = False,
+        replacing: bool = False,
         may_send: Callable[[], bool] = lambda: True,
         time_left: Callable[[], float] = lambda: TIMEOUT_SECONDS,
     ) -> PatchAnswer | None:
@@ -94,6 +95,7 @@ class DeletionCosts:
             cost: the new cost.
             known: the cost that Respread believes it has.
             careful: read the pod first, and send nothing if it has another cost.
+            replacing: replace a cost that somebody else wrote.
             may_send: called right before the patch is written, after its credentials have been added.
             time_left: called before the patch is prepared: the answer must arrive within this many seconds.
 
@@ -110,7 +112,7 @@ class DeletionCosts:
                 "PATCH",
                 _POD,
                 _names(pod),
-                query={"fieldManager": FIELD_MANAGER},
+                query={"fieldManager": FIELD_MANAGER, **({"force": "true"} if replacing else {})},
                 body={"apiVersion": "v1", "kind": "Pod", "metadata": metadata},
                 content_type=_APPLY,
                 timeout_seconds=min(TIMEOUT_SECONDS, time_left()),
@@ -146,7 +148,7 @@ def _cost(metadata: _Metadata) -> HeldCost | None:
     text = (metadata.annotations or {}).get(POD_DELETION_COST)
     if text is None:
         return None
-    return HeldCost(read_deletion_cost(text), annotation_is_applied(metadata.managed_fields, POD_DELETION_COST))
+    return HeldCost(read_deletion_cost(text), owner_of_annotation(metadata.managed_fields, POD_DELETION_COST).ours)
 
 
 def _names(pod: Pod) -> dict[str, str]:

@@ -38,6 +38,8 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the policy that asks for it; empty if the pod has lost its policy."""
     replica_set: str
     """The UID of the pod's controller; empty if its controller does not use costs."""
+    replacing: bool = False
+    """Whether a cost that somebody else wrote is to be replaced."""
     unseen: bool = False
     """Whether an earlier patch of the pod was made that the watch never showed, so that `before` may be outdated."""
 
@@ -118,6 +120,19 @@ class Assumptions:
         """Return the cost that a pod is assumed to have."""
         assumed = self._costs.get(pod.uid)
         return cost_of(pod) if assumed is None or assumed.lapsed else assumed.cost
+
+    def cost_to_respect(self, pod: Pod) -> HeldCost | None:
+        """Return the same if Respread may replace costs of others: none where the watch shows such a cost."""
+        cost = self.cost_of(pod)
+        assumed = self._costs.get(pod.uid)
+        replaceable = cost is not None and not cost.ours and (assumed is None or assumed.lapsed)
+        return None if replaceable else cost
+
+    def may_have_ours(self, pod: Pod) -> bool:
+        """Return whether a pod has a cost of Respread, or may have one that the watch has not shown for too long."""
+        assumed = self._costs.get(pod.uid)
+        cost = cost_of(pod) if assumed is None else assumed.cost
+        return cost is not None and cost.ours
 
     def unseen(self, pod: Pod) -> bool:
         """Return whether the watch has not shown the assumed cost of a pod for too long."""

@@ -17,6 +17,8 @@ from respread.allowance import Allowance
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.avoided import Avoided, avoided_between
+from respread.prevention.contests import Contests
 from respread.prevention.costs import NoRoomError
 from respread.prevention.index import ReplicaSetIndex
 from respread.prevention.pace import (
@@ -31,7 +33,6 @@ from respread.prevention.pace import (
 from respread.prevention.patches import Assumptions, Patch, PatchQueue, Purpose
 from respread.prevention.ranks import Costs, HeldCost, Roles, rank_new, rerank, roles_of
 from respread.prevention.replica_set import ReplicaSetPods
-from respread.prevention.scale_down import deletion_order, evictions_needed, groups_without, without_ours
 from respread.prevention.selection import CostSelection, Wish, select
 from respread.spread.index import Spread
 
@@ -61,17 +62,6 @@ class CostClock(NamedTuple):
     """With a time zone."""
 
 
-class Avoided(NamedTuple):
-    """A scale-down that followed our costs."""
-
-    replica_set: ReplicaSetPods
-    """The ReplicaSet before it."""
-    policy: str
-    deleted: int
-    evictions: int
-    """An estimate of the additional evictions that would have been needed without costs."""
-
-
 class Answered(NamedTuple):
     """The relevant outcome of a patch."""
 
@@ -79,6 +69,8 @@ class Answered(NamedTuple):
     """The cost that the pod is assumed to have now."""
     seconds: float
     """For how long, unless the watch confirms it earlier."""
+    written: bool = False
+    """Whether the API server has confirmed that Respread's cost was written."""
 
 
 _Signature: TypeAlias = tuple[object, ...]
@@ -102,8 +94,15 @@ class _Course(msgspec.Struct):
 class CostPlanner:
     """Decides which costs are written."""
 
-    def __init__(self, now: float) -> None:
-        """Start at a time on a monotonic clock."""
+    def __init__(self, now: float, contests: Contests | None = None) -> None:
+        """Create it.
+
+        Args:
+            now: the time on a monotonic clock.
+            contests: what is known about others who write costs; nothing by default.
+        """
+        self.contests = Contests() if contests is None else contests
+        """The ReplicaSets whose costs others write too."""
         self._index = ReplicaSetIndex()
         self._courses: dict[str, _Course] = {}
         self._due: dict[str, float] = {}
@@ -200,6 +199,8 @@ class CostPlanner:
             self._assumptions.forget(patch.pod)
         else:
             self._assumptions.assume(patch.pod, answer.cost, now + answer.seconds)
+            if answer.written and patch.purpose is Purpose.RANK:
+                self.contests.written(patch.replica_set, patch.pod)
         if patch.replica_set in self._index.by_uid:
             self._unexamined[patch.replica_set] = None
 
@@ -220,6 +221,9 @@ class CostPlanner:
             self._look_again(uid, resting_until)
             return None
         self._look_again(uid, self._assumptions.next_end(replica_set.pods))
+        if self._gives_way(replica_set, course, moment):
+            self._queue.replace(uid, ())
+            return None
         if view.leaving:
             staying = tuple(pod for pod in replica_set.pods if pod.uid not in view.leaving)
             if len(staying) < len(replica_set.pods):
@@ -233,6 +237,21 @@ class CostPlanner:
             case Wish.LEAVE:
                 self._queue.replace(uid, ())
         return None
+
+    def _gives_way(self, replica_set: ReplicaSetPods, course: _Course, moment: CostClock) -> bool:
+        """Return whether nothing is written for a ReplicaSet now because somebody else writes its costs too."""
+        uid = replica_set.controller.uid
+        if course.selection.wish is not Wish.PROTECT:
+            self.contests.forget(uid)
+            return False
+        contest = self.contests.observe(
+            replica_set, self._assumptions.may_have_ours, course.selection, moment.now, moment.time
+        )
+        if contest is None:
+            return False
+        waits = moment.now < contest.until
+        self._look_again(uid, contest.until if waits else contest.forgotten_at)
+        return waits
 
     def _course(self, replica_set: ReplicaSetPods, view: View, now: float) -> _Course:
         signature: _Signature = (
@@ -256,7 +275,8 @@ class CostPlanner:
             # Whatever is deleted, nothing remains to be spread.
             self._queue.replace(uid, ())
             return None
-        roles = roles_of(replica_set, self._assumptions.cost_of)
+        cost_of = self._assumptions.cost_of
+        roles = roles_of(replica_set, self._assumptions.cost_to_respect if course.selection.replacing else cost_of)
         try:
             if roles.new:
                 self._rank(replica_set, roles, course, moment.now)
@@ -295,7 +315,7 @@ class CostPlanner:
         if course.since + rest > now:
             self._look_again(uid, course.since + rest)
             return None
-        avoided = self._avoided(replica_set, course, moment.time)
+        avoided = avoided_between(course.at_rest, replica_set, course.selection, moment.time)
         course.at_rest = replica_set
         found = rerank(replica_set, roles)
         if found is None:
@@ -307,27 +327,6 @@ class CostPlanner:
         patches = self._patches(replica_set, found.costs, Purpose.RERANK, course.selection.policy)
         self._queue.replace(uid, patches)
         return avoided
-
-    def _avoided(self, replica_set: ReplicaSetPods, course: _Course, time: datetime) -> Avoided | None:
-        """Return what costs saved in a scale-down between two rests."""
-        before = course.at_rest
-        if before is None:
-            return None
-        left = {pod.uid for pod in replica_set.pods}
-        deleted = [pod for pod in before.pods if pod.uid not in left]
-        if not deleted or len(before.pods) - len(deleted) != len(left):
-            return None
-        in_order = deletion_order(before, time)
-        if {pod.uid for pod in deleted} != {pod.uid for pod in in_order[: len(deleted)]}:
-            return None  # Something other than a scale-down removed them.
-        without_costs = deletion_order(before, time, without_ours)[: len(deleted)]
-        needed = [
-            evictions_needed(
-                group for group in groups_without(before.groups, gone) if group.key in course.selection.restored
-            )
-            for gone in (without_costs, deleted)
-        ]
-        return Avoided(before, course.selection.policy, len(deleted), max(0, needed[0] - needed[1]))
 
     def _removals(self, replica_set: ReplicaSetPods, policy: str) -> list[Patch]:
         return [
@@ -351,10 +350,12 @@ class CostPlanner:
         return [self._patch(pod, costs[pod.uid], purpose, policy, uid) for pod in replica_set.pods if pod.uid in costs]
 
     def _patch(self, pod: Pod, cost: int | None, purpose: Purpose, policy: str, replica_set: str) -> Patch:
+        before = self._assumptions.cost_of(pod)
         return Patch(
             pod=pod,
             cost=cost,
-            before=self._assumptions.cost_of(pod),
+            before=before,
+            replacing=before is not None and not before.ours,
             unseen=self._assumptions.unseen(pod),
             purpose=purpose,
             policy=policy,
@@ -367,5 +368,6 @@ class CostPlanner:
 
     def _forget(self, uid: str) -> None:
         self._queue.replace(uid, ())
+        self.contests.forget(uid)
         for kept in (self._courses, self._due, self._unexamined):
             kept.pop(uid, None)

@@ -7,7 +7,9 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from immutables import Map
 
+from respread.api.status import ContestedCosts, PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.costs import NoRoomError
@@ -32,6 +34,7 @@ class ScaleDownReason(StrEnum):
     # It is, but costs are not reliable
     NOT_RANKED = "NotRanked"
     COSTS_OF_OTHERS = "CostsOfOthers"
+    COSTS_CONTESTED = "CostsContested"
     ROLLING_OUT = "RollingOut"
     # Another controller uses other rules
     HIGHEST_ORDINAL = "HighestOrdinal"
@@ -65,13 +68,19 @@ _BY_RULES_OF_THEIR_OWN: Final[Mapping[str, str]] = {
 }
 
 
-def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> ScaleDownProtection:
+def protection_of(
+    workload: WorkloadPods,
+    policies: PolicyIndex,
+    snapshot: ClusterSnapshot,
+    statuses: Mapping[str, PolicyStatus] = Map(),
+) -> ScaleDownProtection:
     """Return whether a workload is protected, and if not, why.
 
     Args:
         workload: the workload.
         policies: all policies of the cluster.
         snapshot: contains the namespaces' labels.
+        statuses: what the operator reports, by the policies' names: it knows who else writes costs.
     """
     kind = workload.name.kind
     if workload.is_stateful_set:
@@ -97,10 +106,12 @@ def protection_of(workload: WorkloadPods, policies: PolicyIndex, snapshot: Clust
             reason=ScaleDownReason.NO_CONSTRAINT,
             message="No topology spread constraint of the pods counts them, so that there is nothing to be kept.",
         )
-    return _of_replica_sets(workload, policies, snapshot)
+    return _of_replica_sets(workload, policies, snapshot, statuses)
 
 
-def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> ScaleDownProtection:
+def _of_replica_sets(
+    workload: WorkloadPods, policies: PolicyIndex, snapshot: ClusterSnapshot, statuses: Mapping[str, PolicyStatus]
+) -> ScaleDownProtection:
     selection = select(workload.replica_sets[0], policies, snapshot)
     policy, number, kind = selection.policy, len(workload.replica_sets), workload.name.kind
     if not policy:
@@ -117,7 +128,12 @@ def _of_replica_sets(workload: WorkloadPods, policies: PolicyIndex, snapshot: Cl
     if len(workload.pods) == 1:
         message = "One pod alone has nothing to be ranked."
         return ScaleDownProtection(reason=ScaleDownReason.SINGLE_POD, policy=policy, message=message)
-    return _of_costs(workload.replica_sets[0], policy)
+    replica_set = workload.replica_sets[0]
+    if (status := statuses.get(policy)) is not None:
+        for contested in status.contested_costs:
+            if contested.replica_set == replica_set.controller.uid:
+                return _of_contest(contested, policy)
+    return _of_costs(replica_set, selection)
 
 
 def _of_policy(selection: CostSelection) -> ScaleDownProtection:
@@ -135,13 +151,27 @@ def _of_policy(selection: CostSelection) -> ScaleDownProtection:
     return ScaleDownProtection(reason=reason, policy=policy, message=message)
 
 
-def _of_costs(replica_set: ReplicaSetPods, policy: str) -> ScaleDownProtection:
+def _of_contest(contested: ContestedCosts, policy: str) -> ScaleDownProtection:
+    """Return what another writer of costs means for a scale-down."""
+    who = f"Field manager {contested.writer}" if contested.writer else "Somebody else"
+    return ScaleDownProtection(
+        reason=ScaleDownReason.COSTS_CONTESTED,
+        policy=policy,
+        message=f"{who} has removed or replaced Respread's pod deletion costs {contested.times} times. Respread writes "
+        f"them again when pods go, or after {contested.until:%Y-%m-%d %H:%M:%S} UTC: let one of the two write costs.",
+    )
+
+
+def _of_costs(replica_set: ReplicaSetPods, selection: CostSelection) -> ScaleDownProtection:
     """Return the effect of the current costs of the pods on a scale-down."""
     roles, pods = roles_of(replica_set), len(replica_set.pods)
-    others = len(roles.first) + len(roles.last)
+    others, policy = len(roles.first) + len(roles.last), selection.policy
     reason = ScaleDownReason.PROTECTED
     message = "Pods are deleted by Respread's pod deletion costs, which keep the spread."
-    if roles.new and not _has_room(replica_set):
+    if others and selection.replacing:
+        reason = ScaleDownReason.NOT_RANKED
+        message = f"Somebody else wrote the pod deletion costs of {others} of {pods} pods. Respread is to replace them."
+    elif roles.new and not _has_room(replica_set):
         reason = ScaleDownReason.COSTS_OF_OTHERS
         message = (
             f"Somebody else wrote a pod deletion cost of {roles.above}, which leaves no room below 0 for "

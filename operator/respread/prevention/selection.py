@@ -32,6 +32,8 @@ class CostSelection(NamedTuple):
     """The constraints that the policy selects."""
     enabled: bool = False
     """Whether the policy enables prevention, for any constraint."""
+    replacing: bool = False
+    """Whether the policy lets Respread replace costs that somebody else wrote."""
 
 
 def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: ClusterSnapshot) -> CostSelection:
@@ -52,7 +54,13 @@ def select(replica_set: ReplicaSetPods, policies: PolicyIndex, snapshot: Cluster
     if policy.spec.prevention.pod_deletion_cost != "Enabled":
         return CostSelection(Wish.REMOVE, policy.name)
     restored = tuple(group.key for group in replica_set.groups if restores(policy, group.key))
-    return CostSelection(Wish.PROTECT if restored else Wish.REMOVE, policy.name, restored, enabled=True)
+    return CostSelection(
+        Wish.PROTECT if restored else Wish.REMOVE,
+        policy.name,
+        restored,
+        enabled=True,
+        replacing=policy.spec.prevention.costs_of_others == "Replace",
+    )
 
 
 def restores(policy: Policy, key: GroupKey) -> bool:

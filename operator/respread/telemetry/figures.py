@@ -42,6 +42,8 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Whether evictions have failed in a row, so that none, or only a single one, is made now."""
     oscillating: int = 0
     """Violated groups that have had as many evictions as an hour allows."""
+    contested: int = 0
+    """ReplicaSets whose pod deletion costs somebody else removes or replaces again and again."""
 
 
 class PlanFigures(msgspec.Struct, frozen=True, kw_only=True):

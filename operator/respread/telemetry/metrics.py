@@ -50,6 +50,11 @@ _PLAN_GAUGES: Final = (
         "Violated spread groups for which as many evictions were made within the last hour as may be.",
         _POLICY,
     ),
+    GaugeDefinition(
+        "respread_prevention_contested_replica_sets",
+        "ReplicaSets whose pod deletion costs somebody else removes or replaces again and again.",
+        _POLICY,
+    ),
     GaugeDefinition("respread_evictions_planned", "Evictions that the last plan holds.", _POLICY),
     GaugeDefinition(
         "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", _POLICY
@@ -83,6 +88,7 @@ class Metrics:
     _event_apply_seconds: Histogram
     _prevention_patches: Counter
     _evictions_avoided: Counter
+    _costs_lost: Counter
     _relists: Counter
     _decode_errors: Counter
     _api_requests: Counter
@@ -229,6 +235,12 @@ class Metrics:
                 _POLICY,
                 registry=registry,
             ),
+            _costs_lost=Counter(
+                "respread_prevention_costs_lost_total",
+                "Pod deletion costs of Respread that somebody else removed or replaced.",
+                _POLICY,
+                registry=registry,
+            ),
             _relists=Counter(
                 "respread_watch_relists_total",
                 "Times that the kind was listed anew after its first list.",
@@ -292,6 +304,10 @@ class Metrics:
         """Count what one scale-down was spared."""
         self._evictions_avoided.labels(*_policy(policy)).inc(evictions)
 
+    def count_costs_lost(self, *, policy: str, costs: int) -> None:
+        """Count pod deletion costs that somebody else removed or replaced."""
+        self._costs_lost.labels(*_policy(policy)).inc(costs)
+
     def count_relist(self, kind: str) -> None:
         """Count one list of a kind after its first."""
         self._relists.labels(kind).inc()
@@ -335,6 +351,7 @@ class Metrics:
             self._rebalance_seconds,
             self._prevention_patches,
             self._evictions_avoided,
+            self._costs_lost,
         ):
             metric.remove_by_labels(dict(zip(_POLICY, _policy(policy), strict=True)))
 
@@ -354,6 +371,7 @@ def _plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
         },
         "respread_spread_groups_blocked": {(*name, why): n for name, p in policies for why, n in p.blocked.items()},
         "respread_spread_groups_oscillating": {name: p.oscillating for name, p in policies},
+        "respread_prevention_contested_replica_sets": {name: p.contested for name, p in policies},
         "respread_evictions_planned": {name: p.planned_evictions for name, p in policies},
         "respread_policy_paused": {name: float(p.paused) for name, p in policies},
     }

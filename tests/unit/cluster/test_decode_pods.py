@@ -115,6 +115,24 @@ def test_a_pod_is_ready_if_its_condition_says_so(status: str, *, ready: bool) ->
     assert pod(status={"conditions": [{"type": "Ready", "status": status}]}).ready is ready
 
 
+@pytest.mark.parametrize(
+    ("owners", "ours", "writer"),
+    [
+        ([("respread", "Apply")], True, ""),
+        ([("respread", "Apply"), ("karpenter", "Update")], False, "karpenter"),
+        ([("karpenter", "Update")], False, "karpenter"),
+        ([("respread", "Update")], False, "respread"),
+        ([], False, ""),
+    ],
+)
+def test_who_wrote_a_deletion_cost_is_known(owners: list[tuple[str, str]], *, ours: bool, writer: str) -> None:
+    cost = "controller.kubernetes.io/pod-deletion-cost"
+    fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{cost}": {}}}}
+    entries = [{"manager": name, "operation": operation, "fieldsV1": fields} for name, operation in owners]
+    decoded = pod(annotations={cost: "-3"}, managedFields=entries)
+    assert (decoded.deletion_cost_is_ours, decoded.deletion_cost_writer) == (ours, writer)
+
+
 def test_only_annotations_that_decide_something_are_kept() -> None:
     kept = {
         "respread.dev/evict": "never",

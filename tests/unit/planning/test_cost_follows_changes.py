@@ -131,6 +131,7 @@ class Scene(NamedTuple):
         """Say what status and metrics are to say."""
         history = History(lambda: 0.0)
         reconciled = Reconciled(
+            contested_costs={},
             spread=self.spread,
             plan=self.plan,
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),

@@ -73,13 +73,13 @@ def test_a_pod_is_read_before_it_is_patched_again_when_the_watch_never_showed_th
     async def until(done: Any) -> None:
         async with asyncio.timeout(30):
             while not done():
-                loop.observe(state.snapshot, spread_of(state.snapshot), policies, (), 1)
+                loop.observe(state.snapshot, spread_of(state.snapshot), policies, (), 1, {})
                 await asyncio.sleep(0.01)
 
     async def scenario() -> None:
         nonlocal now
         running = asyncio.create_task(loop.run())
-        loop.observe(state.snapshot, spread_of(state.snapshot), policies, (), 1)
+        loop.observe(state.snapshot, spread_of(state.snapshot), policies, (), 1, {})
         now = CAREFUL_SECONDS + 1  # its first patches are not of the time in which everything is read
         await until(lambda: pods.patched.total() == PODS)
         assert not pods.read

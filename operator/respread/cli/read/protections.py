@@ -32,7 +32,7 @@ def protection_reports(
     for name in names:
         if (workload := workloads.get(name)) is None:
             continue  # All its pods are being deleted.
-        protection = protection_of(workload, index, view.snapshot)
+        protection = protection_of(workload, index, view.snapshot, view.statuses)
         found.append(
             ProtectionReport(
                 namespace=name.namespace,

@@ -96,8 +96,8 @@ def _protections(
 ) -> dict[WorkloadName, tuple[int, ScaleDownProtection]]:
     """Return the number of pods of each scaled workload, and whether they are protected."""
     policies = () if planned.default_policy else planned.setting.policies
-    index = PolicyIndex(policies)
+    index, view = PolicyIndex(policies), planned.view
     return {
-        name: (len(workloads[name].pods), protection_of(workloads[name], index, planned.view.snapshot))
+        name: (len(workloads[name].pods), protection_of(workloads[name], index, view.snapshot, view.statuses))
         for name, _ in changes.scale
     }

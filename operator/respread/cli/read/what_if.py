@@ -200,6 +200,7 @@ class WhatIf:
             if POD_DELETION_COST in model.annotations
             else model.annotations,
             deletion_cost_is_ours=False,
+            deletion_cost_writer="",
             node_name="",
             nominated_node_name="",
             phase="Pending",

@@ -162,7 +162,7 @@ def explain_report(planned: Planned, target: Target) -> ExplainReport:
         constraints=tuple(_Constraint(planned, explainer, group).report() for group in shown),
         others_that_hold=len(groups) - len(shown),
         pods=tuple(_candidates(planned, explainer, pods, shown)),
-        scale_downs=scale_down_reports(view.snapshot, spread, index, workloads, view.time),
+        scale_downs=scale_down_reports(view, spread, index, workloads),
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.render.skew_report import ProtectionReport, WorkloadReference
-from respread.cluster.state import ClusterSnapshot
 from respread.cluster.workload import WorkloadName
 from respread.planning.victims.policies import PolicyIndex
 from respread.prevention.forecast import NotForetoldError, foretell
-from respread.prevention.protection import protection_of
+from respread.prevention.protection import ScaleDownProtection, protection_of
 from respread.prevention.workload_pods import WorkloadPods, workloads_of
 from respread.spread.index import Spread
 
@@ -31,20 +31,19 @@ class ScaleDownReport(ProtectionReport, frozen=True, kw_only=True, rename="camel
 
 
 def scale_down_reports(
-    snapshot: ClusterSnapshot,
-    spread: Spread,
-    policies: PolicyIndex,
-    workloads: Iterable[WorkloadName],
-    now: datetime,
+    view: ReadCluster, spread: Spread, policies: PolicyIndex, workloads: Iterable[WorkloadName]
 ) -> tuple[ScaleDownReport, ...]:
     """Return the reports of some workloads, without those that have no pods."""
     names = list(workloads)
-    found = workloads_of(snapshot, spread, {name.namespace for name in names})
-    return tuple(_report(found[name], snapshot, policies, now) for name in names if name in found)
+    found = workloads_of(view.snapshot, spread, {name.namespace for name in names})
+    return tuple(
+        _report(found[name], protection_of(found[name], policies, view.snapshot, view.statuses), view.time)
+        for name in names
+        if name in found
+    )
 
 
-def _report(workload: WorkloadPods, snapshot: ClusterSnapshot, policies: PolicyIndex, now: datetime) -> ScaleDownReport:
-    protection = protection_of(workload, policies, snapshot)
+def _report(workload: WorkloadPods, protection: ScaleDownProtection, now: datetime) -> ScaleDownReport:
     violating, certain = _violating(workload, now)
     return ScaleDownReport(
         namespace=workload.name.namespace,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,8 +23,20 @@ class _Entry(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(list[_Entry] | None).decode
 
 
-def annotation_is_applied(managed_fields: bytes | msgspec.Raw, annotation: str) -> bool:
-    """Return whether an annotation was set by Respread's server-side apply, and no other manager owns it.
+class AnnotationOwner(NamedTuple):
+    """Who set an annotation."""
+
+    ours: bool
+    """Whether Respread's server-side apply did, and no other manager owns it."""
+    other: str
+    """Another field manager that owns it; empty if there is none, or if it is not known."""
+
+
+_UNKNOWN: Final = AnnotationOwner(ours=False, other="")
+
+
+def owner_of_annotation(managed_fields: bytes | msgspec.Raw, annotation: str) -> AnnotationOwner:
+    """Return who set an annotation.
 
     Args:
         managed_fields: `metadata.managedFields` as JSON. If it is absent or can't be decoded, the annotation counts as
@@ -32,12 +44,13 @@ def annotation_is_applied(managed_fields: bytes | msgspec.Raw, annotation: str) 
         annotation: its key.
     """
     if not bytes(managed_fields):
-        return False
+        return _UNKNOWN
     try:
         entries = _decode(managed_fields) or ()
     except READING_ERRORS:
-        return False
+        return _UNKNOWN
     # Only a label could have that name elsewhere in the fields of an entry, so there is no need to read them all.
     name = msgspec.json.encode(f"f:{annotation}")
     owners = [entry for entry in entries if name in bytes(entry.fields)]
-    return bool(owners) and all(entry.manager == FIELD_MANAGER and entry.operation == "Apply" for entry in owners)
+    others = [entry for entry in owners if entry.manager != FIELD_MANAGER or entry.operation != "Apply"]
+    return AnnotationOwner(bool(owners) and not others, others[0].manager if others else "")

@@ -15,7 +15,7 @@ from respread.cluster.annotations import (
     SAFE_TO_EVICT_LOCAL_VOLUMES,
     kept_annotations,
 )
-from respread.cluster.decode.field_ownership import annotation_is_applied
+from respread.cluster.decode.field_ownership import owner_of_annotation
 from respread.cluster.decode.metadata import Timestamp, WireCondition, nano_amounts
 from respread.cluster.decode.pod_content import ABSENT, PodContents, RawPodSpec
 from respread.cluster.decode.pod_specs import WirePodSpec, WireResources, build_pod_spec, requested, requests_of
@@ -137,6 +137,10 @@ class PodDecoder:
             elif condition.type == "PodResizePending":
                 infeasible = condition.reason == "Infeasible"
 
+        cost_owner = None
+        if annotations is not None and POD_DELETION_COST in annotations:
+            cost_owner = owner_of_annotation(metadata.managed_fields, POD_DELETION_COST)
+
         return Pod(
             namespace=sys.intern(metadata.namespace),
             name=metadata.name,
@@ -153,9 +157,8 @@ class PodDecoder:
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
             start_time=status.start_time if annotations is not None and DO_NOT_DISRUPT in annotations else None,
-            deletion_cost_is_ours=annotations is not None
-            and POD_DELETION_COST in annotations
-            and annotation_is_applied(metadata.managed_fields, POD_DELETION_COST),
+            deletion_cost_is_ours=cost_owner is not None and cost_owner.ours,
+            deletion_cost_writer="" if cost_owner is None else sys.intern(cost_owner.other),
             held_requests=self._held_requests(content, status, infeasible=infeasible) if node_name else None,
         )
 

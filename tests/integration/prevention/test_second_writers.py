@@ -1,0 +1,180 @@
+"""Somebody else who writes pod deletion costs too, on a real control plane: no fight, and costs where they can be."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from respread.prevention.contests import FIRST_WAIT_SECONDS, LONGEST_WAIT_IF_REPLACING_SECONDS
+from respread_sandbox import Sandbox
+from respread_sandbox.api import ApiError
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import OperatorProcess, evictions, policy, refused
+from tests.integration.prevention_cluster import COST, RIGHT, costs, create, excess, patches, settled
+from tests.integration.workloads import ZONE, pods, scale, wait_until
+
+POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
+PERIOD_SECONDS = 1.0
+"""How often the other writer goes over the pods. Karpenter does so once a minute."""
+REPEATEDLY_SECONDS = 4 * FIRST_WAIT_SECONDS
+"""Long enough for three rounds."""
+
+
+class OtherWriter:
+    """Changes the costs of an app's pods again and again, as long as the context lasts."""
+
+    def __init__(self, sandbox: Sandbox, app: str, cost: Callable[[dict[str, Any]], str | None]) -> None:
+        """Start with the context.
+
+        Args:
+            sandbox: the cluster.
+            app: whose pods it writes to.
+            cost: returns the cost that a pod is to have, None for none.
+        """
+        self._sandbox, self._app, self._cost = sandbox, app, cost
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(PERIOD_SECONDS):
+            for pod in pods(self._sandbox, "shop", self._app):
+                wanted = self._cost(pod)
+                if pod["metadata"].get("annotations", {}).get(COST) != wanted:
+                    self._write(pod["metadata"]["name"], wanted)
+
+    def _write(self, name: str, cost: str | None) -> None:
+        path = f"/api/v1/namespaces/shop/pods/{name}?fieldManager=karpenter"
+        try:
+            self._sandbox.api.request("PATCH", path, {"metadata": {"annotations": {COST: cost}}})
+        except ApiError as error:
+            if error.status != 404:  # gone in the meantime
+                raise
+
+
+@pytest.fixture
+def cluster(installed_sandbox: Sandbox) -> Sandbox:
+    """Twelve nodes in three zones, with Respread installed, and the right to patch pods."""
+    installed_sandbox.create_namespace("shop")
+    installed_sandbox.apply(RIGHT)
+    return lay_out(installed_sandbox, 4, 4, 4)
+
+
+def prevent(sandbox: Sandbox, **prevention: str) -> None:
+    """Let a policy prevent and evict nothing, so that what a scale-down does wrong stays to be seen."""
+    sandbox.apply(json.dumps(policy(mode="DryRun", prevention={"podDeletionCost": "Enabled", **prevention})))
+
+
+def condition(sandbox: Sandbox) -> dict[str, str]:
+    """Return the policy's condition CostsContested; empty if it has none."""
+    conditions: list[dict[str, str]] = sandbox.api.get(POLICY).get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "CostsContested"), {})
+
+
+def scale_downs(sandbox: Sandbox) -> dict[str, str]:
+    """Return what `respread skew -o json` says about how scale-downs choose pods, by Deployment."""
+    command = [sys.executable, "-m", "respread.cli.main", "skew", "-n", "shop", "-o", "json"]
+    command += ["--kubeconfig", str(sandbox.kubeconfig)]
+    shown = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert shown.returncode in {0, 1}, shown.stderr
+    return {each["workload"]["name"]: each["reason"] for each in json.loads(shown.stdout)["protections"]}
+
+
+def ours(sandbox: Sandbox, app: str) -> list[str]:
+    """Return the app's pods that have a cost of which nobody but Respread is the owner."""
+    return [
+        pod["metadata"]["name"]
+        for pod in pods(sandbox, "shop", app)
+        if {each["manager"] for each in pod["metadata"]["managedFields"] if COST in json.dumps(each)} == {"respread"}
+    ]
+
+
+def test_whoever_removes_costs_again_and_again_is_given_way_to(cluster: Sandbox, tmp_path: Path) -> None:
+    prevent(cluster)
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        create(cluster, "web", 9)
+        create(cluster, "calm", 6)
+        wait_until(lambda: settled(cluster, {"web": 9, "calm": 6}, ranked=True), "all pods to be ranked")
+        begun = time.monotonic()
+        with OtherWriter(cluster, "web", lambda _pod: None):
+            time.sleep(REPEATEDLY_SECONDS)
+            wait_until(lambda: condition(cluster).get("status") == "True", "the policy to say so")
+            written = patches(cluster)
+            seconds = time.monotonic() - begun
+            assert scale_downs(cluster) == {"web": "CostsContested", "calm": "Protected"}
+            assert operator.metric('respread_prevention_contested_replica_sets{policy="test"}') == 1
+            assert operator.metric('respread_prevention_costs_lost_total{policy="test"}') >= 9 * 2
+        assert "Deployment/web in shop" in condition(cluster)["message"]
+        most = 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
+        assert max(written.values()) <= most
+        assert {written[pod["metadata"]["name"]] for pod in pods(cluster, "shop", "calm")} == {1}
+        assert max(written.values()) >= 3, "it still tries"
+        # The first pods that go tell that a scale-down has begun: what follows is chosen by costs.
+        scale(cluster, "shop", "web", 8)
+        wait_until(lambda: settled(cluster, {"web": 8}, ranked=True), "costs for the next step")
+        scale(cluster, "shop", "web", 4)
+        wait_until(lambda: settled(cluster, {"web": 4}, ranked=False), "the scale-down")
+        assert excess(cluster, ZONE)["web"] == 0
+        assert operator.stop() == 0
+    assert evictions(cluster) == []
+    assert refused(cluster) == []
+
+
+def test_a_new_leader_goes_on_waiting(cluster: Sandbox, tmp_path: Path) -> None:
+    prevent(cluster)
+    with OtherWriter(cluster, "web", lambda _pod: None):
+        with OperatorProcess(cluster, tmp_path) as operator:
+            operator.wait_until_ready()
+            create(cluster, "web", 6)
+            wait_until(lambda: condition(cluster).get("status") == "True", "the policy to say so", seconds=180)
+            assert operator.stop() == 0
+        wait_until(lambda: not costs(cluster, "web"), "the other writer to have the last word")
+    written = patches(cluster)
+    (contested,) = cluster.api.get(POLICY)["status"]["contestedCosts"]
+    assert (contested["namespace"], contested["kind"], contested["name"]) == ("shop", "Deployment", "web")
+    with OperatorProcess(cluster, tmp_path) as operator:
+        operator.wait_until_ready()
+        time.sleep(5)
+        assert patches(cluster) == written
+        assert operator.metric('respread_prevention_contested_replica_sets{policy="test"}') == 1
+
+
+def test_a_policy_may_say_that_costs_of_others_are_replaced(cluster: Sandbox, tmp_path: Path) -> None:
+    """The other one's costs would empty a zone first."""
+    prevent(cluster, costsOfOthers="Replace")
+    create(cluster, "web", 9, hostname=None)
+    wait_until(lambda: settled(cluster, {"web": 9}, ranked=False), "all pods to be there")
+
+    def empties_a_zone(pod: dict[str, Any]) -> str:
+        return "-50" if pod["spec"]["nodeName"].startswith("node-a") else "50"
+
+    with OperatorProcess(cluster, tmp_path) as operator:
+        begun = time.monotonic()
+        with OtherWriter(cluster, "web", empties_a_zone):
+            time.sleep(REPEATEDLY_SECONDS)
+            wait_until(lambda: "karpenter" in condition(cluster).get("message", ""), "the policy to name it")
+            written, seconds = patches(cluster), time.monotonic() - begun
+        assert max(written.values()) <= 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
+        longest = LONGEST_WAIT_IF_REPLACING_SECONDS
+        wait_until(lambda: len(ours(cluster, "web")) == 9, "all costs to be ours", seconds=longest + 60)
+        scale(cluster, "shop", "web", 4)
+        wait_until(lambda: settled(cluster, {"web": 4}, ranked=False), "the scale-down")
+        assert excess(cluster, ZONE)["web"] == 0
+        assert operator.stop() == 0

@@ -1,0 +1,181 @@
+"""Somebody else who removes or replaces costs: how often Respread writes them again, and when at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+from immutables import Map
+
+from respread.api.decoding import decode_policy
+from respread.api.policy import Policy
+from respread.api.status import PolicyStatus
+from respread.cluster.annotations import POD_DELETION_COST
+from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
+from respread.prevention.contests import (
+    FIRST_WAIT_SECONDS,
+    FORGOTTEN_SECONDS,
+    HURRY_INTERVAL_SECONDS,
+    LONGEST_WAIT_IF_REPLACING_SECONDS,
+    LONGEST_WAIT_SECONDS,
+)
+from respread.prevention.patches import Patch
+from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner
+from respread.prevention.ranks import HeldCost
+from tests.unit.prevention.test_decisions import BARE, Cluster, names, web
+from tests.worlds import NOW
+
+EVERYONE = {each.name for each in BARE}
+DAY_SECONDS = 24 * 3600
+
+
+def removed(cluster: Cluster, patches: list[Patch]) -> None:
+    """Let somebody remove the costs that were just written."""
+    for patch in patches:
+        cluster.put(msgspec.structs.replace(patch.pod, annotations=Map(), deletion_cost_is_ours=False))
+
+
+def replaced(cluster: Cluster, cost: int) -> None:
+    """Let somebody replace the costs of all pods."""
+    annotations = Map({POD_DELETION_COST: str(cost)})
+    for pod in cluster.pods:
+        mine = {"deletion_cost_is_ours": False, "deletion_cost_writer": "karpenter"}
+        cluster.put(msgspec.structs.replace(pod, annotations=annotations, **mine))
+
+
+def replaces() -> Policy:
+    given = {"prevention": {"podDeletionCost": "Enabled", "costsOfOthers": "Replace"}}
+    return decode_policy("ClusterRebalancePolicy", {"metadata": {"name": "prevents"}, "spec": given})
+
+
+def rounds(cluster: Cluster, seconds: float, step: float = 5.0) -> int:
+    """Return how often costs are written while each is removed as soon as it is seen."""
+    found, until = 0, cluster.now + seconds
+    while cluster.now < until:
+        written = cluster.carry_out(after=step)
+        found += bool(written)
+        assert len(written) in {0, 3}
+        removed(cluster, written)
+    return found
+
+
+def test_costs_that_are_removed_again_and_again_are_written_less_and_less_often() -> None:
+    cluster = Cluster(*BARE)
+    counts = [rounds(cluster, seconds) for seconds in (60, 120, 240, 480, 960, 1920)]
+    assert sum(counts) <= 9
+    assert max(counts[1:]) <= 2
+    (contested,) = cluster.prevention.contests.repeated()
+    assert contested.policy == "prevents"
+    assert contested.contest.times >= 6
+    assert contested.contest.until_time.tzinfo is not None
+    assert cluster.prevention.contests.take_lost() == {"prevents": 3 * contested.contest.times}
+    # It never gives up altogether.
+    assert rounds(cluster, DAY_SECONDS, step=60) >= DAY_SECONDS / LONGEST_WAIT_SECONDS / 2
+
+
+def test_a_cost_that_is_removed_once_is_written_again_soon_and_nobody_is_told() -> None:
+    cluster = Cluster(*BARE)
+    written = cluster.carry_out()
+    removed(cluster, written[:1])
+    assert cluster.carry_out(after=1) == []
+    assert names(cluster.carry_out(after=FIRST_WAIT_SECONDS)) == {written[0].pod.name}
+    assert cluster.prevention.contests.repeated() == ()
+
+
+def test_costs_that_last_are_not_contested_any_more() -> None:
+    cluster = Cluster(*BARE)
+    rounds(cluster, 100)
+    assert names(cluster.carry_out(after=LONGEST_WAIT_SECONDS)) == EVERYONE
+    assert cluster.prevention.contests.repeated() != ()
+    assert cluster.carry_out(after=FORGOTTEN_SECONDS) == []
+    assert cluster.prevention.contests.repeated() == ()
+
+
+def test_when_pods_go_costs_are_written_at_once_but_not_each_time() -> None:
+    cluster = Cluster(*BARE, web("web-4", "a2"), web("web-5", "b2"))
+    for _ in range(6):
+        removed(cluster, cluster.carry_out(after=1000))
+    assert cluster.taken(after=1) == []
+    cluster.delete("web-5")
+    written = cluster.carry_out(after=1)
+    assert names(written) == {*EVERYONE, "web-4"}
+    removed(cluster, written)
+    assert cluster.taken(after=1) == []
+    cluster.delete("web-4")
+    assert cluster.taken(after=1) == []
+    cluster.put(web("web-4", "a2"))
+    cluster.look(after=HURRY_INTERVAL_SECONDS)
+    cluster.delete("web-4")
+    assert names(cluster.taken(after=1)) == EVERYONE
+
+
+def test_new_pods_wait_with_the_others() -> None:
+    cluster = Cluster(*BARE)
+    for _ in range(3):
+        removed(cluster, cluster.carry_out(after=1000))
+    cluster.put(web("web-4", "a2"))
+    assert cluster.taken(after=1) == []
+    assert names(cluster.taken(after=1000)) == {*EVERYONE, "web-4"}
+
+
+def test_costs_that_others_replace_are_kept_and_named() -> None:
+    cluster = Cluster(*BARE)
+    for _ in range(2):
+        cluster.carry_out(after=1000)
+        replaced(cluster, 7)
+        assert cluster.carry_out(after=1000) == []
+        cluster.put(*BARE)
+    (contested,) = cluster.prevention.contests.repeated()
+    assert contested.contest.writer == "karpenter"
+
+
+def test_a_policy_may_let_respread_replace_them_about_once_a_minute() -> None:
+    cluster = Cluster(*BARE, policies=[replaces()])
+    cluster.carry_out()
+    found, begun = 0, cluster.now
+    while cluster.now < begun + 3600:
+        replaced(cluster, 7)
+        written = cluster.carry_out(after=5)
+        assert all(patch.replacing for patch in written)
+        found += len(written)
+    assert 50 <= found / 3 <= 3600 / LONGEST_WAIT_IF_REPLACING_SECONDS + 3
+
+
+def test_a_cost_that_can_not_be_replaced_is_tried_again_only_after_a_while() -> None:
+    cluster = Cluster(*BARE, policies=[replaces()])
+    replaced(cluster, 0)
+    for patch in cluster.taken():
+        cluster.prevention.answered(patch, Answered(HeldCost(0, ours=False), SEEN_WITHIN_SECONDS), cluster.now)
+    cluster.put(*(msgspec.structs.replace(pod, annotations=Map({POD_DELETION_COST: "5"})) for pod in cluster.pods))
+    assert cluster.taken(after=SEEN_WITHIN_SECONDS - 1) == []
+
+
+def test_costs_that_were_removed_before_anybody_saw_them_count_once_they_are_written_again() -> None:
+    cluster = Cluster(*BARE)
+    for _ in range(2):
+        for patch in cluster.taken(after=SEEN_WITHIN_SECONDS + 1):
+            cost = HeldCost(patch.cost or 0, ours=True)
+            cluster.prevention.answered(patch, Answered(cost, SEEN_WITHIN_SECONDS, written=True), cluster.now)
+    cluster.look()
+    assert cluster.prevention.contests.take_lost() == {"prevents": 3}
+
+
+def test_a_new_leader_goes_on_where_the_last_one_was() -> None:
+    cluster = Cluster(*BARE)
+    for _ in range(4):
+        removed(cluster, cluster.carry_out(after=1000))
+        cluster.look(after=1)
+    remembered = contested_to_remember(cluster.prevention.contests.repeated())
+    (contested,) = remembered["prevents"]
+    assert (contested.kind, contested.times) == ("ReplicaSet", 4)
+
+    new = Cluster(*BARE)
+    new.now = cluster.now
+    moment = CostClock(new.now, NOW + timedelta(seconds=new.now))
+    status = msgspec.json.decode(
+        msgspec.json.encode(PolicyStatus(contested_costs=remembered["prevents"])), type=PolicyStatus
+    )
+    new.prevention = CostPlanner(new.now, recalled_contests({"prevents": status}, moment))
+    assert new.taken(after=1) == []
+    assert [each.contest.times for each in new.prevention.contests.repeated()] == [4]
+    assert names(new.carry_out(after=8 * FIRST_WAIT_SECONDS)) == EVERYONE
