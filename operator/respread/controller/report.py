@@ -109,7 +109,8 @@ def _outcome(
         oscillating=tuple(
             f"{', '.join(map(str, group.workloads))} in {group.key.namespace} ({pace.in_last_hour} evictions)"
             for group in violated
-            if (pace := history.pace_of(group)).beyond(policy.name, policy.spec.limits) is not None
+            if (pace := history.pace_of(group)).in_last_hour
+            and pace.beyond(policy.name, policy.spec.limits) is not None
         ),
         back_offs=history.remembered_back_offs(group.key for group in groups),
         recent_evictions=history.recent_evictions(policy),
@@ -203,6 +204,7 @@ def _skews(group: SpreadGroup) -> Iterable[SkewFigure]:
 def _policy_figures(policy: str, share: _Share, outcome: PolicyOutcome | None) -> PolicyFigures:
     return PolicyFigures(
         policy=policy,
+        namespaces=frozenset(group.key.namespace for group in share.groups),
         groups=_by_kind(share.groups),
         violated=_by_kind(group for group in share.groups if group.violated),
         blocked=Counter(each.reason for each in share.blocked.values()),

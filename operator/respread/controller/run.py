@@ -28,7 +28,9 @@ from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.records.register import Register
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, LONGEST_PAUSE_SECONDS
+from respread.eviction.answers import EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS
+from respread.eviction.outcomes import Outcome
 from respread.handlers.health import WatchHealth
 from respread.handlers.informers import Intake
 from respread.handlers.operator import run_operator
@@ -44,7 +46,7 @@ from respread.prevention.deletion_costs import DeletionCosts
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.logs import get_logger
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import CountedFromTheStart, Metrics
 from respread.telemetry.server import serve_telemetry
 
 _log: Final = get_logger(__name__)
@@ -85,6 +87,7 @@ async def run(options: OperatorOptions) -> None:
         version=__version__,
         revision=os.environ.get(REVISION_VARIABLE, ""),
         kinds=health.kinds,
+        from_the_start=CountedFromTheStart(results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome)),
         read_watch_ages_seconds=health.ages_seconds,
         read_object_counts=lambda: intakes[0].object_counts() if intakes else {},
         read_watch_lags_seconds=lambda: intakes[0].lags_seconds() if intakes else {},

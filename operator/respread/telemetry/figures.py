@@ -34,6 +34,8 @@ class PolicyFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str
     """`namespace/name`, or the name of a cluster policy."""
+    namespaces: frozenset[str] = frozenset()
+    """Those of the groups."""
     groups: Mapping[WhenUnsatisfiable, int] = Map()
     violated: Mapping[WhenUnsatisfiable, int] = Map()
     blocked: Mapping[Reason, int] = Map()

@@ -9,15 +9,15 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, time
-from typing import Final, Literal, Self, get_args
+from typing import Final, Literal, NamedTuple, Self, get_args
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from respread.telemetry.figures import PlanFigures, worst_skews
+from respread.telemetry.figures import PlanFigures, PolicyFigures, worst_skews
 from respread.telemetry.gauges import ComputedGauge, GaugeDefinition, ReplacedGauges, Samples
 
 _SKEW_LABELS: Final = ("namespace", "workload", "topology_key", "when_unsatisfiable")
@@ -74,6 +74,17 @@ Phase = Literal["observe", "follow", "plan", "evict", "tell", "all"]
 evicts, and works out and writes statuses and metrics. `all` is the whole of it."""
 
 
+class CountedFromTheStart(NamedTuple):
+    """What is counted of a policy from when it is first seen: the first sample of a counter is no increase."""
+
+    results: tuple[str, ...] = ()
+    """Answers to evictions, counted for each namespace in which the policy governs spread groups."""
+    outcomes: tuple[str, ...] = ()
+
+
+_NOTHING: Final = CountedFromTheStart()
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """Every metric of one operator, registered in one registry; made by `create`."""
@@ -94,6 +105,9 @@ class Metrics:
     _api_requests: Counter
     _api_request_seconds: Histogram
     _leader: Gauge
+    _from_the_start: CountedFromTheStart
+    _counted: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The namespaces for which there are counters of evictions, by policy."""
 
     @classmethod
     def create(
@@ -103,6 +117,7 @@ class Metrics:
         version: str,
         revision: str = "",
         kinds: Iterable[str] = (),
+        from_the_start: CountedFromTheStart = _NOTHING,
         read_watch_ages_seconds: Callable[[], Mapping[str, float]] = dict,
         read_object_counts: Callable[[], Mapping[str, int]] = dict,
         read_watch_lags_seconds: Callable[[], Mapping[str, float]] = dict,
@@ -115,6 +130,7 @@ class Metrics:
             version: Of Respread.
             revision: The commit that it was built from; empty if that is not known.
             kinds: The watched kinds; their counters are there, at 0, from the start.
+            from_the_start: Those counters of a policy are there, at 0, from when it is first seen.
             read_watch_ages_seconds: Asked at each scrape, in its thread: for each kind, the seconds since the last
                 event or bookmark.
             read_object_counts: Asked at each scrape, in its thread: for each kind, the objects held.
@@ -267,6 +283,7 @@ class Metrics:
                 registry=registry,
             ),
             _leader=Gauge("respread_leader", "1 if this replica holds the Lease, 0 if not.", registry=registry),
+            _from_the_start=from_the_start,
         )
         for kind in kinds:
             metrics._relists.labels(kind)
@@ -278,6 +295,20 @@ class Metrics:
     def show_plan(self, figures: PlanFigures) -> None:
         """Replace everything that describes the current plan; what that is in samples is worked out at a scrape."""
         self._plan.replace(partial(_plan_samples, figures))
+        for each in figures.policies:
+            self._start_at_0(each)
+
+    def _start_at_0(self, figures: PolicyFigures) -> None:
+        policy, known = _policy(figures.policy), self._counted.get(figures.policy)
+        if known is None:
+            for outcome in self._from_the_start.outcomes:
+                self._outcomes.labels(*policy, outcome)
+            self._evictions_avoided.labels(*policy)
+        namespaces = figures.namespaces | ({policy[0]} if policy[0] else frozenset())
+        for namespace in namespaces - (known or frozenset()):
+            for result in self._from_the_start.results:
+                self._evictions.labels(*policy, namespace, result)
+        self._counted[figures.policy] = namespaces | (known or frozenset())
 
     def show_evictions_in_flight(self, by_policy: Mapping[str, int]) -> None:
         """Replace the numbers of evictions in flight; a policy that is left out is no longer shown."""
@@ -345,6 +376,7 @@ class Metrics:
 
     def forget_policy(self, policy: str) -> None:
         """Drop the counters of a policy that was deleted."""
+        self._counted.pop(policy, None)
         for metric in (
             self._evictions,
             self._outcomes,
@@ -358,6 +390,7 @@ class Metrics:
     def forget_namespace(self, namespace: str) -> None:
         """Drop the counters of a namespace that was deleted."""
         self._evictions.remove_by_labels({"namespace": namespace})
+        self._counted.update({policy: known - {namespace} for policy, known in self._counted.items()})
 
 
 def _plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:

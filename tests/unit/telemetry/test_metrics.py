@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from respread.api.reasons import Reason
 from respread.cluster.pod import WhenUnsatisfiable
 from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
-from respread.telemetry.metrics import Metrics
+from respread.telemetry.metrics import CountedFromTheStart, Metrics
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 LINUX = platform.system() == "Linux"
@@ -261,6 +261,30 @@ def test_counters_of_what_was_deleted_are_dropped(registry: CollectorRegistry, m
     assert samples(registry, "respread_rebalance_duration_seconds_count") == {("", "b"): 1}
     metrics.forget_namespace("one")
     assert samples(registry, "respread_evictions_total") == {}
+
+
+def test_the_counters_of_a_policy_start_at_nought(registry: CollectorRegistry) -> None:
+    metrics = Metrics.create(registry, version="1", from_the_start=CountedFromTheStart(("Evicted",), ("Improved",)))
+    of_shop = PolicyFigures(policy="default", namespaces=frozenset({"shop"}))
+    metrics.show_plan(PlanFigures(policies=(of_shop, PolicyFigures(policy="own/mine"))))
+    evictions = {("", "default", "shop", "Evicted"): 0, ("own", "mine", "own", "Evicted"): 0}
+    assert samples(registry, "respread_evictions_total") == evictions
+    outcomes = {("", "default", "Improved"): 0, ("own", "mine", "Improved"): 0}
+    assert samples(registry, "respread_eviction_outcomes_total") == outcomes
+    assert samples(registry, "respread_prevention_evictions_avoided_total") == {("", "default"): 0, ("own", "mine"): 0}
+
+    metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
+    of_both = PolicyFigures(policy="default", namespaces=frozenset({"shop", "bank"}))
+    metrics.show_plan(PlanFigures(policies=(of_both,)))
+    evictions |= {("", "default", "shop", "Evicted"): 1, ("", "default", "bank", "Evicted"): 0}
+    assert samples(registry, "respread_evictions_total") == evictions
+
+    metrics.forget_policy("own/mine")
+    metrics.forget_namespace("shop")
+    assert samples(registry, "respread_evictions_total") == {("", "default", "bank", "Evicted"): 0}
+    metrics.show_plan(PlanFigures(policies=(of_both, PolicyFigures(policy="own/mine"))))
+    again = {("", "default", "bank", "Evicted"): 0, ("", "default", "shop", "Evicted"): 0}
+    assert samples(registry, "respread_evictions_total") == again | {("own", "mine", "own", "Evicted"): 0}
 
 
 def test_the_counters_of_watched_kinds_start_at_nought(registry: CollectorRegistry) -> None:
