@@ -121,7 +121,7 @@ def test_swings_while_karpenter_consolidates_move_no_pod_twice(cluster: Karpente
     """They end balanced, and no pod that came in place of an evicted one is evicted for spread itself."""
     cluster.set_pool(consolidate_after="1s")
     deploy(cluster, namespace, "web", MANY, constraints=[constraint(ZONE, "web")], cpu="900m")
-    cluster.enforce(namespace, limits={"inFlightPerWorkload": 4, "perHourPerGroup": 0})
+    cluster.enforce(namespace, limits={"inFlightPerWorkload": 4, "perHourPerGroup": 1_000_000})
     begun = time.monotonic()
     while True:
         keep_those_in(cluster, namespace, "zone-a")

@@ -132,7 +132,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             description=(
                 "How many evictions may be made within any hour to restore one constraint of one set of pods (a spread "
-                "group). This bounds the cost if another controller undoes the evictions: a number, 0 for no limit, "
+                "group). This bounds the cost if another controller undoes the evictions: a number, 0 for none at all, "
                 "or a percentage of the pods that the constraint counts, but at least 10."
             ),
             extra=expects("a number from 0 to 1000000, or a percentage from 1% to 100%"),
@@ -158,11 +158,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             return limit
         return max(1, replicas * int(limit.removesuffix("%")) // 100)
 
-    def per_hour_of_group(self, pods: int) -> int | None:
-        """Return how many evictions may be made in an hour for a group with this many pods. None: no limit."""
+    def per_hour_of_group(self, pods: int) -> int:
+        """Return how many evictions may be made in an hour for a group with this many pods."""
         limit = self.per_hour_per_group
         if isinstance(limit, int):
-            return limit or None
+            return limit
         return max(LEAST_PER_HOUR_OF_GROUP, pods * int(limit.removesuffix("%")) // 100)
 
 

@@ -256,9 +256,14 @@ class TestPerHourPerGroup:
             "consolidation or another descheduler"
         )
 
-    def test_left_out_it_is_no_limit(self) -> None:
+    @pytest.mark.parametrize("made", [0, 1000])
+    def test_none_at_all_is_made_with_0(self, made: int) -> None:
         moves = [victim(number, groups=(self.shared,)) for number in range(1, 5)]
-        assert numbers(self.paced(limits(per_hour_per_group=0), moves, 3, 1000).now) == [1, 2, 3, 4]
+        paced = self.paced(limits(per_hour_per_group=0), moves, 3, made)
+        assert numbers(paced.now) == []
+        assert {each.held.message for each in paced.held} == {
+            "limits.perHourPerGroup of policy default is 0: none is made"
+        }
 
     def test_those_of_a_cluster_policy_hold_in_total(self) -> None:
         of = limits(per_hour_per_group=2)

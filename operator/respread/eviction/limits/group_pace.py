@@ -20,8 +20,10 @@ class GroupPace(NamedTuple):
     def beyond(self, limiter: str, limits: Limits, more: int = 1) -> Held | None:
         """Return that this many more evictions would exceed the limit of a policy, or None."""
         limit = limits.per_hour_of_group(self.pods)
-        if limit is None or self.in_last_hour + more <= limit:
+        if self.in_last_hour + more <= limit:
             return None
+        if limit == 0:
+            return Held(Reason.LIMIT_REACHED, f"limits.perHourPerGroup of policy {limiter} is 0: none is made")
         made = "1 eviction was" if self.in_last_hour == 1 else f"{self.in_last_hour} evictions were"
         return Held(
             Reason.LIMIT_REACHED,
