@@ -1,14 +1,16 @@
 # syntax=docker/dockerfile:1
 
-# The same Python in both stages: what is installed in one is run by the other.
-ARG PYTHON_IMAGE=python:3.13-slim-trixie
+# The same Python in both stages: what is installed in one is run by the other. `make lock` renews the digest.
+ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-RUN python -m venv --without-pip /opt/respread
+# With a pip of its own: a distribution's keeps no record of its files, and can't make way for pinned packages.
+RUN python3 -m venv /opt/build && python3 -m venv --without-pip /opt/respread
+ENV PATH=/opt/build/bin:$PATH
 COPY requirements.txt requirements-build.txt ./
 RUN pip --python /opt/respread install --only-binary :all: --no-compile --require-hashes -r requirements.txt && \
     pip install --only-binary :all: --require-hashes -r requirements-build.txt
@@ -30,10 +32,12 @@ LABEL org.opencontainers.image.title="respread" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/respread /opt/respread
-# Bytecode is made here, once, since nothing can be written at run time; the base image comes without.
-RUN pip uninstall --yes --root-user-action=ignore pip && \
-    rm -rf /usr/local/lib/python3.13/ensurepip && \
-    python -m compileall -q -j 0 --invalidation-mode unchecked-hash /usr/local/lib/python3.13 /opt/respread/lib
+# Bytecode is made here, once, since nothing can be written at run time; the base image comes without. With one hash seed
+# and in one process it is the same each time.
+RUN if command -v pip; then pip uninstall --yes --root-user-action=ignore pip; fi && \
+    library=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))') && \
+    rm -rf "$library/ensurepip" && \
+    PYTHONHASHSEED=0 python3 -m compileall -q --invalidation-mode unchecked-hash "$library" /opt/respread/lib
 ENV PATH=/opt/respread/bin:$PATH \
     RESPREAD_REVISION=${REVISION} \
     PYTHONDONTWRITEBYTECODE=1 \

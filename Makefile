@@ -34,8 +34,12 @@ lock: setup ## Pin the newest dependencies again, with hashes and without host n
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade pyproject.toml -o requirements.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group build -o requirements-build.txt
-
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group release -o requirements-release.txt
+	@$(MAKE) --no-print-directory lock-image
+
+lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile.
+	@base=$$(sed -nE 's/^ARG PYTHON_IMAGE=([^@]*)@.*/\1/p' Dockerfile) && digest=$$($$($(GO_TOOL) crane) digest "$$base") && \
+	sed -i -E "s/^(ARG PYTHON_IMAGE=.*@).*/\1$$digest/" Dockerfile && echo "$$base@$$digest"
 
 demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored.
 	@$(BIN)/respread demo
@@ -141,7 +145,8 @@ soak: setup ## Random faults for SECONDS (600), from a SEED; ends with 1 unless 
 
 VERSION = $(shell sed -nE 's/^__version__ = "(.*)"/\1/p' operator/respread/__init__.py)
 IMAGE  ?= ghcr.io/respread/respread:$(VERSION)
-ENGINE ?= $(firstword $(foreach each,docker podman buildah,$(if $(shell command -v $(each)),$(each))))
+# The first that works here. Only podman and buildah make the same image of the same commit each time.
+ENGINE ?= $(shell for each in podman buildah docker; do $$each info >/dev/null 2>&1 && echo $$each && break; done)
 GO_TOOL = $(BIN)/python -m tests.go_programs
 
 $(VENV)/.release: $(STAMP) requirements-release.txt
@@ -180,9 +185,29 @@ sign: setup ## Sign dist/SHA256SUMS by cosign: as the workflow that runs, or wit
 check-signature: setup ## Check the signature with KEY=cosign.pub.
 	@$$($(GO_TOOL) cosign) verify-blob --key $(KEY) --insecure-ignore-tlog=true --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
 
-image: ## Build the image by docker, podman or buildah, whichever there is (IMAGE=name, PYTHON_IMAGE=base).
-	@[ -n "$(ENGINE)" ] || { echo "Neither docker nor podman nor buildah was found" >&2; exit 1; }
-	@$(ENGINE) build --tag $(IMAGE) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) .
+container-tools: ## Install Debian's podman and buildah, with which the image is built and tested; wants root.
+	@command -v podman >/dev/null && command -v buildah >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends podman buildah runc mmdebstrap
+
+# Files are as old as the commit. The history would hold a digest of when files were copied, and the label the tool's version.
+COMMITTED = $(shell git log -1 --format=%ct)
+REVISION = $(shell git rev-parse HEAD)
+SAME_EACH_TIME = $(if $(filter docker,$(ENGINE)),--build-arg SOURCE_DATE_EPOCH=$(COMMITTED),--layers=false --omit-history --identity-label=false --timestamp $(COMMITTED))
+# Whatever builds or keeps images needs one of the engines.
+.PHONY: engine
+engine:
+	@[ -n "$(ENGINE)" ] || { echo "Neither podman nor buildah nor docker works here; \`make container-tools\` installs Debian's" >&2; exit 1; }
+
+image: engine ## Build the image by podman, buildah or docker, whichever there is (IMAGE=name, PYTHON_IMAGE=base).
+	@$(ENGINE) build --tag $(IMAGE) $(SAME_EACH_TIME) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) .
+
+ARCHIVE ?= dist/respread-$(VERSION)-image.tar
+image-archive: setup engine ## Write the built image to ARCHIVE in dist/, and the SBOM of what is in it; print its digest and compressed size.
+	@mkdir -p $(dir $(ARCHIVE)) && rm -f $(ARCHIVE)
+	@$(if $(filter buildah,$(ENGINE)),buildah push --quiet $(IMAGE) oci-archive:$(ARCHIVE),$(ENGINE) save --quiet $(if $(filter podman,$(ENGINE)),--format oci-archive) --output $(ARCHIVE) $(IMAGE))
+	@$(BIN)/python -m tests.image_sbom $(ARCHIVE) $(ARCHIVE:.tar=.cdx.json)
+
+push-image: engine ## Push the image to the registry in its name.
+	@$(ENGINE) push $(IMAGE)
 
 sign-image: setup ## Sign the image in its registry by cosign, as the workflow that runs.
 	@$$($(GO_TOOL) cosign) sign --yes $(IMAGE)

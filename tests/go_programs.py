@@ -35,6 +35,7 @@ PROGRAMS: Final = {
         GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", "v1.7.12"),
         GoProgram("argo-rollouts", "github.com/argoproj/argo-rollouts", "cmd/rollouts-controller", "v1.8.3"),
         GoProgram("cosign", "github.com/sigstore/cosign/v2", "cmd/cosign", "v2.6.1"),
+        GoProgram("crane", "github.com/google/go-containerregistry", "cmd/crane", "v0.20.6"),
         GoProgram("crdify", "sigs.k8s.io/crdify", "", "v0.5.0"),
         GoProgram("glua", "github.com/yuin/gopher-lua", "cmd/glua", "v1.1.2"),
         GoProgram("helm", "helm.sh/helm/v4", "cmd/helm", "v4.3.1"),

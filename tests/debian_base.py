@@ -1,0 +1,68 @@
+"""A base for the image made of Debian's packages, where the public one can't be pulled.
+
+It has the same Debian and the same minor version of Python, and trusts the certificates that this machine trusts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from respread_sandbox.cache import cache_root
+
+_SUITE: Final = "trixie"
+_PACKAGES: Final = "python3,python3-venv,ca-certificates"
+_MIRROR: Final = "http://deb.debian.org/debian"
+_DOCKERFILE: Final = """\
+FROM scratch
+ADD base.tar /
+COPY certificates.crt /etc/ssl/certs/ca-certificates.crt
+"""
+
+
+def build(engine: str, folder: Path) -> str:
+    """Build the base, and return its name. The packages are fetched once, into the cache.
+
+    Args:
+        engine: podman, buildah or docker.
+        folder: an empty one for what it is built from.
+    """
+    os.link(_packages(), folder / "base.tar")
+    trusted = ssl.get_default_verify_paths().cafile or ssl.get_default_verify_paths().openssl_cafile
+    shutil.copy(os.environ.get("SSL_CERT_FILE", trusted), folder / "certificates.crt")
+    (folder / "Dockerfile").write_text(_DOCKERFILE, encoding="utf-8")
+    name = f"localhost/respread-base:{_SUITE}"
+    subprocess.run([engine, "build", "--quiet", "--timestamp", "0", "--tag", name, folder], check=True)
+    return name
+
+
+def _packages() -> Path:
+    """Return an archive of Debian's packages, unpacked and configured."""
+    folder = cache_root(os.environ) / "tools"
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / f"debian-{_SUITE}-python.tar"
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            if shutil.which("mmdebstrap") is None:
+                pytest.skip("mmdebstrap is not installed: `make container-tools` installs it")
+            partial = archive.with_suffix(".partial.tar")
+            command: list[str | Path] = [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={_PACKAGES}",
+                _SUITE,
+                partial,
+                _MIRROR,
+            ]
+            subprocess.run(command, check=True, timeout=900)
+            partial.rename(archive)
+    return archive

@@ -1,0 +1,198 @@
+"""The image, built here: the same each time, described, and running with nothing that it may write or do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from respread import __version__
+from respread_sandbox import Sandbox
+from tests import debian_base
+from tests.image_sbom import Image, document, read_image
+from tests.integration.as_new import lay_out
+from tests.integration.operator_process import evictions, policy, refused
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    pods_per_domain,
+    scale,
+    wait_for_ready_pods,
+    wait_until,
+)
+
+ROOT = Path(__file__).parents[3]
+USER = "65532"
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("podman") is None, reason="no podman: `make container-tools` installs it"),
+    pytest.mark.timeout(1800),  # Debian's packages are fetched first, where they are not in the cache
+]
+
+
+def environment() -> dict[str, str]:
+    """As it is, but that nothing is asked of the kernel to build which containers in containers don't grant."""
+    return {**os.environ, "BUILDAH_ISOLATION": "chroot"}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The base that the Dockerfile names, where it can be pulled."""
+    (public,) = re.findall(r"^ARG PYTHON_IMAGE=(.*)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    if subprocess.run(["podman", "pull", "--quiet", public], check=False, capture_output=True).returncode == 0:
+        return str(public)
+    return debian_base.build("podman", tmp_path_factory.mktemp("base"))
+
+
+def build(name: str, base: str, engine: str = "podman") -> str:
+    make = ["make", "--no-print-directory", "-C", str(ROOT), "image"]
+    commit = [f"REVISION={REVISION}", "COMMITTED=1800000000"]  # the same for all, whatever is committed meanwhile
+    variables = [f"ENGINE={engine}", f"IMAGE={name}", f"PYTHON_IMAGE={base}", *commit]
+    subprocess.run([*make, *variables], env=environment(), check=True, stdout=subprocess.DEVNULL)
+    return name
+
+
+@pytest.fixture(scope="module")
+def image(base: str) -> str:
+    return build("localhost/respread:tested", base)
+
+
+@pytest.fixture(scope="module")
+def contents(image: str, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    return contents_of(image, tmp_path_factory.mktemp("archive") / "image.tar")
+
+
+def contents_of(image: str, archive: Path) -> Image:
+    subprocess.run(["podman", "save", "--quiet", "--format", "oci-archive", "-o", archive, image], check=True)
+    return read_image(archive)
+
+
+def container(image: str, name: str, *options: str) -> list[str]:
+    """Return what runs a container as manifests/base/deployment.yaml has it: no capability, no file to write."""
+    # crun refuses machines with both versions of cgroups; and no container may have more than this process.
+    runtime = ["--runtime", found] if (found := shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin")) else []
+    limits = []
+    for each in ("nofile", "nproc"):
+        _, most = resource.getrlimit(getattr(resource, f"RLIMIT_{each.upper()}"))
+        limits += ["--ulimit", f"{each}={min(most, 1024)}:{min(most, 1024)}"]
+    bare = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges"]
+    return ["podman", *runtime, "run", "--rm", "--name", name, *limits, *bare, "--network=host", *options, image]
+
+
+@contextmanager
+def running(image: str, sandbox: Sandbox, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the operator in a container; the context is its process. It ends well."""
+    name = f"respread-test-{os.getpid()}"
+    kubeconfig = folder / "kubeconfig"
+    config = yaml.safe_load(sandbox.kubeconfig_for_service_account("respread-system", "respread").read_text())
+    for cluster in config["clusters"]:  # the container has no other file of this machine
+        authority = Path(cluster["cluster"].pop("certificate-authority"))
+        cluster["cluster"]["certificate-authority-data"] = base64.b64encode(authority.read_bytes()).decode()
+    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig.chmod(0o644)
+    command = container(image, name, "--volume", f"{kubeconfig}:/kubeconfig:ro")
+    command += ["run", "--kubeconfig=/kubeconfig", "--listen-address=127.0.0.1:0", "--lease-namespace=respread-system"]
+    log = folder / "log"
+    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as operator:
+        try:
+            yield operator
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its log:\n{log.read_text()[-4000:]}") from error
+        finally:
+            subprocess.run(["podman", "stop", "--time=60", name], check=False, capture_output=True)
+            operator.wait(60)
+    assert operator.returncode == 0, log.read_text()[-4000:]
+
+
+def test_it_restores_a_scale_down_without_capabilities_or_a_file_to_write(
+    image: str, installed_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    sandbox = lay_out(installed_sandbox, 3, 3, 3)
+    sandbox.create_namespace("shop")
+    create_deployment(sandbox, "shop", deployment("web", replicas=9, constraints=[constraint(ZONE, "web")]))
+    wait_for_ready_pods(sandbox, "shop", "web", 9)
+    for pod in pods(sandbox, "shop", "web"):  # the ReplicaSet controller removes what is cheapest to delete
+        zone = sandbox.api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")["metadata"]["labels"][ZONE]
+        cost = {"controller.kubernetes.io/pod-deletion-cost": "100" if zone == "zone-a" else "-100"}
+        name = pod["metadata"]["name"]
+        sandbox.api.request("PATCH", f"/api/v1/namespaces/shop/pods/{name}", {"metadata": {"annotations": cost}})
+    scale(sandbox, "shop", "web", 3)
+    skewed = {"zone-a": 3, "zone-b": 0, "zone-c": 0}
+    wait_until(lambda: pods_per_domain(sandbox, "shop", "web") == skewed, "all that is left to be in one zone")
+    sandbox.apply(json.dumps(policy()))
+
+    with running(image, sandbox, tmp_path) as operator:
+        evenly = {"zone-a": 1, "zone-b": 1, "zone-c": 1}
+
+        def restored() -> bool:
+            assert operator.poll() is None, "the operator has ended"
+            return pods_per_domain(sandbox, "shop", "web") == evenly
+
+        wait_until(restored, "the pods to be spread again")
+    assert len(evictions(sandbox)) == 2
+    assert refused(sandbox) == []
+
+
+def test_it_runs_as_nobody_and_can_write_nowhere(image: str) -> None:
+    tell = (
+        "import json, os, pathlib\n"
+        "status = pathlib.Path('/proc/self/status').read_text()\n"
+        "fields = dict(line.split(':', 1) for line in status.splitlines())\n"
+        "writable = [each for each in ('/', '/tmp', '/opt/respread', '/home') if os.access(each, os.W_OK)]\n"
+        "print(json.dumps([os.getuid(), os.getgid(), fields['CapEff'].strip(), writable]))\n"
+    )
+    command = container(image, f"respread-tells-{os.getpid()}", "--entrypoint=python3")
+    told = subprocess.run([*command, "-c", tell], check=True, capture_output=True, text=True).stdout
+    assert json.loads(told) == [int(USER), int(USER), "0" * 16, []]
+
+
+def test_the_same_commit_is_the_same_image(base: str, contents: Image, tmp_path: Path) -> None:
+    engine = "buildah" if shutil.which("buildah") else "podman"
+    again = build("localhost/respread:tested-again", base, engine)
+    assert contents_of(again, tmp_path / "again.tar").digest == contents.digest
+
+
+def test_it_says_what_it_is(contents: Image) -> None:
+    config = contents.config["config"]
+    prefix = "org.opencontainers.image."
+    labels = {name.removeprefix(prefix): value for name, value in config["Labels"].items()}
+    assert labels["revision"] == REVISION
+    assert labels["version"] == __version__
+    assert labels["licenses"] == "Apache-2.0"
+    assert {"title", "description", "source", "documentation"} <= labels.keys()
+    assert config["User"] == f"{USER}:{USER}"
+    assert (config["Entrypoint"], config["Cmd"]) == (["respread"], ["run"])
+
+
+def test_it_is_small(contents: Image) -> None:
+    assert contents.compressed_bytes <= 120e6
+
+
+def test_the_sbom_names_what_is_inside_and_nothing_else(image: str, contents: Image) -> None:
+    found = {(each["purl"].split("/")[0], each["name"], each["version"]) for each in document(contents)["components"]}
+    ask = (
+        "import importlib.metadata as m, json, re\n"
+        "print(json.dumps([[re.sub(r'[-_.]+', '-', d.name).lower(), d.version] for d in m.distributions()]))"
+    )
+    command = container(image, f"respread-lists-{os.getpid()}", "--entrypoint=/opt/respread/bin/python3")
+    python = subprocess.run([*command, "-c", ask], check=True, capture_output=True, text=True).stdout
+    command = container(image, f"respread-lists-{os.getpid()}", "--entrypoint=dpkg-query")
+    show = ["--show", "--showformat=${Package} ${Version}\\n"]
+    debian = subprocess.run([*command, *show], check=True, capture_output=True, text=True).stdout.splitlines()
+    expected = {("pkg:pypi", *each) for each in json.loads(python)} | {("pkg:deb", *each.split(" ")) for each in debian}
+    assert {each for each in found if each[0] != "pkg:generic"} == expected
+    assert ("pkg:pypi", "respread", __version__) in found
