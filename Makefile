@@ -107,8 +107,11 @@ tight: setup ## The operator's loop in 2,000 clusters with hardly any room inste
 bench: setup ## All benchmarks, but big and busy, one after another; they want a machine that does nothing else.
 	@for each in evictions feasibility ingest latency plan prevention; do echo "$$each:" && $(BIN)/python -m bench.$$each && echo || exit; done
 
-peer: setup ## Build the descheduler that bench-busy measures beside Respread, once, into the cache; print where it is.
+peer: setup ## Build the descheduler that benches measure beside Respread, once, into the cache; print where it is.
 	@$(BIN)/python -m bench.peer
+
+compare: setup ## Respread and descheduler on the same clusters, for docs/compare.md: 12 minutes (ARGS='--worlds scale-down soft', --help for more).
+	@$(BIN)/python -m bench.compare $(ARGS)
 
 bench-big: setup ## 150,000 pods and a recorded scale-down: CPU and memory beside the descheduler's (ARGS=--small).
 	@$(BIN)/python -m bench.big $(ARGS)

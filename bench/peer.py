@@ -1,4 +1,4 @@
-"""The peer that bench/busy measures beside Respread: kubernetes-sigs/descheduler, built from its Go module.
+"""The peer that benches measure beside Respread: kubernetes-sigs/descheduler, built from its Go module.
 
     python -m bench.peer
 
@@ -37,8 +37,8 @@ def find_or_build() -> Path:
     Raises:
         SystemExit: Go is missing or failed; the message says what it said and what it needs.
     """
-    program = cache_directory(os.environ).parent.parent / "peer" / f"{PROGRAM}-{VERSION}" / PROGRAM
-    if not os.access(program, os.X_OK):
+    program = _program()
+    if not is_built():
         _say(f"Building {PROGRAM} {VERSION} from its Go module: some minutes, once …")
         program.parent.mkdir(parents=True, exist_ok=True)
         partial = program.with_name(f".{PROGRAM}.{os.getpid()}.partial")
@@ -49,6 +49,15 @@ def find_or_build() -> Path:
         finally:
             partial.unlink(missing_ok=True)
     return program
+
+
+def is_built() -> bool:
+    """Whether the program is there already."""
+    return os.access(_program(), os.X_OK)
+
+
+def _program() -> Path:
+    return cache_directory(os.environ).parent.parent / "peer" / f"{PROGRAM}-{VERSION}" / PROGRAM
 
 
 def _module_directory(working_directory: Path) -> Path:

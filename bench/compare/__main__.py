@@ -1,0 +1,105 @@
+"""bench/compare: Respread and its peer restore the spread of the same small clusters, and of a big one.
+
+    python -m bench.compare [--worlds scale-down soft] [--only respread] [--print-only]
+
+The small clusters (bench/compare/worlds.py) are set up one after another on one real control plane, each in the same
+state for both programs. What they did is judged by what the API server shows, and the fewest evictions are found by
+trying every end (bench/compare/spread.py). 6000-pods is bench/busy, on a control plane of its own for each program.
+
+The results are written to docs/compare.md, beside those of the same day and versions; --print-only, and a run of one
+program alone, leave the page as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.balancing import Outcome, Patience, watch
+from bench.busy import measure
+from bench.busy_world import World as BusyWorld
+from bench.compare.page import PAGE, merged, read, report_of, row, table, written
+from bench.compare.spread import fewest
+from bench.compare.stage import Stage
+from bench.compare.world import World
+from bench.compare.worlds import WORLDS
+from bench.peer import find_or_build
+from bench.rows import tell
+from bench.sides import FAST_LIMITS, HARD, HARD_AND_SOFT, SIDES, Side, running
+
+BIG: Final = "6000-pods"
+SMALL: Final = {world.name: world for world in WORLDS}
+ABOUT: Final = {world.name: world.about for world in WORLDS} | {
+    BIG: "400 Deployments on 300 nodes are scaled down from 15 to 5…9 pods at once (`make bench-busy`)."
+}
+LONGEST_SECONDS: Final = 25.0
+LEAST_SECONDS: Final = 8.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for, and print a table."""
+    asked = _parser().parse_args(arguments)
+    sides = [SIDES[asked.only]] if asked.only else list(SIDES.values())
+    if "descheduler" in sides:
+        find_or_build()
+    worlds = [SMALL[name] for name in asked.worlds if name != BIG]
+    outcomes = compare(worlds, sides, asked.longest) if worlds else {}
+    if BIG in asked.worlds:
+        outcomes[BIG] = [measure(side, BusyWorld()).outcome for side in sides]
+    report = report_of(outcomes)
+    if len(sides) == len(SIDES) and not asked.print_only:
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(written(page, merged(read(page), report), ABOUT), encoding="utf-8")
+    sys.stdout.write(table(report, [name for name in ABOUT if name in outcomes]))
+    return 0
+
+
+def compare(worlds: Sequence[World], sides: Sequence[Side], longest_seconds: float) -> dict[str, list[Outcome]]:
+    """Return what came of each side in each world, by the world's name.
+
+    Args:
+        worlds: which ones.
+        sides: which programs.
+        longest_seconds: after how long a program is given up on.
+    """
+    patience = Patience(longest_seconds, least_seconds=LEAST_SECONDS)
+    with Stage.started() as stage, tempfile.TemporaryDirectory(prefix="bench-compare-") as directory:
+        return {world.name: [run(stage, world, side, patience, Path(directory)) for side in sides] for world in worlds}
+
+
+def run(stage: Stage, world: World, side: Side, patience: Patience, directory: Path) -> Outcome:
+    """Set up a world, let one side restore the spread, and return what came of that.
+
+    Args:
+        stage: the control plane for it.
+        world: which one.
+        side: which program.
+        patience: how long it is watched.
+        directory: for its log and its configuration.
+    """
+    best = fewest(world)
+    restored = HARD_AND_SOFT if world.soft else HARD
+    with (
+        stage.set_up(world) as judge,
+        running(side, stage.sandbox, directory, limits=FAST_LIMITS, constraints=restored) as process,
+    ):
+        outcome = watch(side, process, judge, patience, tell, fewest=best.evictions, least_violated=best.violated)
+    tell(row(world.name, outcome).rstrip())
+    return outcome
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", nargs="+", choices=list(ABOUT), default=list(ABOUT))
+    parser.add_argument("--only", choices=tuple(SIDES), help="one program alone")
+    parser.add_argument("--longest", type=float, default=LONGEST_SECONDS, help="seconds until a program is given up on")
+    parser.add_argument("--print-only", action="store_true", help="leave docs/compare.md as it is")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Who judges bench/compare: each constraint of a small cluster's workloads, by where their pods are."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Final
+
+from bench.compare.spread import holds
+from bench.compare.world import Constraint, World
+from bench.judge import Judge, key_of
+from respread_sandbox import SandboxApi
+from respread_sandbox.pod_watch import WatchedPod
+
+_TEMPLATE: Final = "pod-template-hash"
+
+
+class WorldJudge(Judge):
+    """Knows what a cluster's workloads ask for."""
+
+    def __init__(self, api: SandboxApi, world: World) -> None:
+        """Begin to watch."""
+        self._world = world
+        super().__init__(api)
+
+    def violated(self) -> list[tuple[str, Constraint]]:
+        """Return each constraint that does not hold, and the name of its workload."""
+        pods = defaultdict[str, list[WatchedPod]](list)
+        for pod in self.staying():
+            pods[key_of(pod)[1]].append(pod)
+        return [
+            (workload.name, constraint)
+            for workload, constraint in self._world.constraints()
+            if not all(
+                holds(self._world, workload, constraint, counts)
+                for counts in _placements(pods[workload.name], each_template=constraint.each_template)
+            )
+        ]
+
+    def is_as_declared(self) -> bool:
+        """Whether each workload's pods are Ready where the world says that they are at the start."""
+        found = Counter((key_of(pod)[1], pod.spec.node_name) for pod in self.staying())
+        wanted = Counter(
+            {
+                (each.name, node): pods
+                for each in self._world.workloads
+                for node, pods in self._world.start(each).items()
+            }
+        )
+        return self.settled() and found == wanted
+
+
+def _placements(pods: list[WatchedPod], *, each_template: bool) -> list[Counter[str]]:
+    """Return how many pods are on each node, of each template if these are counted apart."""
+    counts = defaultdict[str, Counter[str]](Counter)
+    for pod in pods:
+        counts[pod.metadata.labels.get(_TEMPLATE, "") if each_template else ""][pod.spec.node_name] += 1
+    return list(counts.values())

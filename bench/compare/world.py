@@ -1,0 +1,96 @@
+"""The small clusters of bench/compare as values: zones, workloads, and where each pod is at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+MILLI_PER_CPU: Final = 1000
+Placement = dict[str, int]
+"""How many pods of a workload are on each node, by the node's name; nodes without one are there too."""
+
+
+class Zone(NamedTuple):
+    """Nodes of one zone, all alike."""
+
+    nodes: int = 2
+    cpu: int = 8
+    cordoned: bool = False
+    tainted: bool = False
+    """Whether its nodes have a `NoSchedule` taint."""
+
+
+class Constraint(NamedTuple):
+    """A topology spread constraint, which counts the pods of its workload."""
+
+    over: Literal["zones", "hosts"] = "zones"
+    max_skew: int = 1
+    soft: bool = False
+    """`ScheduleAnyway` instead of `DoNotSchedule`."""
+    min_domains: int = 1
+    honors_taints: bool = False
+    """`nodeTaintsPolicy: Honor` instead of `Ignore`."""
+    each_template: bool = False
+    """Whether it counts the pods of each template apart (`matchLabelKeys: [pod-template-hash]`)."""
+
+
+class Workload(NamedTuple):
+    """A Deployment."""
+
+    name: str
+    pods: Mapping[str, Sequence[int]]
+    """By zone: how many of its pods are on the zone's first node, on its second, and so on, at the start."""
+    constraints: tuple[Constraint, ...] = (Constraint(),)
+    milli_cpu: int = 100
+    only_zones: str = ""
+    """The zones that its required node affinity names, such as "ab"; empty: it has none."""
+    tolerates: bool = False
+    """Whether it tolerates the taint that zones may have."""
+    one_a_node: bool = False
+    """Whether it has required anti-affinity to itself over hostnames."""
+    ready_seconds: float = 0
+    max_unavailable: int | None = None
+    """Of its PodDisruptionBudget, if it has one; 0 allows no eviction at all."""
+    changed: bool = False
+    """Whether its template is changed right before a program starts, so that a rollout replaces all its pods."""
+
+    @property
+    def replicas(self) -> int:
+        """How many pods it has."""
+        return sum(map(sum, self.pods.values()))
+
+
+class World(NamedTuple):
+    """One cluster."""
+
+    name: str
+    about: str
+    """What is hard, as a sentence for the page."""
+    workloads: tuple[Workload, ...]
+    zones: Mapping[str, Zone] = {"a": Zone(), "b": Zone(), "c": Zone()}
+
+    @property
+    def soft(self) -> bool:
+        """Whether a constraint is soft, so that the programs are told to restore such ones."""
+        return any(each.soft for workload in self.workloads for each in workload.constraints)
+
+    def zone_of(self) -> dict[str, str]:
+        """Return the zone of each node."""
+        return {node_name(zone, at): zone for zone, shape in self.zones.items() for at in range(shape.nodes)}
+
+    def start(self, workload: Workload) -> Placement:
+        """Return where a workload's pods are at the start."""
+        return {
+            node_name(zone, at): dict(enumerate(workload.pods.get(zone, ()))).get(at, 0)
+            for zone, shape in self.zones.items()
+            for at in range(shape.nodes)
+        }
+
+    def constraints(self) -> Iterator[tuple[Workload, Constraint]]:
+        """Yield each constraint with its workload."""
+        return ((workload, each) for workload in self.workloads for each in workload.constraints)
+
+
+def node_name(zone: str, at: int) -> str:
+    """Return the name that the sandbox gives a zone's node: node-a1 is zone-a's first."""
+    return f"node-{zone}{at + 1}"

@@ -1,0 +1,118 @@
+"""bench/compare's arithmetic against bench/busy's, and what it writes into docs/compare.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.balancing import Outcome
+from bench.busy_fewest import NEVER, fewest_evictions
+from bench.compare.__main__ import ABOUT
+from bench.compare.page import PAGE, Report, merged, read, report_of, table, written
+from bench.compare.spread import Fewest, fewest, holds
+from bench.compare.world import Constraint, Workload, World, Zone
+from bench.compare.worlds import WORLDS
+from bench.sides import Cost
+
+FEWEST = {
+    "scale-down": Fewest(0, 7),
+    "zone-comes-up": Fewest(0, 4),
+    "max-skew-2": Fewest(0, 3),
+    "zone-and-host": Fewest(0, 3),
+    "cordoned-zone": Fewest(1, 1),
+    "min-domains": Fewest(1, 2),
+    "tight-room": Fewest(1, 2),
+    "budgets": Fewest(1, 3),
+    "rollout": Fewest(0, 1),
+    "affinity-and-taints": Fewest(1, 3),
+    "soft": Fewest(0, 5),
+    "conflict": Fewest(1, 0),
+}
+"""Worked out by hand."""
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_the_fewest_evictions_of_each_world(world: World) -> None:
+    assert fewest(world) == FEWEST[world.name]
+    assert any(not holds(world, workload, each, world.start(workload)) for workload, each in world.constraints())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=2), min_size=2, max_size=3).filter(
+        lambda zones: 1 <= sum(map(sum, zones)) <= 6
+    ),
+    st.integers(1, 2),
+    st.none() | st.integers(1, 2),
+)
+def test_it_agrees_with_the_arithmetic_of_bench_busy(
+    sizes: Sequence[Sequence[int]], zone_skew: int, host_skew: int | None
+) -> None:
+    names = "abc"[: len(sizes)]
+    constraints = [Constraint(max_skew=zone_skew)]
+    if host_skew is not None:
+        constraints.append(Constraint(over="hosts", max_skew=host_skew))
+    pods = dict(zip(names, sizes, strict=True))
+    world = World(
+        "any", "", (Workload("web", pods, tuple(constraints)),), {name: Zone(len(pods[name])) for name in pods}
+    )
+    best = fewest(world)
+    other = fewest_evictions(pods, zone_skew=zone_skew, host_skew=host_skew)
+    assert (best.evictions if best.violated == 0 else NEVER) == min(other, NEVER)
+
+
+# The page
+
+
+def outcome(side: str, **changed: Any) -> Outcome:
+    found = Outcome(
+        side="respread" if side == "respread" else "descheduler",
+        fewest=2,
+        violated=3,
+        least_violated=0,
+        evictions=2,
+        refused=0,
+        done_seconds=4.0,
+        cost=Cost(1.0, 60.0),
+        pending=0,
+        still_violated=0,
+        first_seconds=3.0,
+    )
+    return found._replace(**changed)
+
+
+def test_the_page_is_current() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page, read(page), ABOUT) == page, "docs/compare.md is not current: run `make compare`"
+
+
+def test_where_the_peer_did_better_the_page_says_so() -> None:
+    peer = outcome("descheduler", evictions=3, done_seconds=1.5, cost=Cost(0.25, 70.0))
+    report = report_of({"soft": [outcome("respread"), peer]})
+    assert report.better == {
+        "soft": ["- **soft**: restored after 1.5 s instead of 4.0 s; 0.25 s of CPU instead of 1.00 s.\n"]
+    }
+
+
+def test_fewer_evictions_are_not_better_where_they_leave_more_violated() -> None:
+    peer = outcome("descheduler", evictions=0, still_violated=3, done_seconds=None, cost=Cost(2.0, 70.0))
+    assert report_of({"soft": [outcome("respread"), peer]}).better == {}
+    assert "| 0 (2) | 3 → 3 (0) | 0 | 0 | not |" in report_of({"soft": [peer]}).results["soft"][0]
+
+
+def test_what_was_run_in_the_same_way_is_kept_beside_what_is_new() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    both = [outcome("respread"), outcome("descheduler", pending=1, done_seconds=None)]
+    first = report_of({"soft": both, "conflict": both})
+    kept = read(written(page, first, ABOUT))
+    assert kept == first
+    again = merged(kept, report_of({"soft": [outcome("respread", evictions=9), both[1]]}))
+    assert "| 9 (2) |" in again.results["soft"][0]
+    assert again.results["conflict"] == first.results["conflict"]
+    other = Report("Run on another day.\n", *report_of({"soft": both})[1:])
+    assert merged(kept, other) == other
+    assert "| conflict | not run |" in table(other, ABOUT)
