@@ -110,7 +110,7 @@ bench: setup ## All benchmarks, but big and busy, one after another; they want a
 peer: setup ## Build the descheduler that benches measure beside Respread, once, into the cache; print where it is.
 	@$(BIN)/python -m bench.peer
 
-compare: setup ## Respread and descheduler on the same clusters, for docs/compare.md: 12 minutes (ARGS='--worlds scale-down soft', --help for more).
+compare: setup ## Respread and descheduler on the same clusters, for docs/compare.md: a quarter of an hour (ARGS='--worlds scale-down soft', --help for more).
 	@$(BIN)/python -m bench.compare $(ARGS)
 
 bench-big: setup ## 150,000 pods and a recorded scale-down: CPU and memory beside the descheduler's (ARGS=--small).

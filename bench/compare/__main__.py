@@ -6,8 +6,8 @@ The small clusters (bench/compare/worlds.py) are set up one after another on one
 state for both programs. What they did is judged by what the API server shows, and the fewest evictions are found by
 trying every end (bench/compare/spread.py). 6000-pods is bench/busy, on a control plane of its own for each program.
 
-The results are written to docs/compare.md, beside those of the same day and versions; --print-only, and a run of one
-program alone, leave the page as it is.
+Each world's results are written to docs/compare.md, beside those of the same day and versions; --print-only, and a run
+of one program alone, leave the page as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -46,29 +46,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sides = [SIDES[asked.only]] if asked.only else list(SIDES.values())
     if "descheduler" in sides:
         find_or_build()
-    worlds = [SMALL[name] for name in asked.worlds if name != BIG]
-    outcomes = compare(worlds, sides, asked.longest) if worlds else {}
-    if BIG in asked.worlds:
-        outcomes[BIG] = [measure(side, BusyWorld()).outcome for side in sides]
-    report = report_of(outcomes)
-    if len(sides) == len(SIDES) and not asked.print_only:
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(written(page, merged(read(page), report), ABOUT), encoding="utf-8")
-    sys.stdout.write(table(report, [name for name in ABOUT if name in outcomes]))
+    writes = len(sides) == len(SIDES) and not asked.print_only
+    report = report_of({})
+    for name, outcomes in compare(asked.worlds, sides, asked.longest):
+        report = merged(report, report_of({name: outcomes}))
+        if writes:
+            page = PAGE.read_text(encoding="utf-8")
+            PAGE.write_text(written(page, merged(read(page), report), ABOUT), encoding="utf-8")
+    sys.stdout.write(table(report, report.results))
     return 0
 
 
-def compare(worlds: Sequence[World], sides: Sequence[Side], longest_seconds: float) -> dict[str, list[Outcome]]:
-    """Return what came of each side in each world, by the world's name.
+def compare(names: Sequence[str], sides: Sequence[Side], longest_seconds: float) -> Iterator[tuple[str, list[Outcome]]]:
+    """Yield what came of each side in each world, with the world's name.
 
     Args:
-        worlds: which ones.
+        names: which worlds.
         sides: which programs.
-        longest_seconds: after how long a program is given up on.
+        longest_seconds: after how long a program is given up on in a small world.
     """
     patience = Patience(longest_seconds, least_seconds=LEAST_SECONDS)
-    with Stage.started() as stage, tempfile.TemporaryDirectory(prefix="bench-compare-") as directory:
-        return {world.name: [run(stage, world, side, patience, Path(directory)) for side in sides] for world in worlds}
+    worlds = [SMALL[name] for name in names if name != BIG]
+    if worlds:
+        with Stage.started() as stage, tempfile.TemporaryDirectory(prefix="bench-compare-") as directory:
+            for world in worlds:
+                yield world.name, [run(stage, world, side, patience, Path(directory)) for side in sides]
+    if BIG in names:
+        yield BIG, [measure(side, BusyWorld()).outcome for side in sides]
 
 
 def run(stage: Stage, world: World, side: Side, patience: Patience, directory: Path) -> Outcome:
