@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from respread_sandbox.stages import READY_AFTER_ANNOTATION
@@ -73,3 +74,19 @@ def test_a_node_that_leaves_after_the_first_move_takes_no_second_one(pool: Pool)
     pool.wait_until_blocked(6, "NoFeasibleNode")
     time.sleep(QUIET_SECONDS)
     assert len(pool.evicted()) == 1
+
+
+def test_a_deletion_candidate_takes_pods_only_where_nothing_else_serves_and_explain_says_so(pool: Pool) -> None:
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
+    (candidate,) = pool.add_zone("zone-b", taints=(CANDIDATE,))
+    pool.rebalance(mode="DryRun")
+    said = f"can only go to nodes with a PreferNoSchedule taint, such as {candidate} with {CANDIDATE['key']}"
+    assert said in json.dumps(pool.explain("deploy/web"))
+    (staying,) = pool.add_zone("zone-b")
+    assert "PreferNoSchedule" not in json.dumps(pool.explain("deploy/web"))
+    pool.sandbox.nodes.remove(staying)
+    pool.rebalance()
+    pool.wait_until_balanced(6, 3)
+    assert len(pool.evicted()) == 3
+    assert pool.counts(HOSTNAME)[candidate] == 3

@@ -1,0 +1,131 @@
+"""Nodes that lose their pods anyway, on a real control plane: what the drain restores takes no eviction besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from tests.integration.pools import Pool
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, is_ready, wait_until
+
+REPLICAS = 8
+SLOWLY = {TERMINATE_AFTER_ANNOTATION: "3"}
+
+
+def taint(pool: Pool, node: str, key: str, effect: str) -> None:
+    """Give a node a taint besides those that it has."""
+    path = f"/api/v1/nodes/{node}"
+    taints = pool.sandbox.api.get(path)["spec"].get("taints", [])
+    pool.sandbox.api.request("PATCH", path, {"spec": {"taints": [*taints, {"key": key, "effect": effect}]}})
+
+
+def crowded(pool: Pool) -> str:
+    """Have all pods in one of two zones, and return the node there that has at least half of them.
+
+    Half of them have to move. If those of this node do, nothing else has to.
+    """
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", REPLICAS, constraints=[constraint(ZONE, "web")], annotations=SLOWLY)
+    pool.add_zone("zone-b", 2)
+    hosts = pool.counts(HOSTNAME)
+    return max(hosts, key=hosts.__getitem__)
+
+
+def on_node(pool: Pool, node: str) -> list[str]:
+    return [pod["metadata"]["name"] for pod in pool.pods() if pod["spec"].get("nodeName") == node and is_ready(pod)]
+
+
+def evict(pool: Pool, pod: str) -> None:
+    path = f"/api/v1/namespaces/{pool.name}/pods/{pod}/eviction"
+    named = {"name": pod, "namespace": pool.name}
+    pool.sandbox.api.request("POST", path, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": named})
+
+
+def drain(pool: Pool, node: str) -> int:
+    """Evict what is left on a node, one pod after the other, and return how many there were."""
+    names = on_node(pool, node)
+    for name in names:
+        evict(pool, name)
+        wait_until(
+            lambda name=name: name not in {pod["metadata"]["name"] for pod in pool.pods()},  # type: ignore[misc]  # no types for defaults
+            f"{name} to be gone",
+        )
+        pool.wait_for(REPLICAS)
+    return len(names)
+
+
+def why(pool: Pool) -> list[tuple[str, str]]:
+    """Return the reason and message of each violation in the status."""
+    return [(each["reason"], each["message"]) for each in pool.status().get("violations", ())]
+
+
+def by_karpenter(pool: Pool, node: str) -> int:
+    taint(pool, node, "karpenter.sh/disrupted", "NoSchedule")
+    return 0
+
+
+def by_cluster_autoscaler(pool: Pool, node: str) -> int:
+    taint(pool, node, "ToBeDeletedByClusterAutoscaler", "NoSchedule")
+    return 0
+
+
+def by_kubectl_drain(pool: Pool, node: str) -> int:
+    """Cordon it, and evict the first pod: a cordon alone says nothing about the pods there."""
+    pool.sandbox.nodes.cordon(node)
+    evict(pool, on_node(pool, node)[0])
+    return 1
+
+
+@pytest.mark.parametrize("leave", [by_karpenter, by_cluster_autoscaler, by_kubectl_drain])
+def test_what_a_drain_restores_is_left_to_it(pool: Pool, leave: Callable[[Pool, str], int]) -> None:
+    node = crowded(pool)
+    gone = leave(pool, node)
+    pool.rebalance()
+    wait_until(
+        lambda: any(reason == "NodeLeaving" for reason, _ in why(pool)), lambda: f"the reason; it is {why(pool)}"
+    )
+    assert any(f"node {node} will lose its pods" in message for _, message in why(pool))
+    pool.wait_for(REPLICAS)
+    gone += drain(pool, node)
+    assert gone >= REPLICAS / 2
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the drain to restore the spread")
+    assert pool.evicted() == []
+    assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
+
+
+@pytest.mark.parametrize("key", ["example.com/broken", "node.kubernetes.io/out-of-service"])
+def test_pods_that_a_taint_sends_away_are_waited_for(pool: Pool, key: str) -> None:
+    node = crowded(pool)
+    taint(pool, node, key, "NoExecute")
+    pool.rebalance()
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the spread to be restored")
+    pool.wait_for(REPLICAS)
+    assert pool.evicted() == []
+    assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
+
+
+def test_its_pods_are_the_first_to_go_if_the_drain_is_not_enough(pool: Pool) -> None:
+    """Three nodes hold the pods evenly, and half of them have to move: those of the node that leaves are among them."""
+    pool.add_zone("zone-a", 4)
+    even = [constraint(ZONE, "web"), constraint(HOSTNAME, "web", max_skew=2)]
+    pool.deploy("web", REPLICAS, constraints=even)
+    (leaving, *_) = [host for host, pods in pool.counts(HOSTNAME).items() if pods]
+    here = on_node(pool, leaving)
+    taint(pool, leaving, "karpenter.sh/disrupted", "NoSchedule")
+    pool.add_zone("zone-b", 4)
+    assert len(here) < REPLICAS / 2
+    pool.rebalance()
+    pool.wait_until_balanced(REPLICAS, REPLICAS // 2)
+    evicted = pool.evicted()
+    assert len(evicted) == REPLICAS / 2
+    assert set(here) <= set(evicted)
+
+
+def test_patience_with_a_node_that_does_not_lose_its_pods_ends(pool: Pool) -> None:
+    node = crowded(pool)
+    taint(pool, node, "karpenter.sh/disrupted", "NoSchedule")
+    pool.rebalance(leavingNodePatience="10s")
+    pool.wait_until_balanced(REPLICAS, REPLICAS // 2)
+    assert len(pool.evicted()) == REPLICAS / 2
