@@ -20,7 +20,7 @@ from tests.faults.watcher import PodWatcher
 from tests.integration import prevention_cluster
 from tests.integration.operator_process import install, refused, requests
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, costs
-from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment
+from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, evict_slowly
 
 ROLES = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/respread",
@@ -128,6 +128,7 @@ def namespaced_policy(namespace: str) -> dict[str, Any]:
 
 
 READ_IF_OWNING: set[Right] = {("get", "argoproj.io", "rollouts"), ("get", "apps.kruise.io", "clonesets")}
+LIST_EVENTS: Right = ("list", "events.k8s.io", "events")
 READ_LATE = ("get", "", "pods")
 """A pod is read by itself only if what was read of it with its controller is 2 s old by the time of its eviction."""
 
@@ -152,6 +153,8 @@ def test_every_right_is_used_and_no_other_is_asked_for(audited: Sandbox, tmp_pat
             for app in ("set", "controller"):
                 wait_for(lambda app=app: watcher.evicted()["rights", app] > 0, f"an eviction of {app}")  # type: ignore[misc]  # no types for defaults
             wait_for(lambda: used(audited) >= READ_IF_OWNING, "the owners of the others to be asked for")
+            evict_slowly(audited, "rights", "web")
+            wait_for(lambda: LIST_EVENTS in used(audited), "a look at who else evicts")
             assert replica.stop() == 0
             lines = replica.log.read_text()
     assert used(audited) | {READ_LATE} == granted(audited)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from respread_sandbox import Sandbox
+from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
 from tests.processes import wait_until as wait_until  # noqa: PLC0414  # how a re-export is marked for mypy
 
 ZONE = "topology.kubernetes.io/zone"
@@ -94,6 +95,17 @@ def wait_for_ready_pods(sandbox: Sandbox, namespace: str, app: str, count: int, 
         return len(found) == count and all(is_ready(pod) for pod in found)
 
     wait_until(settled, f"{count} Ready pods of {app}", seconds=seconds)
+
+
+def evict_slowly(sandbox: Sandbox, namespace: str, app: str, seconds: int = 3) -> str:
+    """Evict a Ready pod of an app as another descheduler does, and return its name; it takes its time to terminate."""
+    ready = next(pod for pod in pods(sandbox, namespace, app) if is_ready(pod))
+    name: str = ready["metadata"]["name"]
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+    sandbox.api.request("PATCH", path, {"metadata": {"annotations": {TERMINATE_AFTER_ANNOTATION: str(seconds)}}})
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+    sandbox.api.request("POST", f"{path}/eviction", eviction)
+    return name
 
 
 def resize(sandbox: Sandbox, namespace: str, name: str, cpu: str) -> None:

@@ -47,6 +47,7 @@ PASSING_REASONS = frozenset(
         Reason.NAMESPACE_TERMINATING,
         Reason.NODE_LEAVING,
         Reason.NOT_LEADING,
+        Reason.OTHER_DESCHEDULER,
         Reason.PAUSED,
         Reason.PODS_NOT_READY,
         Reason.QUIET_PERIOD,
@@ -75,6 +76,8 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Why the policy evicts nothing, or only a single pod, after failures in a row. Empty if it is not paused."""
     oscillating: tuple[str, ...] = ()
     """Violated groups that have had as many evictions as an hour allows, one clause each."""
+    other_evictions: tuple[str, ...] = ()
+    """Workloads whose pods somebody else evicts again and again, one clause each."""
     contested_costs: tuple[ContestedCosts, ...] = ()
     """ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
     overridden_by: tuple[str, ...] = ()
@@ -91,7 +94,7 @@ class _Verdict(NamedTuple):
 
 
 _UNUSUAL: Final[frozenset[ConditionType]] = frozenset(
-    {"Reconciling", "Stalled", "Paused", "Oscillating", "CostsContested"}
+    {"Reconciling", "Stalled", "Paused", "Oscillating", "CostsContested", "OtherDescheduler"}
 )
 """Conditions that a policy has only after they were True once."""
 _WAITED_FOR: Final = {
@@ -127,6 +130,7 @@ def next_status(
         "Paused": None if outcome is None else _paused(outcome),
         "Oscillating": None if outcome is None else _oscillating(outcome),
         "CostsContested": None if outcome is None else _costs_contested(outcome),
+        "OtherDescheduler": None if outcome is None else _other_descheduler(outcome),
     }
     ours = tuple(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
@@ -264,6 +268,17 @@ def _costs_contested(outcome: PolicyOutcome) -> _Verdict:
         "OtherWriter",
         f"{who} removes or replaces the pod deletion costs of {_listed(workloads)}. Respread writes them less and less "
         "often: let one of the two write costs there, or set spec.prevention.costsOfOthers.",
+    )
+
+
+def _other_descheduler(outcome: PolicyOutcome) -> _Verdict:
+    if not outcome.other_evictions:
+        return _Verdict("False", "NoOtherEvictions", "Nobody else evicts pods of the policy again and again.")
+    return _Verdict(
+        "True",
+        "EvictionsByOthers",
+        f"Somebody else evicts pods again and again from nodes that stay: {_listed(outcome.other_evictions)}. Their "
+        "constraints are left alone, each time for longer: let one of the two restore the spread.",
     )
 
 

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     BACKING_OFF = "BackingOff"
     IN_MOTION = "InMotion"
     NODE_LEAVING = "NodeLeaving"
+    OTHER_DESCHEDULER = "OtherDescheduler"
     LIMIT_REACHED = "LimitReached"
     PAUSED = "Paused"
     PODS_NOT_READY = "PodsNotReady"

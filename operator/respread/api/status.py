@@ -55,6 +55,7 @@ ConditionType: TypeAlias = Literal[
     "Paused",
     "Oscillating",
     "CostsContested",
+    "OtherDescheduler",
 ]
 
 _MEMORY: Final = {"x-kubernetes-list-type": "atomic"}
@@ -82,7 +83,8 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 "Reconciling: no plan has been made yet for the current generation. Stalled: the policy is invalid. "
                 "Paused: evictions failed in a row, and none is made for some time. Oscillating: a constraint is "
                 "violated again after as many evictions as limits.perHourPerGroup allows. CostsContested: somebody "
-                "else removes or replaces the pod deletion costs that Respread writes."
+                "else removes or replaces the pod deletion costs that Respread writes. OtherDescheduler: somebody else "
+                "evicts pods of the policy again and again."
             ),
         ),
     ]
@@ -293,8 +295,8 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(
             max_length=MAX_CONDITIONS,
             description=(
-                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused, Oscillating and "
-                "CostsContested after they were True once."
+                "Ready, Balanced, Progressing and Blocked. Reconciling, Stalled, Paused, Oscillating, CostsContested "
+                "and OtherDescheduler after they were True once."
             ),
             extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),

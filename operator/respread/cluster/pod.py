@@ -153,6 +153,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """When the kubelet accepted it. It is only stored if an annotation may count from it."""
     held_requests: Resources | None = None
     """What a pod with an in-place resize holds on its node, if that differs from `spec.requests`."""
+    disruption: str = ""
+    """The reason of its condition `DisruptionTarget`; empty if it has none."""
     deletion_cost_is_ours: bool = False
     """Whether Respread set its pod deletion cost by server-side apply, and no other manager owns it."""
     deletion_cost_writer: str = ""

@@ -34,6 +34,7 @@ from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
 from respread.controller.quiet_period import QuietPeriods
 from respread.controller.records.departures import Departures
+from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.records.recovery import moves_to_remember
 from respread.controller.records.status_writer import Wanted
 from respread.controller.report import Reconciled, figures_of, outcomes_of
@@ -71,6 +72,7 @@ class ControlLoop:
         metrics: Metrics,
         heartbeat: Heartbeat,
         scheduler: SchedulerModel | None = None,
+        others: OtherEvictions | None = None,
         clock: Callable[[], float] = monotonic,
         wall_clock: Callable[[], float] = time,
         thread: PlanningThread | None = None,
@@ -84,6 +86,7 @@ class ControlLoop:
             prevention: writes pod deletion costs, beside this loop.
             metrics: receive every plan.
             heartbeat: beats at every successful reconcile.
+            others: recognizes evictions by others.
             scheduler: the model of the cluster's schedulers; by default, the default configuration.
             clock: a monotonic clock in seconds.
             wall_clock: seconds since the epoch.
@@ -102,6 +105,7 @@ class ControlLoop:
         self._scheduler = SchedulerModel() if scheduler is None else scheduler
         self._quiet_periods = QuietPeriods()
         self._departures = Departures()
+        self._others = OtherEvictions() if others is None else others
         self._limiters = Limiters()
         self._violation_times = ViolationTimes(
             lambda policy, seconds: metrics.observe_rebalance(policy=policy, seconds=seconds)
@@ -174,6 +178,7 @@ class ControlLoop:
                     self._acting.next_end(),
                     self._register.probation.next_end(),
                     self._on_the_clock(self._history.breakers.next_end(self._wall_clock())),
+                    self._on_the_clock(None if (due := self._others.next_due()) is None else due.timestamp()),
                 ),
                 release=self._release(observation),
             )
@@ -198,6 +203,11 @@ class ControlLoop:
         statuses = self._acting.statuses.all_known(policies, self._intake.policies.statuses)
         self._prevention.observe(snapshot, spread, policies, leaving, self._takeover.term if leads else None, statuses)
         seconds = self._wall_clock()
+        time = datetime.fromtimestamp(seconds, UTC)
+        if leads:
+            self._others.observe(snapshot, leaving, time)
+        else:
+            self._others.forget()
         return Observation(
             snapshot=snapshot,
             spread=spread,
@@ -210,7 +220,7 @@ class ControlLoop:
             history=self._history.at(seconds),
             refused=self._acting.evictions.refusals.for_planning(),
             now=self._clock(),
-            time=datetime.fromtimestamp(seconds, UTC),
+            time=time,
             leads=leads,
         )
 
@@ -257,6 +267,7 @@ class ControlLoop:
             return (
                 self._quiet_periods.held(key, spec.quiet_period, observation.now)
                 or observation.history.why_left_alone(group)
+                or self._others.held(group, observation.time)
                 or observation.history.pace_of(group).beyond(policy, spec.limits)
             )
 
@@ -321,6 +332,7 @@ class ControlLoop:
             remembered=moves_to_remember(
                 self._register.with_those_on_record(observation.snapshot), observation.snapshot
             ),
+            other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,
             time=observation.time,
         )
@@ -343,6 +355,9 @@ class ControlLoop:
                 return self._quiet_periods.release(blocked.group, quiet_period)
             if blocked.reason is Reason.BACKING_OFF:
                 return self._on_the_clock(observation.history.release(observation.spread.groups[blocked.group]))
+            if blocked.reason is Reason.OTHER_DESCHEDULER:
+                held = self._others.held(observation.spread.groups[blocked.group], observation.time)
+                return None if held is None or held.until is None else self._on_the_clock(held.until.timestamp())
             return None
 
         return release

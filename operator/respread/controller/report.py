@@ -20,7 +20,9 @@ from respread.api.status import (
     Violation,
 )
 from respread.cluster.pod import WhenUnsatisfiable
+from respread.cluster.workload import WorkloadName
 from respread.controller.records.history import History
+from respread.controller.records.other_evictions import OtherEvictor
 from respread.eviction.pacing import HeldMove
 from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
@@ -41,6 +43,8 @@ class Reconciled(NamedTuple):
     in_flight: Sequence[Move]
     remembered: Mapping[str, tuple[MoveInFlight, ...]]
     """The same by policy, for the next leader."""
+    other_evictors: Mapping[WorkloadName, OtherEvictor]
+    """Those who evict pods again and again, by workload."""
     contested_costs: Mapping[str, tuple[ContestedCosts, ...]]
     """ReplicaSets whose pod deletion costs are contested, by policy."""
     time: datetime
@@ -115,9 +119,21 @@ def _outcome(
         back_offs=history.remembered_back_offs(group.key for group in groups),
         recent_evictions=history.recent_evictions(policy),
         moves_in_flight=reconciled.remembered.get(policy.name, ()),
+        other_evictions=_other_evictions(groups, reconciled.other_evictors),
         contested_costs=reconciled.contested_costs.get(policy.name, ()),
         plan_time=reconciled.time,
         last_eviction_time=history.last_eviction_time.get(policy.name),
+    )
+
+
+def _other_evictions(groups: Iterable[SpreadGroup], evictors: Mapping[WorkloadName, OtherEvictor]) -> tuple[str, ...]:
+    """Return the workloads whose pods somebody else evicts again and again, with the name of whoever does."""
+    if not evictors:
+        return ()
+    found = dict.fromkeys(workload for group in groups for workload in group.workloads if workload in evictors)
+    return tuple(
+        f"{workload} in {workload.namespace}" + (f" (by {name})" if (name := evictors[workload].name) else "")
+        for workload in found
     )
 
 

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from respread import __version__
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
+from respread.cluster.pod import Pod
 from respread.controller.acting import put_together
 from respread.controller.announcements import Announcements
 from respread.controller.control_loop import ControlLoop
@@ -25,6 +26,8 @@ from respread.controller.options import OperatorOptions
 from respread.controller.owner_selectors import OwnerSelectors
 from respread.controller.permits.permission import Leading
 from respread.controller.prevention_loop import PreventionLoop
+from respread.controller.records.evictor_names import EvictorNames
+from respread.controller.records.other_evictions import OtherEvictions
 from respread.controller.records.register import Register
 from respread.controller.scheduler_model import SchedulerModel
 from respread.controller.waiting import BEAT_SECONDS, LONGEST_PAUSE_SECONDS
@@ -137,6 +140,13 @@ async def run(options: OperatorOptions) -> None:
                 notify=partial(intake.changes.notify, "costs"),
                 clock=seconds_since_boot,
             )
+
+            def evicted(pod: Pod) -> None:
+                metrics.count_other_eviction(namespace=pod.namespace)
+                evictor_names.look_for(pod)
+
+            others = OtherEvictions(evicted)
+            evictor_names = EvictorNames(requests, others.name)
             version = ServerVersion(requests, intake.changes)
             owner_selectors = OwnerSelectors(requests, intake, seconds_since_boot)
             loop = ControlLoop(
@@ -146,6 +156,7 @@ async def run(options: OperatorOptions) -> None:
                 prevention=prevention,
                 metrics=metrics,
                 heartbeat=heartbeat,
+                others=others,
                 scheduler=SchedulerModel(options.scheduler_configuration, version, owner_selectors),
                 clock=seconds_since_boot,
             )
@@ -159,6 +170,7 @@ async def run(options: OperatorOptions) -> None:
                     preventing,
                     version.run(),
                     owner_selectors.run(),
+                    evictor_names.run(),
                     *leadership.tasks,
                 )
             finally:

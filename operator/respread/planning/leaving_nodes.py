@@ -126,6 +126,11 @@ def _emptying_taints(node: Node) -> tuple[Taint, ...]:
     return tuple(taint for taint in node.taints if taint.key in EMPTYING_TAINTS or taint.effect == "NoExecute")
 
 
+def loses_its_pods(node: Node) -> bool:
+    """Return whether there is a reason in a node to evict its pods: it is cordoned, or has a taint that empties it."""
+    return node.unschedulable or bool(_emptying_taints(node))
+
+
 def waits_for_drain(
     task: Task,
     leaving: LeavingNodes,

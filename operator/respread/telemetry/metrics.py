@@ -100,6 +100,7 @@ class Metrics:
     _prevention_patches: Counter
     _evictions_avoided: Counter
     _costs_lost: Counter
+    _other_evictions: Counter
     _relists: Counter
     _decode_errors: Counter
     _api_requests: Counter
@@ -257,6 +258,12 @@ class Metrics:
                 _POLICY,
                 registry=registry,
             ),
+            _other_evictions=Counter(
+                "respread_other_evictions_total",
+                "Pods that somebody else evicted through the Eviction API from nodes that stay.",
+                ("namespace",),
+                registry=registry,
+            ),
             _relists=Counter(
                 "respread_watch_relists_total",
                 "Times that the kind was listed anew after its first list.",
@@ -339,6 +346,10 @@ class Metrics:
         """Count pod deletion costs that somebody else removed or replaced."""
         self._costs_lost.labels(*_policy(policy)).inc(costs)
 
+    def count_other_eviction(self, *, namespace: str) -> None:
+        """Count one pod that somebody else evicted."""
+        self._other_evictions.labels(namespace).inc()
+
     def count_relist(self, kind: str) -> None:
         """Count one list of a kind after its first."""
         self._relists.labels(kind).inc()
@@ -389,7 +400,8 @@ class Metrics:
 
     def forget_namespace(self, namespace: str) -> None:
         """Drop the counters of a namespace that was deleted."""
-        self._evictions.remove_by_labels({"namespace": namespace})
+        for metric in (self._evictions, self._other_evictions):
+            metric.remove_by_labels({"namespace": namespace})
         self._counted.update({policy: known - {namespace} for policy, known in self._counted.items()})
 
 

@@ -56,7 +56,7 @@ EVERYWHERE = (
     | rights("list watch", "policy", "poddisruptionbudgets")
     | rights("list watch", "respread.dev", "clusterrebalancepolicies rebalancepolicies")
     | rights("patch", "respread.dev", "clusterrebalancepolicies/status rebalancepolicies/status")
-    | rights("create patch", "events.k8s.io", "events")
+    | rights("create list patch", "events.k8s.io", "events")
 )
 IN_ITS_NAMESPACE = rights("create", "coordination.k8s.io", "leases")
 ON_ITS_LEASE = rights("get update", "coordination.k8s.io", "leases")

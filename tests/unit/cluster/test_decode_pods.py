@@ -115,6 +115,13 @@ def test_a_pod_is_ready_if_its_condition_says_so(status: str, *, ready: bool) ->
     assert pod(status={"conditions": [{"type": "Ready", "status": status}]}).ready is ready
 
 
+def test_a_pod_says_why_it_is_disrupted() -> None:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    assert pod(status={"conditions": [condition]}).disruption == "EvictionByEvictionAPI"
+    assert pod(status={"conditions": [{**condition, "status": "False"}]}).disruption == ""
+    assert pod(status={"conditions": [{**condition, "reason": None}]}).disruption == ""
+
+
 @pytest.mark.parametrize(
     ("owners", "ours", "writer"),
     [

@@ -132,6 +132,7 @@ class Scene(NamedTuple):
         history = History(lambda: 0.0)
         reconciled = Reconciled(
             contested_costs={},
+            other_evictors={},
             spread=self.spread,
             plan=self.plan,
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),

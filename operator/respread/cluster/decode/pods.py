@@ -131,11 +131,14 @@ class PodDecoder:
             spec = interning.keep_spec(content, self._build_spec(content))
 
         ready = infeasible = False
+        disruption = ""
         for condition in status.conditions or ():
             if condition.type == "Ready":
                 ready = condition.status == "True"
             elif condition.type == "PodResizePending":
                 infeasible = condition.reason == "Infeasible"
+            elif condition.type == "DisruptionTarget" and condition.status == "True":
+                disruption = sys.intern(condition.reason or "")
 
         cost_owner = None
         if annotations is not None and POD_DELETION_COST in annotations:
@@ -154,6 +157,7 @@ class PodDecoder:
             nominated_node_name=sys.intern(status.nominated_node_name),
             phase=sys.intern(status.phase),
             ready=ready,
+            disruption=disruption,
             creation_timestamp=metadata.creation_timestamp,
             deletion_timestamp=metadata.deletion_timestamp,
             start_time=status.start_time if annotations is not None and DO_NOT_DISRUPT in annotations else None,

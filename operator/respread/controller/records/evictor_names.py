@@ -1,0 +1,97 @@
+"""Finds out by Events who evicts pods besides Respread, so that users are told a name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from respread.cluster.pod import Pod
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.kube.events import REPORTING_CONTROLLER
+from respread.kube.requests import NoResponseError, Requests
+
+EVENT_SECONDS: Final = 2.0
+"""How long after an eviction its Event is looked for. Events are written in the background."""
+MOST_WAITING: Final = 20
+"""For how many evictions Events are looked for, one after another. Others are left without a name."""
+MOST_EVENTS: Final = "50"
+_TIMEOUT_SECONDS: Final = 10.0
+_EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    reporting_controller: str = ""
+    reason: str = ""
+    action: str = ""
+
+
+class _Events(msgspec.Struct):
+    items: list[_Event] | None = None
+
+
+class EvictorNames:
+    """Looks for the Events of evictions, one after another."""
+
+    __slots__ = ("_event_seconds", "_requests", "_tell", "_waiting")
+
+    def __init__(
+        self,
+        requests: Requests,
+        tell: Callable[[WorkloadName, str], None],
+        *,
+        event_seconds: float = EVENT_SECONDS,
+    ) -> None:
+        """Create it.
+
+        Args:
+            requests: sends requests.
+            tell: called with a workload and who reported that they evicted a pod of it.
+            event_seconds: how long after an eviction its Event is looked for.
+        """
+        self._requests = requests
+        self._tell = tell
+        self._event_seconds = event_seconds
+        self._waiting: asyncio.Queue[Pod] = asyncio.Queue(MOST_WAITING)
+
+    def look_for(self, pod: Pod) -> None:
+        """Look for the Event of an eviction soon. It is left out if there are too many."""
+        if not self._waiting.full():
+            self._waiting.put_nowait(pod)
+
+    async def run(self) -> None:
+        """Look for Events until cancelled."""
+        while True:
+            pod = await self._waiting.get()
+            await asyncio.sleep(self._event_seconds)
+            if name := await self._evictor_of(pod):
+                self._tell(workload_of(pod), name)
+            self._waiting.task_done()
+
+    async def idle(self) -> None:
+        """Wait until there is no eviction whose Event is to be looked for."""
+        await self._waiting.join()
+
+    async def _evictor_of(self, pod: Pod) -> str:
+        """Return who reported the eviction of a pod; empty if nobody did, or if Events can't be read."""
+        query = {"fieldSelector": f"regarding.uid={pod.uid}", "limit": MOST_EVENTS}
+        try:
+            response = await self._requests.send(
+                "GET", _EVENTS, {"namespace": pod.namespace}, query=query, timeout_seconds=_TIMEOUT_SECONDS
+            )
+            events = msgspec.json.decode(response.body, type=_Events).items or () if response.succeeded else ()
+        except (NoResponseError, msgspec.DecodeError, UnicodeDecodeError):
+            return ""  # It is only a name.
+        return next((each.reporting_controller for each in events if _reports_eviction(each)), "")
+
+
+def _reports_eviction(event: _Event) -> bool:
+    """Return whether somebody else reports an eviction of their own.
+
+    descheduler writes the action `Descheduled`, the Vertical Pod Autoscaler the reason `EvictedByVPA`. Notes are not
+    read, because they contain names, such as that of the namespace.
+    """
+    words = f"{event.reason} {event.action}".lower()
+    return event.reporting_controller not in {"", REPORTING_CONTROLLER} and ("evict" in words or "desched" in words)

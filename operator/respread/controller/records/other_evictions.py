@@ -1,0 +1,157 @@
+"""Evictions by somebody else, such as another descheduler, and how Respread gives way to them.
+
+The API server marks each pod that it evicts with the condition `DisruptionTarget` and the reason
+`EvictionByEvictionAPI`. If Respread did not evict such a pod, and its node stays, somebody else did, for a reason that
+Respread does not know. If that happens to a workload again and again, one of the two may undo what the other does. So
+Respread leaves the constraints of the workload alone, each time for twice as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from immutables import Map
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import ObjectKey
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.cluster.workload import WorkloadName, workload_of
+from respread.planning.held import Held
+from respread.planning.leaving_nodes import loses_its_pods
+from respread.spread.group import SpreadGroup
+
+EVICTED: Final = "EvictionByEvictionAPI"
+"""The reason of the condition `DisruptionTarget` of evicted pods."""
+SETTLE: Final = timedelta(seconds=2)
+"""An eviction is judged after this time, because nodes are watched apart from pods: the cordon of a drain may be seen
+after its first eviction."""
+ROUND: Final = timedelta(seconds=10)
+"""Evictions with shorter pauses between them are one round of somebody who evicts several pods."""
+REPEATED: Final = 2
+"""From this number of rounds on, Respread gives way. A single one may be a person."""
+FIRST_WAIT: Final = timedelta(minutes=1)
+LONGEST_WAIT: Final = timedelta(hours=1)
+FORGOTTEN: Final = timedelta(hours=1)
+"""Evictions longer ago than this, and than the last wait, are forgotten."""
+MOST_TIMES: Final = 1000
+
+
+class OtherEvictor(msgspec.Struct, frozen=True):
+    """Somebody else who evicts pods of one workload."""
+
+    times: int
+    """In how many rounds."""
+    last: datetime
+    """The time of the last eviction, with a time zone."""
+    until: datetime
+    """Until when Respread leaves the workload alone."""
+    name: str = ""
+    """Who said so in an Event; empty if nobody is known to have."""
+
+    @property
+    def repeated(self) -> bool:
+        """Whether pods were evicted so often that Respread gives way, and users should know."""
+        return self.times >= REPEATED
+
+
+def evicted_again(before: OtherEvictor | None, now: datetime) -> OtherEvictor:
+    """Return what follows from another eviction. `now` has a time zone."""
+    if before is None:
+        return OtherEvictor(1, now, now)
+    if now < before.last + ROUND or now < before.until:
+        # The same round, or a new one that Respread has not provoked.
+        until = max(before.until, now + FIRST_WAIT) if before.repeated else before.until
+        return msgspec.structs.replace(before, last=now, until=until)
+    times = min(before.times + 1, MOST_TIMES)
+    wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(times - REPEATED, 16))
+    return OtherEvictor(times, now, now + wait, before.name)
+
+
+class OtherEvictions:
+    """Recognizes such evictions, and remembers the workloads."""
+
+    __slots__ = ("_known", "_leaving", "_on_eviction", "_ours", "_pending", "_seen")
+
+    def __init__(self, on_eviction: Callable[[Pod], None] = lambda _pod: None) -> None:
+        """Know of none yet. `on_eviction` is called with each pod that somebody else evicted."""
+        self._on_eviction = on_eviction
+        self._known: dict[WorkloadName, OtherEvictor] = {}
+        self._leaving: Map[ObjectKey, Pod] | None = None
+        """None until the first look: whoever evicted the pods that it shows is not known."""
+        self._pending: dict[str, tuple[Pod, datetime]] = {}
+        """Evicted pods that are to be judged, by their UIDs, and when each was first seen."""
+        self._seen: frozenset[str] = frozenset()
+        """UIDs of pods being deleted that were looked at."""
+        self._ours: frozenset[str] = frozenset()
+        """UIDs of pods that Respread evicted, as long as they exist or their moves are in flight."""
+
+    @property
+    def repeated(self) -> Mapping[WorkloadName, OtherEvictor]:
+        """Those who evict pods again and again, by workload."""
+        return {workload: known for workload, known in self._known.items() if known.repeated}
+
+    def observe(self, snapshot: ClusterSnapshot, ours: Iterable[str], now: datetime) -> None:
+        """Take over a snapshot.
+
+        Args:
+            snapshot: the cluster.
+            ours: UIDs of the pods in flight.
+            now: the time, with a time zone.
+        """
+        in_flight = frozenset(ours)
+        leaving, first = snapshot.leaving_pods, self._leaving is None
+        if leaving is not self._leaving or in_flight - self._ours:
+            here = frozenset(pod.uid for pod in leaving.values())
+            self._ours = in_flight | self._ours & here
+            if not first:
+                new = (pod for pod in leaving.values() if pod.uid not in self._seen and pod.disruption == EVICTED)
+                self._pending.update((pod.uid, (pod, now)) for pod in new)
+            self._seen, self._leaving = here, leaving
+        for uid in self._ours & self._pending.keys():
+            del self._pending[uid]
+        known = {name: each for name, each in self._known.items() if now < max(each.last, each.until) + FORGOTTEN}
+        for uid, (pod, seen_at) in list(self._pending.items()):
+            if now < seen_at + SETTLE:
+                continue
+            del self._pending[uid]
+            node = snapshot.nodes.get(pod.node_name)
+            if node is not None and not loses_its_pods(node):
+                workload = workload_of(pod)
+                known[workload] = evicted_again(known.get(workload), seen_at)
+                self._on_eviction(pod)
+        self._known = known
+
+    def next_due(self) -> datetime | None:
+        """Return when the next eviction is to be judged; None if there is none."""
+        return min((seen_at + SETTLE for _, seen_at in self._pending.values()), default=None)
+
+    def forget(self) -> None:
+        """Start again: somebody else has evicted for Respread in the meantime."""
+        self._known, self._pending, self._leaving = {}, {}, None
+        self._seen = self._ours = frozenset()
+
+    def name(self, workload: WorkloadName, evictor: str) -> None:
+        """Record who said that they evicted a pod of a workload."""
+        if (known := self._known.get(workload)) is not None:
+            self._known[workload] = msgspec.structs.replace(known, name=evictor)
+
+    def held(self, group: SpreadGroup, now: datetime) -> Held | None:
+        """Return why a group is left alone; None if nobody else evicts its pods again and again."""
+        found = [
+            (workload, known)
+            for workload in (group.workloads if self._known else ())
+            if (known := self._known.get(workload)) is not None and known.repeated and now < known.until
+        ]
+        if not found:
+            return None
+        workload, known = max(found, key=lambda each: each[1].until)
+        return Held(
+            Reason.OTHER_DESCHEDULER,
+            f"{known.name or 'somebody else'} evicts pods of {workload} from nodes that stay, last at "
+            f"{known.last:%H:%M:%S} UTC: the constraint is left alone until {known.until:%H:%M:%S} UTC",
+            until=known.until,
+        )

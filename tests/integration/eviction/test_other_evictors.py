@@ -1,0 +1,148 @@
+"""Another descheduler on the same cluster, with real evictions: it is recognized, named, and not fought."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from respread.controller.records.other_evictions import FIRST_WAIT, ROUND
+from respread_sandbox import Sandbox
+from respread_sandbox.binaries import cache_directory
+from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from tests.integration.operator_process import OperatorProcess, audited, refused
+from tests.integration.pools import Pool
+from tests.integration.workloads import ZONE, constraint, evict_slowly, wait_until
+
+DESCHEDULER = "sigs.k8s.io.descheduler"
+PODS_LIVE_SECONDS = 8
+PEER = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+  - name: short-lives
+    pluginConfig:
+      - name: DefaultEvictor
+        args: {}
+      - name: PodLifeTime
+        args: {maxPodLifeTimeSeconds: %d, namespaces: {include: [%s]}}
+    plugins: {deschedule: {enabled: [PodLifeTime]}}
+"""
+
+
+@pytest.fixture
+def operator(installed_sandbox: Sandbox, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """The operator on a control plane without nodes; it is refused nothing and logs no error."""
+    with OperatorProcess(installed_sandbox, tmp_path) as running:
+        running.wait_until_ready()
+        yield running
+        assert running.stop() == 0
+        assert refused(installed_sandbox) == []
+        assert not any(line["level"] in {"error", "critical"} for line in running.lines())
+
+
+@pytest.fixture
+def pool(installed_sandbox: Sandbox, request: pytest.FixtureRequest) -> Pool:
+    """The scenario's nodes and namespace."""
+    return Pool(installed_sandbox, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
+
+
+def report(pool: Pool, pod: str) -> None:
+    """Report an eviction by an Event, as descheduler does."""
+    uid = next(each["metadata"]["uid"] for each in pool.pods() if each["metadata"]["name"] == pod)
+    event = {
+        "metadata": {"generateName": "descheduled-", "namespace": pool.name},
+        "eventTime": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "type": "Normal",
+        "reason": "PodLifeTime",
+        "action": "Descheduled",
+        "note": "pod eviction from a node by sigs.k8s.io/descheduler",
+        "reportingController": DESCHEDULER,
+        "reportingInstance": "descheduler-0",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pool.name, "name": pod, "uid": uid},
+    }
+    pool.sandbox.api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{pool.name}/events", event)
+
+
+def test_whoever_evicts_pods_again_and_again_is_named_and_given_time(operator: OperatorProcess, pool: Pool) -> None:
+    series = f'respread_other_evictions_total{{namespace="{pool.name}"}}'
+    pool.add_zone("zone-a", 2)
+    pool.add_zone("zone-b", 2)
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
+    pool.rebalance()
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the policy to be planned for")
+    for number in (1, 2):
+        report(pool, evict_slowly(pool.sandbox, pool.name, "web"))
+        wait_until(lambda number=number: operator.metric(series) == number, "the eviction to be seen")  # type: ignore[misc]  # no types for defaults
+        pool.wait_for(6)
+        time.sleep(ROUND.total_seconds() + 1)
+    wait_until(lambda: DESCHEDULER in pool.condition("OtherDescheduler").get("message", ""), "it to be named")
+    assert pool.condition("OtherDescheduler")["status"] == "True"
+    assert "Deployment/web" in pool.condition("OtherDescheduler")["message"]
+    # Now there is something to do, and it waits.
+    evict_slowly(pool.sandbox, pool.name, "web")
+    last = time.monotonic()
+    pool.wait_for(6)
+    pool.add_zone("zone-c", 2)
+    wait_until(
+        lambda: any(each["reason"] == "OtherDescheduler" for each in pool.status().get("violations", ())),
+        "the reason to be told",
+    )
+    wait_until(lambda: bool(pool.evicted()), "the wait to end", seconds=4 * FIRST_WAIT.total_seconds())
+    assert time.monotonic() - last > FIRST_WAIT.total_seconds() / 2
+    pool.wait_until_balanced(6, 2)
+    assert len(pool.evicted()) == 2
+    assert operator.metric(series) == 3, "evictions of ours are not somebody else's"
+
+
+def test_evictions_of_ours_and_drains_are_not_taken_for_somebody_elses(operator: OperatorProcess, pool: Pool) -> None:
+    slowly = {TERMINATE_AFTER_ANNOTATION: "4"}
+    pool.add_zone("zone-a", 2)
+    pool.deploy("web", 6, constraints=[constraint(ZONE, "web")], annotations=slowly)
+    (drained, *_) = pool.add_zone("zone-b", 2)
+    pool.rebalance(limits={"inFlightPerWorkload": 3})
+    pool.wait_until_balanced(6, 3)
+    pool.sandbox.kubectl("drain", drained, "--ignore-daemonsets", "--timeout=60s", "--pod-selector=app=web")
+    pool.wait_for(6)
+    time.sleep(2)
+    assert operator.metric("respread_other_evictions_total") == 0
+    assert pool.condition("OtherDescheduler") == {}
+
+
+def peer() -> Path:
+    """Return descheduler's program, if `python -m bench.peer` has built it."""
+    built = sorted((cache_directory({}).parent.parent / "peer").glob("descheduler-*/descheduler"))
+    return built[-1] if built else Path("descheduler")
+
+
+@pytest.mark.skipif(not peer().exists(), reason="descheduler is built by `python -m bench.peer`")
+def test_descheduler_itself_is_recognized(operator: OperatorProcess, pool: Pool, tmp_path: Path) -> None:
+    slowly = {TERMINATE_AFTER_ANNOTATION: "2"}
+    pool.add_zone("zone-a", 2)
+    pool.add_zone("zone-b", 2)
+    pool.deploy("web", 4, constraints=[constraint(ZONE, "web")], annotations=slowly)
+    pool.rebalance()
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the policy to be planned for")
+    policy, log = tmp_path / "policy.yaml", tmp_path / "descheduler.log"
+    policy.write_text(PEER % (PODS_LIVE_SECONDS, pool.name))
+    command = [str(peer()), "--kubeconfig", str(pool.sandbox.kubeconfig), "--policy-config-file", str(policy)]
+    command += ["--descheduling-interval=12s", "--bind-address=127.0.0.1", "--secure-port=0", "--v=2"]
+    with log.open("w") as output:
+        descheduler = subprocess.Popen(command, stdout=output, stderr=output, cwd=tmp_path)
+    try:
+        wait_until(
+            lambda: DESCHEDULER in pool.condition("OtherDescheduler").get("message", ""),
+            lambda: f"descheduler to be named; the policy says {pool.status()}, descheduler\n{log.read_text()[-3000:]}",
+            seconds=180,
+        )
+    finally:
+        descheduler.terminate()
+        descheduler.wait()
+    evictions = [json.loads(line) for line in audited(pool.sandbox, '"eviction"', pool.name)]
+    assert operator.metric("respread_other_evictions_total") <= len(evictions)
+    assert pool.evicted() == []

@@ -1,0 +1,171 @@
+"""Evictions by somebody else: what counts as one, and how Respread gives way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from respread.api.reasons import Reason
+from respread.cluster.meta import ObjectKey
+from respread.cluster.node import Node, Taint
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterState
+from respread.controller.records.other_evictions import (
+    EVICTED,
+    FIRST_WAIT,
+    FORGOTTEN,
+    LONGEST_WAIT,
+    ROUND,
+    SETTLE,
+    OtherEvictions,
+)
+from tests.spreads import spread_of
+from tests.worlds import NOW, constraint, node, pod, spec
+
+SPREAD = spec(constraint())
+
+
+class Cluster:
+    """A workload of four pods on two nodes, and a look at it now and then."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.state.replace("nodes", [node("a1", "a"), node("b1", "b")])
+        self.pods = [pod(f"web-{number}", on, SPREAD) for number, on in enumerate(("a1", "b1", "a1", "b1"))]
+        self.state.replace("pods", self.pods)
+        self.counted: list[str] = []
+        self.others = OtherEvictions(lambda each: self.counted.append(each.name))
+        self.now = NOW
+        self.look()
+
+    def look(self, after: timedelta = timedelta(), ours: tuple[str, ...] = ()) -> None:
+        self.now += after
+        self.others.observe(self.state.snapshot, ours, self.now)
+
+    def put(self, each: Pod) -> None:
+        self.state.apply("pods", [(each.key, each)])
+
+    def evict(self, each: Pod, disruption: str = EVICTED) -> None:
+        self.put(msgspec.structs.replace(each, deletion_timestamp=self.now, disruption=disruption))
+
+    def round(self, number: int, after: timedelta) -> None:
+        """Let somebody evict a pod, whose replacement has its name, that the control loop sees terminate."""
+        each = msgspec.structs.replace(self.pods[0], uid=f"uid-{number}")
+        self.put(each)
+        self.look(after)
+        self.evict(each)
+        self.look()
+        self.look(after=SETTLE)
+
+    @property
+    def until(self) -> timedelta:
+        """For how long the workload's only group is left alone after an eviction that was just judged."""
+        (group,) = spread_of(self.state.snapshot).groups.values()
+        held = self.others.held(group, self.now)
+        if held is None:
+            return timedelta()
+        assert held.reason is Reason.OTHER_DESCHEDULER
+        assert held.until is not None
+        return held.until - self.now + SETTLE
+
+
+def test_a_workload_is_left_alone_for_twice_as_long_each_time() -> None:
+    cluster = Cluster()
+    waits = []
+    for number in range(12):
+        cluster.round(number, after=cluster.until + ROUND)
+        waits.append(cluster.until)
+    assert waits[0] == timedelta()
+    assert waits[1:6] == [FIRST_WAIT * 2**power for power in range(5)]
+    assert waits[-1] == LONGEST_WAIT
+    assert len(cluster.counted) == 12
+    cluster.look(after=LONGEST_WAIT + FORGOTTEN)
+    assert cluster.until == timedelta()
+    assert not cluster.others.repeated
+
+
+def test_pods_that_are_evicted_together_are_one_round() -> None:
+    cluster = Cluster()
+    for each in cluster.pods:
+        cluster.evict(each)
+        cluster.look(after=timedelta(seconds=3))
+    cluster.look(after=SETTLE)
+    assert cluster.until == timedelta()
+    assert len(cluster.counted) == 4
+
+
+def test_whoever_goes_on_while_respread_waits_does_not_double_the_wait() -> None:
+    cluster = Cluster()
+    for number in range(20):
+        cluster.round(number, after=timedelta(seconds=15))
+    assert cluster.until == FIRST_WAIT
+
+
+def test_evictions_of_ours_do_not_count_even_when_their_moves_have_ended() -> None:
+    cluster = Cluster()
+    gone = cluster.pods[0]
+    cluster.look(ours=(gone.uid,))
+    cluster.evict(gone)
+    cluster.look(ours=(gone.uid,))
+    cluster.look(after=timedelta(minutes=1))  # its replacement is Ready, and it still terminates
+    cluster.evict(cluster.pods[1])
+    cluster.look()
+    cluster.look(after=SETTLE)
+    assert cluster.counted == [cluster.pods[1].name]
+
+
+@pytest.mark.parametrize("disruption", ["", "PreemptionByScheduler", "DeletionByTaintManager", "TerminationByKubelet"])
+def test_only_the_eviction_api_counts(disruption: str) -> None:
+    cluster = Cluster()
+    cluster.evict(cluster.pods[0], disruption)
+    cluster.look()
+    cluster.look(after=SETTLE)
+    assert cluster.counted == []
+
+
+@pytest.mark.parametrize(
+    "leaving",
+    [
+        node("a1", "a", unschedulable=True),
+        node("a1", "a", taints=(Taint("karpenter.sh/disrupted", "NoSchedule"),)),
+        node("a1", "a", taints=(Taint("ToBeDeletedByClusterAutoscaler", "NoSchedule", "1"),)),
+        None,
+    ],
+    ids=["cordoned", "Karpenter", "cluster-autoscaler", "gone"],
+)
+def test_drains_do_not_count(leaving: Node | None) -> None:
+    """Even where the node is seen after the pod."""
+    cluster = Cluster()
+    cluster.evict(cluster.pods[0])
+    cluster.look()
+    cluster.state.apply("nodes", [(ObjectKey("", "a1"), leaving)])
+    assert cluster.others.next_due() == cluster.now + SETTLE
+    cluster.look(after=SETTLE)
+    assert cluster.others.next_due() is None
+    assert cluster.counted == []
+
+
+def test_whoever_evicted_what_terminates_at_the_start_is_not_known() -> None:
+    cluster = Cluster()
+    cluster.evict(cluster.pods[0])
+    cluster.others = OtherEvictions(lambda each: cluster.counted.append(each.name))
+    cluster.look()
+    cluster.others.forget()
+    cluster.look()
+    cluster.look(after=SETTLE)
+    assert cluster.counted == []
+
+
+def test_the_name_of_whoever_does_it_is_told_and_kept() -> None:
+    cluster = Cluster()
+    cluster.round(1, after=ROUND)
+    cluster.round(2, after=LONGEST_WAIT / 2)
+    (workload,) = cluster.others.repeated
+    cluster.others.name(workload, "sigs.k8s.io.descheduler")
+    cluster.round(3, after=LONGEST_WAIT / 2)
+    (group,) = spread_of(cluster.state.snapshot).groups.values()
+    held = cluster.others.held(group, cluster.now)
+    assert held is not None
+    assert held.message.startswith("sigs.k8s.io.descheduler evicts pods of ")
