@@ -107,7 +107,7 @@ def row(world: str, outcome: Outcome) -> str:
     return _cells(
         world,
         "Respread" if outcome.side == "respread" else outcome.side,
-        f"{outcome.evictions:,} ({outcome.fewest:,})",
+        _of_fewest(outcome),
         f"{outcome.violated:,} → {outcome.still_violated:,} ({outcome.least_violated:,})",
         f"{outcome.pending:,}",
         f"{outcome.refused:,}",
@@ -118,16 +118,19 @@ def row(world: str, outcome: Outcome) -> str:
 
 
 def _better(ours: Outcome, peers: Outcome | None = None) -> Iterator[str]:
-    """Yield in which respects the peer did better, as the table shows them."""
+    """Yield in which respects the peer did better, as the table shows them.
+
+    Fewer violations and evictions are not better where pods are left Pending for them.
+    """
     if peers is None:
         return
-    left, peers_left = (ours.still_violated, ours.pending), (peers.still_violated, peers.pending)
-    if peers_left[0] < left[0]:
-        yield f"{peers_left[0]:,} violated in the end instead of {left[0]:,}"
-    if peers_left[1] < left[1]:
-        yield f"{peers_left[1]:,} Pending in the end instead of {left[1]:,}"
-    if peers.evictions < ours.evictions and peers_left <= left:
-        yield f"{peers.evictions:,} evictions instead of {ours.evictions:,}"
+    as_much = peers.still_violated <= ours.still_violated and peers.pending <= ours.pending
+    if peers.still_violated < ours.still_violated and as_much:
+        yield f"{peers.still_violated:,} violated in the end instead of {ours.still_violated:,}"
+    if peers.pending < ours.pending:
+        yield f"{peers.pending:,} Pending in the end instead of {ours.pending:,}"
+    if peers.evictions - peers.fewest < ours.evictions - ours.fewest and as_much:
+        yield f"{_of_fewest(peers)} evictions instead of {_of_fewest(ours)}"
     if peers.refused < ours.refused:
         yield f"{peers.refused:,} refused evictions instead of {ours.refused:,}"
     if peers.done_seconds is not None and (ours.done_seconds is None or peers.done_seconds < ours.done_seconds):
@@ -136,6 +139,10 @@ def _better(ours: Outcome, peers: Outcome | None = None) -> Iterator[str]:
         yield f"{peers.cost.cpu_seconds:.2f} s of CPU instead of {ours.cost.cpu_seconds:.2f} s"
     if round(peers.cost.peak_mib) < round(ours.cost.peak_mib):
         yield f"{peers.cost.peak_mib:.0f} MiB instead of {ours.cost.peak_mib:.0f} MiB"
+
+
+def _of_fewest(outcome: Outcome) -> str:
+    return f"{outcome.evictions:,} ({outcome.fewest:,})"
 
 
 def _seconds(seconds: float | None) -> str:

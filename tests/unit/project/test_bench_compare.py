@@ -104,6 +104,24 @@ def test_fewer_evictions_are_not_better_where_they_leave_more_violated() -> None
     assert "| 0 (2) | 3 → 3 (0) | 0 | 0 | not |" in report_of({"soft": [peer]}).results["soft"][0]
 
 
+def test_evictions_are_compared_with_the_fewest_of_each_start() -> None:
+    ours, peer = outcome("respread", evictions=4), outcome("descheduler", evictions=4, fewest=4)
+    assert report_of({"6000-pods": [ours, peer]}).better["6000-pods"] == [
+        "- **6000-pods**: 4 (4) evictions instead of 4 (2).\n"
+    ]
+    assert report_of({"6000-pods": [peer._replace(side="respread"), ours._replace(side="descheduler")]}).better == {}
+
+
+def test_fewer_violations_are_not_better_where_pods_are_pending_for_them() -> None:
+    ours = outcome("respread", evictions=0, still_violated=1, least_violated=1, done_seconds=0.0)
+    peer = outcome(
+        "descheduler", still_violated=0, pending=2, least_violated=1, done_seconds=None, cost=Cost(2.0, 70.0)
+    )
+    assert report_of({"conflict": [ours, peer]}).better == {}
+    told = report_of({"conflict": [ours, peer._replace(pending=0)]}).better["conflict"]
+    assert told == ["- **conflict**: 0 violated in the end instead of 1.\n"]
+
+
 def test_what_was_run_in_the_same_way_is_kept_beside_what_is_new() -> None:
     page = PAGE.read_text(encoding="utf-8")
     both = [outcome("respread"), outcome("descheduler", pending=1, done_seconds=None)]
