@@ -103,6 +103,14 @@ def heal(sandbox: Sandbox) -> None:
             sandbox.api.request("PATCH", f"/api/v1/namespaces/shop/pods/{pod['metadata']['name']}", body)
 
 
+def summary(sandbox: Sandbox) -> dict[str, int]:
+    """Return the summary in the policy's status; nothing while it is of an earlier generation."""
+    policy = sandbox.api.get(POLICY)
+    status = policy.get("status", {})
+    found: dict[str, int] = status.get("summary", {})
+    return found if status.get("observedGeneration") == policy["metadata"]["generation"] else {}
+
+
 def test_an_upgrade_follows_what_the_previous_version_began(
     previous: Path, start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
@@ -125,26 +133,17 @@ def test_an_upgrade_follows_what_the_previous_version_began(
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(4, zone=zone)
     with operating(previous, sandbox, tmp_path / "previous.log"):
-        wait_until(lambda: len(evictions(sandbox)) == 1, "the previous version to evict a pod")
+        wait_until(lambda: summary(sandbox).get("evicted") == 1, "the previous version to evict a pod, and say so")
+    assert len(evictions(sandbox)) == 1
 
     sandbox.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "crds"))
     helm.install(ROOT / "charts" / "respread")
-    policy = sandbox.api.get(POLICY)
-    if (
-        policy["spec"]["limits"].get("perHour") == 0
-    ):  # the previous version's default, which docs/upgrade.md has removed
+    if sandbox.api.get(POLICY)["spec"]["limits"].get("perHour") == 0:  # the default of then; docs/upgrade.md removes it
         sandbox.api.request("PATCH", POLICY, {"spec": {"limits": {"perHour": None}}})
     with OperatorProcess(sandbox, tmp_path) as operator:
         operator.wait_until_ready()
-        planned = sandbox.api.get(POLICY)["metadata"]["generation"]
-
-        def summary() -> dict[str, int]:
-            status = sandbox.api.get(POLICY).get("status", {})
-            found: dict[str, int] = status.get("summary", {})
-            return found if status.get("observedGeneration") == planned else {}
-
-        wait_until(lambda: summary().get("inFlight") == 1, "the new version to follow the move under way")
-        assert summary()["evicted"] == 1
+        wait_until(lambda: summary(sandbox).get("inFlight") == 1, "the new version to follow the move under way")
+        assert summary(sandbox)["evicted"] == 1
         # With one replacement that is not Ready, and inFlightPerWorkload 1, nothing more goes.
         assert len(evictions(sandbox)) == 1
 
@@ -153,9 +152,9 @@ def test_an_upgrade_follows_what_the_previous_version_began(
             return all_ready() and set(pods_per_domain(sandbox, "shop", "web").values()) == {2}
 
         wait_until(spread, "the spread to be restored")
-        wait_until(lambda: summary().get("inFlight") == 0, "every move to have ended")
+        wait_until(lambda: summary(sandbox).get("inFlight") == 0, "every move to have ended")
         assert operator.metric('respread_eviction_outcomes_total{outcome="Improved"}') == 4
         assert operator.stop() == 0
     assert len(evictions(sandbox)) == 4  # as many as [6, 0, 0] takes, whoever made them
-    assert summary()["evicted"] == 4
+    assert summary(sandbox)["evicted"] == 4
     assert refused(sandbox) == []
