@@ -197,6 +197,7 @@ class ControlLoop:
             limiters = self._limiters.of(policies)
             leads = await self._takeover.acts(snapshot, spread, setting, limiters, known=known)
         with self._metrics.reconciling("follow"):
+            sent = {move.pod.uid for move in self._register.in_flight.moves}  # some end before they are seen to begin
             self._follow(snapshot, spread, policies, leads=leads)
         under_way = self._register.with_chosen(snapshot)
         leaving = frozenset(move.pod.uid for move in under_way.moves)
@@ -205,7 +206,7 @@ class ControlLoop:
         seconds = self._wall_clock()
         time = datetime.fromtimestamp(seconds, UTC)
         if leads:
-            self._others.observe(snapshot, leaving, time)
+            self._others.observe(snapshot, leaving | sent, time)
         else:
             self._others.forget()
         return Observation(

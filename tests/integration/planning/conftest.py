@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -27,4 +28,4 @@ def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def pool(cluster: Sandbox, request: pytest.FixtureRequest) -> Pool:
     """The scenario's own nodes and namespace, named after it."""
-    return Pool(cluster, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
+    return Pool(cluster, re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:50].strip("-"))
