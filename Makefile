@@ -56,6 +56,9 @@ test-all: setup ## As test, with ten times as many random clusters: half an hour
 test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): ten minutes each.
 	@$(BIN)/python -m tests.versions $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(ONLY),--only $(ONLY))
 
+test-ui: setup ## The page's tests, and those in Chromium, which must be installed (apt-get install chromium npm): two minutes.
+	@RESPREAD_BROWSER_REQUIRED=1 $(BIN)/python -m pytest -n 2 $(EACH_FILE_WHOLE) tests/unit/ui tests/integration/cli/test_ui.py tests/integration/cli/test_ui_in_a_browser.py
+
 test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=600: so long it consolidates while a workload is scaled).
 	@$(if $(SECONDS),RESPREAD_KARPENTER_SECONDS=$(SECONDS)) $(BIN)/python -m pytest -n 0 tests/karpenter
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ENVIRONMENT: Final[dict[str, Any]] = {"auto_envvar_prefix": "RESPREAD", "max_content_width": 100}
 """The `context_settings` of every command that reads a cluster: the same variable for an option of all commands."""
 
-FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "name")
+FORMATS: Final = ("table", "wide", "json", "yaml", "markdown", "html", "name")
 """The values of `-o`, besides `jsonpath=TEMPLATE`."""
 JSONPATH: Final = "jsonpath"
 VIOLATED: Final = 1

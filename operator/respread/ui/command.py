@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -40,7 +41,9 @@ EXAMPLES: Final = (
     show_default="any free one",
     help="The port of 127.0.0.1 to listen on.",
 )
-@click.option("--open/--no-open", "opens", default=None, help="Open the page in a browser.  [default: in a terminal]")
+@click.option(
+    "--open/--no-open", "opens", default=None, help="Open the page in a browser.  [default: if there is a screen]"
+)
 @planning_inputs
 def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: ClusterOptions) -> None:
     """Show the cluster's spread in a browser.
@@ -64,7 +67,7 @@ def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: Clu
         url = f"http://{HOST}:{bound}/{token}/"
         click.echo(f"Serving {url}")
         click.echo("It only reads. Ctrl-C ends it.", err=True)
-        if sys.stdout.isatty() if opens is None else opens:
+        if (sys.stdout.isatty() and _has_screen()) if opens is None else opens:
             webbrowser.open(url)
 
     with closing(listener), suppress(KeyboardInterrupt, asyncio.CancelledError):
@@ -99,6 +102,11 @@ async def _serve(
             async with listening(server, listener):
                 ready()
                 await server.follow()
+
+
+def _has_screen() -> bool:
+    """Return whether a browser has a window to open. Over SSH, it would be one in the terminal."""
+    return sys.platform in {"darwin", "win32"} or any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

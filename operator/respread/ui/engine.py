@@ -15,14 +15,17 @@ from respread.cli.read.following import Lost
 from respread.cli.read.planned import Planned, Planning
 from respread.cli.read.simulate_changes import Typed
 from respread.cli.read.simulating import simulate_cluster
+from respread.cli.read.target import find_target
+from respread.cli.render.explain_report import explain_report
 from respread.cli.render.simulate_report import SimulationReport
+from respread.cli.render.workload_view import WorkloadView, workload_view
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.ui.changes import OverviewChange, change_between, happenings
+from respread.ui.nodes import NodeChoice, node_choices
 from respread.ui.overview import Overview, Overviews
 from respread.ui.protections import Protections
 from respread.ui.timeline import Timeline, TimelineChange
-from respread.ui.workload import NodeChoice, WorkloadPage, node_choices, workload_page
 
 
 class Source(Protocol):
@@ -159,13 +162,15 @@ class Engine:
             command=shlex.join(self._arguments),
         )
 
-    def workload(self, namespace: str, workload: str) -> WorkloadPage:
+    def workload(self, namespace: str, workload: str) -> WorkloadView:
         """Return the view of a workload.
 
         Raises:
             CommandError: there is no such workload.
         """
-        return workload_page(self._current(), namespace, workload)
+        planned = self._current()
+        target = find_target(workload, planned.view.snapshot, planned.setting.policies, namespace or None)
+        return workload_view(planned, target, explain_report(planned, target))
 
     def nodes(self) -> tuple[NodeChoice, ...]:
         """Return all nodes."""

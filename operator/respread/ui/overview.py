@@ -21,7 +21,7 @@ from respread.cluster.workload import WorkloadName
 from respread.planning.plan import BlockedGroup
 from respread.spread.group import GroupKey, SpreadGroup
 
-MOST_COLUMNS: Final = 12
+MOST_COLUMNS: Final = 6
 """A topology key with more domains has no column for each of them."""
 
 

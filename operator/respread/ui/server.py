@@ -24,6 +24,8 @@ with no_authorities():
 HOST: Final = "127.0.0.1"
 GATHER_SECONDS: Final = 0.15
 """How long changes are collected before they are planned for and sent."""
+REFRESH_SECONDS: Final = 20.0
+"""How long a plan is shown if nothing arrives."""
 HEARTBEAT_SECONDS: Final = 10.0
 """After so long without a change, a browser is told that the connection lives."""
 _MOST_WAITING: Final = 100
@@ -72,7 +74,9 @@ class PageServer:
             CommandError: the cluster can't be read any more.
         """
         while True:
-            await self._arrived.wait()
+            with suppress(TimeoutError):  # Time alone may change a plan: pods grow old enough to be evicted.
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await self._arrived.wait()
             await asyncio.sleep(GATHER_SECONDS)
             self._arrived.clear()
             update = await self._ask(self._engine.refresh)

@@ -5,54 +5,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import closing
 
 import aiohttp
 import pytest
 
 from respread.page.assets import ASSETS
-from respread.ui.guard import HEADERS, Guard
-from respread.ui.server import HOST, PageServer, listener_on, listening
-from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
-
-TOKEN = "a-secret"  # noqa: S105 - of this test
-MARKUP = '<img src=x onerror="alert(1)">'
-
-
-class Served:
-    """A running server, its cluster, and a client."""
-
-    def __init__(self, source: ChangingSource, arrived: asyncio.Event, url: str, client: aiohttp.ClientSession) -> None:
-        self.source = source
-        self.url = url
-        self.client = client
-        self._arrived = arrived
-
-    def change(self, manifests: Iterable[dict[str, Any]]) -> None:
-        self.source.put(manifests)
-        self._arrived.set()
-
-    async def get(self, path: str) -> dict[str, Any]:
-        async with self.client.get(self.url + path) as response:
-            assert response.status == 200, await response.text()
-            answer: dict[str, Any] = await response.json()
-            return answer
-
-
-@asynccontextmanager
-async def served(manifests: Iterable[dict[str, Any]]) -> AsyncIterator[Served]:
-    source, arrived = ChangingSource(manifests), asyncio.Event()
-    with closing(listener_on(0)) as listener:
-        port = listener.getsockname()[1]
-        with closing(PageServer(engine_for(source), Guard(TOKEN, port), arrived)) as server:
-            async with listening(server, listener), aiohttp.ClientSession() as client:
-                following = asyncio.create_task(server.follow())
-                try:
-                    yield Served(source, arrived, f"http://{HOST}:{port}/{TOKEN}/", client)
-                finally:
-                    following.cancel()
+from respread.ui.guard import HEADERS
+from respread.ui.server import listener_on
+from tests.unit.ui.clusters import web, zones
+from tests.unit.ui.served import served
 
 
 async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str]]:

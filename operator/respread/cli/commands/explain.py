@@ -13,6 +13,7 @@ from respread.cli.read.target import find_target
 from respread.cli.render.explain_report import explain_report
 from respread.cli.render.explain_text import ExplainText
 from respread.cli.render.output import show
+from respread.cli.render.workload_view import workload_view
 
 EXAMPLES: Final = (
     Example("Why the pods of a workload move or stay", "explain deploy/web -n shop"),
@@ -45,5 +46,10 @@ def explain(
     planned = plan_cluster_of(cluster, planning)
     found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
     report = explain_report(planned, found)
-    show(report, output, lambda console: ExplainText(console, wide=output.wide).render(report))
+    show(
+        report,
+        output,
+        lambda console: ExplainText(console, wide=output.wide).render(report),
+        page=lambda: workload_view(planned, found, report),
+    )
     ctx.exit(output.code(violated=report.violated > 0))

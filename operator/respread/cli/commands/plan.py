@@ -11,6 +11,7 @@ from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions, sel
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.target import find_target
 from respread.cli.render.output import show
+from respread.cli.render.plan_difference import plan_difference, read_plan, render_difference
 from respread.cli.render.plan_report import plan_report
 from respread.cli.render.plan_table import PlanView
 from respread.cluster.selectors import Selector
@@ -21,12 +22,19 @@ EXAMPLES: Final = (
     Example("What a policy would do before it is applied", "plan -f policy.yaml"),
     Example("The pods that would be evicted, in their order", "plan -n shop -o name"),
     Example("For a comment on a pull request", "plan -f policy.yaml -o markdown"),
+    Example("What a change of policies changes", "plan -f policy.yaml --diff before.json"),
 )
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
 @click.argument("target", required=False)
 @selector_option
+@click.option(
+    "--diff",
+    "older",
+    metavar="OLD.json",
+    help="Show what differs from the plan that `respread plan -o json` wrote to this file.",
+)
 @planning_options
 @click.pass_context
 def plan(
@@ -34,6 +42,7 @@ def plan(
     *,
     target: str | None,
     selector: Selector | None,
+    older: str | None,
     namespace: str | None,
     planning: PlanningOptions,
     cluster: ClusterOptions,
@@ -50,6 +59,7 @@ def plan(
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that the policies restore is violated now.
     """
+    before = None if older is None else read_plan(older)
     planned = plan_cluster_of(cluster, planning)
     wanted = None
     if target is not None:
@@ -64,6 +74,10 @@ def plan(
         selector=selector,
         target=wanted,
     )
+    if before is not None:
+        difference = plan_difference(before, report)
+        show(difference, output, lambda _: render_difference(difference))
+        ctx.exit(output.code(violated=report.violated > 0))
     show(
         report,
         output,

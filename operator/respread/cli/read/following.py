@@ -151,6 +151,9 @@ class FollowedCluster:
         elif isinstance(arrival, _Listed):
             self._replace(arrival)
         elif isinstance(arrival, _Refused):
+            if arrival.wanted.required and arrival.wanted not in self._unheard:
+                self._lost.setdefault(arrival.wanted, Lost(datetime.now(UTC), f"{arrival.error}."))
+                return
             self._notes[arrival.wanted] = note_unless_required(arrival.wanted, arrival.error)
             self._unheard.discard(arrival.wanted)
             if not arrival.error.absent:

@@ -59,7 +59,13 @@ class Report(Protocol):
         """Yield what `-o name` prints, as arguments for kubectl: `pod/web-1`."""
 
 
-def show(report: Report, output: OutputOptions, render: Callable[[Console], Iterable[RenderableType]]) -> None:
+def show(
+    report: Report,
+    output: OutputOptions,
+    render: Callable[[Console], Iterable[RenderableType]],
+    *,
+    page: Callable[[], msgspec.Struct] | None = None,
+) -> None:
     """Print a report in the requested format.
 
     Documents contain its notes. With tables and names, they go to standard error.
@@ -68,6 +74,7 @@ def show(report: Report, output: OutputOptions, render: Callable[[Console], Iter
         report: a `msgspec.Struct`.
         output: the options of the command.
         render: creates the tables and texts for a console.
+        page: creates what `-o html` shows, if that is more than the report.
 
     Raises:
         CommandError: the template of jsonpath does not fit the report.
@@ -82,6 +89,11 @@ def show(report: Report, output: OutputOptions, render: Callable[[Console], Iter
         from respread.cli.render.markdown import markdown  # noqa: PLC0415 - rarely needed
 
         click.echo(markdown(render(Console(width=_UNCUT_COLUMNS)), report.notes), nl=False)
+    elif output.format == "html":
+        from respread.page.document import html_document  # noqa: PLC0415 - rarely needed
+
+        content = msgspec.json.encode(report if page is None else page())
+        click.echo(html_document(f"Respread: {type(report).__name__}", content), nl=False)
     else:
         for note in report.notes:
             click.echo(f"Note: {note}", err=True)

@@ -3,7 +3,7 @@
 import { clusterView } from "./cluster.js";
 import { fill, h } from "./dom.js";
 import { follow, Store } from "./live.js";
-import { reportView } from "./report.js";
+import { origin, reportView } from "./report.js";
 import { whatIfView } from "./whatif.js";
 import { clock, dateAndTime } from "./words.js";
 import { workloadView } from "./workload.js";
@@ -15,7 +15,9 @@ if (report) beginReport(JSON.parse(report.textContent));
 else beginLive();
 
 function beginReport(content) {
-  document.getElementById("source").textContent = `${content.source}, ${dateAndTime(content.time)}`;
+  const { source, time } = origin(content);
+  document.getElementById("source").textContent = `${source}, ${dateAndTime(time)}`;
+  document.getElementById("views").remove();
   reportView(main, content);
 }
 

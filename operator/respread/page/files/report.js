@@ -6,19 +6,41 @@ import { counted, dateAndTime, listed, number, sentence, shortKey, workloadName,
 import { drawSimulation } from "./whatif.js";
 import { drawWorkload } from "./workload.js";
 
-const VIEWS = { SkewReport: skewView, PlanReport: planView, ExplainReport: explainView, SimulationReport: simulationView };
+const VIEWS = { SkewReport: skewView, PlanReport: planView, ExplainReport: explainView, SimulationReport: simulationView, PlanDifference: differenceView };
 
-/** Show a report of any kind. */
-export function reportView(main, report) {
-  document.title = `Respread: ${report.kind}, ${report.source}`;
+/** Show a report of any kind; of `explain`, with nodes, pods and curves. */
+export function reportView(main, content) {
+  const report = content.explain ?? content;
+  const { source, time } = origin(content);
+  document.title = `Respread: ${report.kind}, ${source}`;
   const body = h("div", {});
   fill(main, body, report.notes.length ? h("section", { class: "card" }, h("h2", {}, "Notes"), h("ul", {}, report.notes.map((note) => h("li", {}, note)))) : null,
-    h("footer", { class: "faint" }, `Made by respread from ${report.source}, ${dateAndTime(report.time)}.`));
-  VIEWS[report.kind](body, report);
+    h("footer", { class: "faint" }, `Made by respread from ${source}, ${dateAndTime(time)}.`));
+  VIEWS[report.kind](body, report, content);
 }
 
-function explainView(body, report) {
-  drawWorkload(body, { explain: report });
+/** What a report was made from. */
+export function origin(content) {
+  return content.explain ?? content.after ?? content;
+}
+
+function differenceView(body, report) {
+  const { before, after } = report;
+  const state = (each) => (each ? `skew ${each.skew} (maxSkew ${each.maxSkew}), ${counted(each.evictions, "eviction")}${each.reason ? `, blocked by ${each.reason}` : ""}` : "nothing to do");
+  const moves = (title, list) => (list.length ? h("section", { class: "card" }, h("h2", {}, title), h("ul", {}, list.map((move) => h("li", {}, `${move.pod} in ${move.namespace} from ${move.node}`)))) : null);
+  fill(body,
+    h("h1", { class: after.violated > before.violated ? "bad" : null }, `${counted(after.violated, "constraint")} violated (${number(before.violated)} before), ${counted(after.evictions, "eviction")} (${number(before.evictions)} before).`),
+    h("p", { class: "faint" }, `Compared with ${before.source}, ${dateAndTime(before.time)}.`),
+    report.addedPolicies.length ? h("p", {}, `New policies: ${listed(report.addedPolicies)}.`) : null,
+    report.removedPolicies.length ? h("p", {}, `Policies that are gone: ${listed(report.removedPolicies)}.`) : null,
+    report.constraints.length ? h("section", { class: "card" }, h("h2", {}, "Constraints that differ"), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Constraints that differ" }, h("table", { class: "plain" },
+      h("thead", {}, h("tr", {}, ["Workload", "Namespace", "Key", "Before", "Now"].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, report.constraints.map((each) => h("tr", {}, h("th", { scope: "row" }, workloadsOf(each)), h("td", {}, each.namespace), h("td", {}, shortKey(each.topologyKey)), h("td", {}, state(each.before)), h("td", { class: each.after?.violated ? "over" : null }, state(each.after)))))))) : h("p", {}, "No constraint differs."),
+    moves("Evictions that are new", report.addedMoves), moves("Evictions that are gone", report.removedMoves));
+}
+
+function explainView(body, report, content) {
+  drawWorkload(body, content);
 }
 
 function simulationView(body, report) {

@@ -1,4 +1,4 @@
-"""The workload view: what `explain` says, the nodes with their pods, and what every scale-down would leave."""
+"""What `explain` reports, with the nodes of the pods and what every scale-down would leave, for the page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 
 from respread.cli.read.planned import Planned
-from respread.cli.read.target import find_target
-from respread.cli.render.explain_report import ExplainReport, explain_report
+from respread.cli.read.target import Target
+from respread.cli.render.explain_report import ExplainReport
 from respread.cli.render.scale_down_report import MOST_FORETOLD
 from respread.cli.render.skew_report import WorkloadReference
 from respread.cluster.meta import ObjectKey
@@ -72,7 +72,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why this is not known; null if it is."""
 
 
-class WorkloadPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The workload view."""
 
     explain: ExplainReport
@@ -81,30 +81,15 @@ class WorkloadPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     curves: tuple[Curve, ...]
 
 
-class NodeChoice(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node that can be drained, cordoned or copied in a simulation."""
-
-    name: str
-    domains: dict[str, str]
-    ready: bool
-    cordoned: bool
-    pods: int
-
-
-def workload_page(planned: Planned, namespace: str, workload: str) -> WorkloadPage:
-    """Return the view of a workload, a pod or a policy.
+def workload_view(planned: Planned, target: Target, report: ExplainReport) -> WorkloadView:
+    """Return the view of what is explained.
 
     Args:
         planned: the plan.
-        namespace: of the workload.
-        workload: as in `deploy/web`.
-
-    Raises:
-        CommandError: there is no such object.
+        target: what is explained.
+        report: the explanation.
     """
     view = planned.view
-    target = find_target(workload, view.snapshot, planned.setting.policies, namespace or None)
-    report = explain_report(planned, target)
     keys = tuple(dict.fromkeys(each.group.topology_key for each in report.constraints))
     pods = [
         pod for each in report.pods if (pod := view.snapshot.pods.get(ObjectKey(each.namespace, each.pod))) is not None
@@ -112,27 +97,11 @@ def workload_page(planned: Planned, namespace: str, workload: str) -> WorkloadPa
     names = sorted({pod.node_name for pod in pods if pod.node_name})
     nodes = (node for name in names if (node := view.snapshot.nodes.get(name)) is not None)
     found = workloads_of(view.snapshot, planned.spread, {each.namespace for each in target.workloads})
-    return WorkloadPage(
+    return WorkloadView(
         explain=report,
         pods=tuple(map(_pod, pods)),
         nodes=tuple(_node(node, keys) for node in nodes),
         curves=tuple(_curve(found[name], view.time) for name in target.workloads if name in found),
-    )
-
-
-def node_choices(planned: Planned) -> tuple[NodeChoice, ...]:
-    """Return all nodes, sorted by name."""
-    snapshot = planned.view.snapshot
-    keys = sorted({group.key.topology_key for group in planned.spread.groups.values()})
-    return tuple(
-        NodeChoice(
-            name=name,
-            domains=_domains(node, keys),
-            ready=node.ready,
-            cordoned=node.unschedulable,
-            pods=len(snapshot.pods_by_node.get(name, {})),
-        )
-        for name, node in sorted(snapshot.nodes.items())
     )
 
 

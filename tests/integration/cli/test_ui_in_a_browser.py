@@ -1,0 +1,233 @@
+"""The page in Chromium: every view, by keyboard too, as the cluster changes, and without findings of axe-core."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from respread.cli.main import respread
+from respread.cli.read.following import Lost
+from tests.chromium import Tab, axe_core, browser, chromium
+from tests.unit.cli.snapshots import snapshot_of
+from tests.unit.ui.clusters import web, zones
+from tests.unit.ui.served import Served, served
+
+MARKUP = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+CLUSTER = [
+    *zones("a", "b", "c"),
+    *web(4, 1, 1),
+    *web(2, 2, 2, name="even"),
+    *web(3, 1, 0, name="soft", when="ScheduleAnyway"),
+    *web(3, 0, 0, name="held", metadata={"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}),
+]
+VIEWS = {
+    "cluster": "#/",
+    "workload": "#/workload/default/deploy%2Fweb",
+    "what-if": "#/what-if?workload=default%2Fdeploy%2Fweb&replicas=3",
+}
+SHOWN = {"cluster": ".rows .group", "workload": ".constraint", "what-if": ".outcome .constraint"}
+"""What appears when a view is complete."""
+AXE = """
+axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']}).then((result) =>
+  result.violations.map((each) => `${each.id}: ${each.nodes.map((node) => node.html).slice(0, 3).join(" ")}`))
+"""
+TAB, ENTER, ARROW_LEFT = ("Tab", 9), ("Enter", 13), ("ArrowLeft", 37)
+
+
+@pytest.fixture(scope="module")
+def program() -> str:
+    return chromium()
+
+
+@asynccontextmanager
+async def opened(program: str, cluster: list[dict[str, object]] = CLUSTER) -> AsyncIterator[tuple[Tab, Served]]:
+    async with served(cluster) as page, browser(program) as tab:
+        await tab.size(1280, 900)
+        await tab.open(page.url)
+        await tab.wait_for("document.querySelector('.rows .group')")
+        yield tab, page
+        assert tab.problems == []
+        assert [url for url in tab.requested if not url.startswith((page.url, "data:"))] == []
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(240):
+            await test()
+
+    asyncio.run(limited())
+
+
+async def rows(tab: Tab) -> list[str]:
+    found: list[str] = await tab.run(
+        "[...document.querySelectorAll('.rows .group .workload a')].map((a) => a.textContent)"
+    )
+    return found
+
+
+def test_the_worst_is_shown_first_and_filters_find_the_rest(program: str) -> None:
+    async def test() -> None:
+        async with opened(program) as (tab, _):
+            assert (await tab.text("h1")).startswith("✗ 3 of 4 constraints are violated")
+            assert await rows(tab) == ["deploy/held", "deploy/web", "deploy/soft", "deploy/even"]
+            assert "ProtectedPod" in await tab.text(".rows .group .happens")
+            await tab.run("document.getElementById('search').focus()")
+            await tab.send("Input.insertText", text="ev")
+            await tab.wait_for("document.querySelectorAll('.rows .group').length === 1")
+            assert await rows(tab) == ["deploy/even"]
+            assert await tab.run("document.activeElement.id") == "search"
+            await tab.run("document.getElementById('search').value = ''")
+            await tab.run("document.getElementById('search').dispatchEvent(new Event('input'))")
+            await tab.run("document.getElementById('state-Blocked').click()")
+            assert await rows(tab) == ["deploy/held"]
+
+    run(test)
+
+
+def test_a_workload_is_reached_by_keyboard_and_shows_its_moves(program: str) -> None:
+    async def test() -> None:
+        async with opened(program) as (tab, _):
+            for _ in range(40):
+                await tab.press(*TAB)
+                if await tab.run("document.activeElement.textContent") == "deploy/web":
+                    break
+            await tab.press(*ENTER)
+            assert "zone-a has 4 pods, but only 2 are allowed" in await tab.text(".verdict")
+            assert (
+                await tab.wait_for("document.querySelectorAll('path.arrow').length") == 4
+            )  # two pods, two domains each
+            assert await tab.run("document.querySelectorAll('.pod').length") == 6
+            assert await tab.run("document.querySelectorAll('.curve-figure .curve').length") == 3
+
+    run(test)
+
+
+def test_what_if_by_keyboard_with_undo_and_the_command_that_says_the_same(program: str) -> None:
+    async def test() -> None:
+        async with opened(program) as (tab, _):
+            await tab.run(f"location.hash = {json.dumps(VIEWS['what-if'])}")
+            command = "document.getElementById('command')?.textContent"
+            await tab.wait_for(f"{command} === 'respread simulate --scale default/deploy/web=3'")
+            await tab.run("document.querySelector('.slider input').focus()")
+            await tab.press(*ARROW_LEFT)
+            await tab.wait_for(f"{command} === 'respread simulate --scale default/deploy/web=2'")
+            await tab.run("document.getElementById('drain-node-b').click()")
+            await tab.wait_for(f"{command} === 'respread simulate --drain node-b --scale default/deploy/web=2'")
+            await tab.run("document.getElementById('undo').click()")
+            await tab.wait_for(f"{command} === 'respread simulate --scale default/deploy/web=2'")
+            await tab.run("document.getElementById('redo').click()")
+            await tab.wait_for(f"{command}.includes('--drain node-b')")
+            assert "--drain" not in await tab.run("location.href")
+
+    run(test)
+
+
+def test_changes_appear_and_lost_connections_say_so_and_come_back(program: str) -> None:
+    async def test() -> None:
+        async with opened(program) as (tab, page):
+            page.change(web(6, 1, 1))
+            await tab.wait_for("document.querySelector('.group .skew b').textContent === '5'")
+            assert (await rows(tab))[0] == "deploy/web"
+            page.delete(web(6, 1, 1)[1:4])
+            await tab.wait_for("document.querySelector('.happenings')?.textContent.includes('deploy/web')")
+            page.lose(Lost(datetime.now(UTC), "it can't be reached."))
+            await tab.wait_for(
+                "document.getElementById('connection').textContent.includes('No connection to the cluster')"
+            )
+            page.lose(None)
+            await tab.wait_for("document.getElementById('connection').textContent === '● live'")
+
+    run(test)
+
+
+def test_the_page_says_that_its_server_is_gone_and_finds_it_again(program: str) -> None:
+    async def test() -> None:
+        async with browser(program) as tab:
+            async with served(CLUSTER) as page:
+                url = page.url
+                await tab.open(url)
+                await tab.wait_for("document.getElementById('connection').textContent === '● live'")
+            await tab.wait_for(
+                "document.getElementById('connection').textContent.includes('No connection to respread ui')"
+            )
+            async with served([*CLUSTER, *web(5, 0, 0, name="new")], port=int(url.split(":")[2].split("/")[0])):
+                await tab.wait_for("document.getElementById('connection').textContent === '● live'")
+                await tab.wait_for("document.querySelector('.rows')?.textContent.includes('deploy/new')")
+
+    run(test)
+
+
+def test_names_with_markup_are_shown_as_text(program: str) -> None:
+    hostile = json.loads(json.dumps(web(3, 1, 0)).replace("web", MARKUP.replace('"', '\\"')))
+    nodes = zones("a", "b", "c", spec={"taints": [{"key": MARKUP, "value": MARKUP, "effect": "PreferNoSchedule"}]})
+
+    async def test() -> None:
+        async with opened(program, [*nodes, *hostile]) as (tab, _):
+            assert await tab.run("document.querySelector('.rows a').textContent") == f"deploy/{MARKUP}"
+            await tab.run("document.querySelector('.rows a').click()")
+            await tab.wait_for("document.querySelector('.constraint')")
+            assert MARKUP in await tab.text("h1")
+            await tab.run("document.querySelector('a.button').click()")
+            await tab.wait_for("document.querySelector('.slider input')")
+            assert await tab.run("window.hacked === undefined && document.querySelectorAll('main img').length === 0")
+
+    run(test)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1440])
+def test_axe_finds_nothing(program: str, width: int, dark: bool) -> None:
+    source = axe_core()
+
+    async def test() -> None:
+        async with opened(program) as (tab, _):
+            await tab.size(width, 800, dark=dark)
+            await tab.run(source + ";0")
+            for view, path in VIEWS.items():
+                await tab.run(f"location.hash = {json.dumps(path)}")
+                await tab.wait_for(f"document.querySelector({json.dumps(SHOWN[view])})")
+                found = await tab.run(AXE)
+                assert found == [], view
+                assert await tab.run("document.documentElement.scrollWidth <= innerWidth"), (
+                    view
+                )  # no sideways scrolling
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["skew"], "3 of 4 constraints violated"),
+        (["plan"], "2 evictions would restore"),
+        (["explain", "deploy/web"], "zone-a has 4 pods"),
+        (["simulate", "--remove-domain", "zone=zone-a"], "What if: node-a gone"),
+    ],
+    ids=["skew", "plan", "explain", "simulate"],
+)
+def test_a_report_is_one_file_that_requests_nothing(
+    program: str, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    snapshot = snapshot_of(tmp_path, CLUSTER)
+    done = CliRunner().invoke(respread, [*arguments, "--snapshot", str(snapshot), "-o", "html"])
+    assert done.exit_code == 0, done.output
+    file = tmp_path / "report.html"
+    file.write_text(done.stdout, encoding="utf-8")
+
+    async def test() -> None:
+        async with browser(program) as tab:
+            await tab.open(file.as_uri())
+            await tab.wait_for("document.querySelector('main section')")
+            assert said in await tab.run("document.querySelector('main').innerText")
+            assert tab.problems == []
+            assert [url for url in tab.requested if not url.startswith(("file:", "data:"))] == []
+            assert sum(url.startswith("file:") for url in tab.requested) == 1
+
+    run(test)

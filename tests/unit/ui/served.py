@@ -1,0 +1,60 @@
+"""A running server of the page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import aiohttp
+
+from respread.cli.read.following import Lost
+from respread.ui.guard import Guard
+from respread.ui.server import HOST, PageServer, listener_on, listening
+from tests.unit.ui.clusters import ChangingSource, engine_for
+
+TOKEN = "a-secret"  # noqa: S105 - of this test
+
+
+class Served:
+    """A running server, its cluster, and a client."""
+
+    def __init__(self, source: ChangingSource, arrived: asyncio.Event, url: str, client: aiohttp.ClientSession) -> None:
+        self.source = source
+        self.url = url
+        self.client = client
+        self._arrived = arrived
+
+    def change(self, manifests: Iterable[dict[str, Any]]) -> None:
+        self.source.put(manifests)
+        self._arrived.set()
+
+    def delete(self, manifests: Iterable[dict[str, Any]]) -> None:
+        self.source.delete(manifests)
+        self._arrived.set()
+
+    def lose(self, lost: Lost | None) -> None:
+        self.source.lost = lost
+        self._arrived.set()
+
+    async def get(self, path: str) -> dict[str, Any]:
+        async with self.client.get(self.url + path) as response:
+            assert response.status == 200, await response.text()
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+
+@asynccontextmanager
+async def served(manifests: Iterable[dict[str, Any]], *, port: int = 0) -> AsyncIterator[Served]:
+    """Serve a cluster while the context lasts."""
+    source, arrived = ChangingSource(manifests), asyncio.Event()
+    with closing(listener_on(port)) as listener:
+        port = listener.getsockname()[1]
+        with closing(PageServer(engine_for(source), Guard(TOKEN, port), arrived)) as server:
+            async with listening(server, listener), aiohttp.ClientSession() as client:
+                following = asyncio.create_task(server.follow())
+                try:
+                    yield Served(source, arrived, f"http://{HOST}:{port}/{TOKEN}/", client)
+                finally:
+                    following.cancel()
