@@ -101,7 +101,7 @@ class Tab:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 with suppress(AssertionError):  # The page is not there yet.
-                    if value := await self.run(script):
+                    if value := await self.run(f"((it) => it instanceof Node ? true : it)({script})"):
                         return value
                 await asyncio.sleep(0.05)
 

@@ -100,9 +100,9 @@ def test_a_workload_is_reached_by_keyboard_and_shows_its_moves(program: str) -> 
                     break
             await tab.press(*ENTER)
             assert "zone-a has 4 pods, but only 2 are allowed" in await tab.text(".verdict")
-            assert (
-                await tab.wait_for("document.querySelectorAll('path.arrow').length") == 4
-            )  # two pods, two domains each
+            arrows = await tab.wait_for("document.querySelectorAll('path.arrow').length")
+            assert arrows >= 2  # two pods, each to one domain or two
+            assert await tab.run("document.querySelectorAll('.pod.moves').length") == 2
             assert await tab.run("document.querySelectorAll('.pod').length") == 6
             assert await tab.run("document.querySelectorAll('.curve-figure .curve').length") == 3
 
@@ -135,7 +135,7 @@ def test_changes_appear_and_lost_connections_say_so_and_come_back(program: str) 
             page.change(web(6, 1, 1))
             await tab.wait_for("document.querySelector('.group .skew b').textContent === '5'")
             assert (await rows(tab))[0] == "deploy/web"
-            page.delete(web(6, 1, 1)[1:4])
+            page.delete(web(6, 1, 1)[1:5])
             await tab.wait_for("document.querySelector('.happenings')?.textContent.includes('deploy/web')")
             page.lose(Lost(datetime.now(UTC), "it can't be reached."))
             await tab.wait_for(
