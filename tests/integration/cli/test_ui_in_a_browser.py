@@ -165,7 +165,10 @@ def test_the_page_says_that_its_server_is_gone_and_finds_it_again(program: str) 
 
 
 def test_names_with_markup_are_shown_as_text(program: str) -> None:
-    hostile = json.loads(json.dumps(web(3, 1, 0)).replace("web", MARKUP.replace('"', '\\"')))
+    hostile = web(3, 1, 0)
+    for pod in hostile:
+        pod["metadata"]["name"] += MARKUP
+        pod["metadata"]["ownerReferences"][0]["name"] = f"{MARKUP}-1"
     nodes = zones("a", "b", "c", spec={"taints": [{"key": MARKUP, "value": MARKUP, "effect": "PreferNoSchedule"}]})
 
     async def test() -> None:

@@ -112,6 +112,7 @@ export async function follow(store) {
   await load();
   let heard = Date.now();
   let source = null;
+  let broken = false; // After that, the server may be another one, whose versions mean something else.
   const connect = () => {
     source?.close();
     source = new EventSource("api/changes");
@@ -119,13 +120,14 @@ export async function follow(store) {
     source.addEventListener("alive", hear);
     source.addEventListener("version", (event) => {
       hear();
-      if (Number(event.data) !== store.version) load().catch(() => store.lose());
+      if (broken || Number(event.data) !== store.version) load().then(() => { broken = false; }, () => store.lose());
     });
     source.addEventListener("update", (event) => {
       hear();
       if (!store.apply(JSON.parse(event.data))) load().catch(() => store.lose());
     });
     source.addEventListener("error", () => {
+      broken = true;
       store.lose();
       if (source.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
     });
