@@ -88,7 +88,8 @@ class Page:
 
     def end(self) -> int:
         self._process.terminate()
-        return self._process.wait(LONG_SECONDS)
+        self._process.communicate(timeout=LONG_SECONDS)
+        return self._process.returncode
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.unit.cli.snapshots import snapshot_of
 from tests.unit.ui.clusters import web, zones
 from tests.unit.ui.served import Served, served
 
-MARKUP = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+MARKUP = '<img src=x onerror="window.hacked=1">'
 CLUSTER = [
     *zones("a", "b", "c"),
     *web(4, 1, 1),
