@@ -10,10 +10,13 @@ Booting one takes about 3 s, so a test can have a cluster of its own:
     a function that starts one to measure, such as `start_sandbox(SandboxOptions(nodes_per_zone=(5, 3, 1)))`; stopped
     after the test.
 `installed_sandbox`
-    one for all tests of a worker that need no options of their own: put back before each to how it was at first, with
-    Respread installed, an audit log, and no node yet. A boot and an installation take as long as many a test.
+    one for tests that need no options of their own: reset before each to its first state, with Respread installed, an
+    audit log, and no node yet. A boot and an installation take as long as many a test.
 `api_sandbox`
-    only etcd and kube-apiserver, one for all tests of a worker: for what the API server alone decides.
+    only etcd and kube-apiserver: for what the API server alone decides.
+
+The last two are shared by the files that a worker runs one after another, and stopped before a file that needs none of
+them: at rest a control plane takes 3% of a processor. For that the files that need the same come together.
 
 A test that uses any of them is marked `controlplane` by itself. Missing programs are built before the first test runs,
 when one of the selected tests needs them, so that no test's time limit can interrupt the build.
@@ -29,6 +32,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -42,10 +46,19 @@ from tests.integration.workloads import scale
 settings.register_profile("respread", deadline=None)
 settings.load_profile("respread")
 
-SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "installed_sandbox", "api_sandbox", "binaries"}
+SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "as_new", "api_sandbox", "binaries"}
+SHARED_FIXTURES = ("as_new", "api_sandbox")
+"""What the files of a worker share."""
+TURNS = ("as_new", "long", "api_sandbox", "short")
+LONG_SECONDS = 3.0
+RUNNING = pytest.StashKey[dict[str, tuple[Any, ExitStack]]]()
+"""What is shared at the moment, by fixture, and what stops it."""
+NEEDED = pytest.StashKey[dict[Path, set[str]]]()
+"""The fixtures that the tests of each file use."""
 NO_BINARIES = pytest.StashKey[str]()
 """Why they could not be found or built, for each test that needs them to say."""
 
+T = TypeVar("T")
 
 MOST_WORKERS = 8
 """Of `-n auto`: each may have a control plane, which takes most of a gigabyte."""
@@ -65,13 +78,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if SANDBOX_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.controlplane)
     seconds: dict[Path, float] = defaultdict(float)
+    needed: dict[Path, set[str]] = defaultdict(set)
     for item in items:
         seconds[item.path] += about_seconds(item)
-    items.sort(key=lambda item: (-seconds[item.path], item.path))
+        needed[item.path].update(getattr(item, "fixturenames", ()))
+    turns = {path: turn_of_file(needed[path], took) for path, took in seconds.items()}
+    items.sort(key=lambda item: (turns[item.path], -seconds[item.path], item.path))
+    for item in items[:1]:
+        item.config.stash[NEEDED] = needed
+
+
+def turn_of_file(fixtures: set[str], seconds: float) -> int:
+    """Return when a file has its turn: those that share a control plane come together, the short ones last.
+
+    With these, which are many, all workers end at the same time.
+    """
+    if shared_by := [name for name in SHARED_FIXTURES if name in fixtures]:
+        return TURNS.index(shared_by[0])
+    return TURNS.index("long" if seconds >= LONG_SECONDS else "short")
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the last test that used it
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop the control planes that are shared and that the next file does not need."""
+    needed = set() if nextitem is None else item.config.stash[NEEDED][nextitem.path]
+    running = item.config.stash.get(RUNNING, {})
+    for name in running.keys() - needed:
+        running.pop(name)[1].close()
+
+
+def shared(config: pytest.Config, name: str, start: Callable[[ExitStack], T]) -> T:
+    """Return what is shared under the name of a fixture; it is started unless it runs."""
+    running = config.stash.setdefault(RUNNING, {})
+    if name not in running:
+        with ExitStack() as stack:
+            running[name] = start(stack), stack.pop_all()
+            config.add_cleanup(running[name][1].close)  # if a failure or Ctrl-C ends the run
+    value: T = running[name][0]
+    return value
 
 
 def about_seconds(item: pytest.Item) -> float:
-    """About how long a test takes: files that take longest begin first, so that all workers end at the same time."""
+    """About how long a test takes: the files that take longest have their turn first."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if not item.get_closest_marker("controlplane"):
         return 1 if "properties" in item.path.parts else 0.05
@@ -141,13 +189,17 @@ def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], San
         yield start
 
 
-@pytest.fixture(scope="session")
-def as_new(binaries: Binaries) -> Iterator[AsNew]:
+@pytest.fixture(scope="module")
+def as_new(binaries: Binaries, pytestconfig: pytest.Config) -> AsNew:
     """The control plane of `installed_sandbox`."""
-    with Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries) as running:
+
+    def start(stack: ExitStack) -> AsNew:
+        running = stack.enter_context(Sandbox.start(SandboxOptions(nodes=0, audit=True), binaries=binaries))
         install(running)
         scale(running, "respread-system", "respread", 0)  # its pods would take room of the first nodes that there are
-        yield AsNew(running)
+        return AsNew(running)
+
+    return shared(pytestconfig, "as_new", start)
 
 
 @pytest.fixture
@@ -156,9 +208,10 @@ def installed_sandbox(as_new: AsNew) -> Sandbox:
     return as_new.put_back()
 
 
-@pytest.fixture(scope="session")
-def api_sandbox(binaries: Binaries) -> Iterator[Sandbox]:
-    """Only etcd and kube-apiserver, without nodes, shared by all tests of this worker."""
+@pytest.fixture(scope="module")
+def api_sandbox(binaries: Binaries, pytestconfig: pytest.Config) -> Sandbox:
+    """Only etcd and kube-apiserver, without nodes, and whatever other files have left there."""
     options = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
-    with Sandbox.start(options, binaries=binaries) as running:
-        yield running
+    return shared(
+        pytestconfig, "api_sandbox", lambda stack: stack.enter_context(Sandbox.start(options, binaries=binaries))
+    )

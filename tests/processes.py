@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+PATIENCE_SECONDS = 240.0
+"""How long tests wait for what takes some seconds: also on a machine that is slow, or does other things meanwhile."""
+
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and was not waited for yet (a zombie) does not."""
@@ -16,7 +19,7 @@ def is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_until_dead(pids: Iterable[int], *, seconds: float = 30) -> None:
+def wait_until_dead(pids: Iterable[int], *, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until none of the processes runs any more."""
     left = set(pids)
 
@@ -27,10 +30,12 @@ def wait_until_dead(pids: Iterable[int], *, seconds: float = 30) -> None:
     wait_until(all_dead, lambda: f"processes {left} to end", seconds=seconds)
 
 
-def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = 120) -> None:
-    """Wait for something to become true; it is asked five times a second, and less often where that takes long.
+def wait_until(
+    condition: Callable[[], bool], what: str | Callable[[], str], *, seconds: float = PATIENCE_SECONDS
+) -> None:
+    """Wait until a condition is true: check it five times a second, or once a second if a check takes 0.1 s or longer.
 
-    Not more often: each asking takes the API server's time as well, and several tests wait at a time.
+    A check takes the API server's time as well, and several tests wait at the same time.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -39,4 +44,4 @@ def wait_until(condition: Callable[[], bool], what: str | Callable[[], str], *, 
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds:g} s for {what if isinstance(what, str) else what()}")
-        time.sleep(min(1.0, max(0.2, 4 * (time.monotonic() - asked_at))))
+        time.sleep(min(1.0, max(0.2, 10 * (time.monotonic() - asked_at))))

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from respread_sandbox import Sandbox
 from tests.faults.proxy import FaultProxy
+from tests.processes import PATIENCE_SECONDS
 
 NAMESPACE = "respread-system"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/respread"
@@ -100,7 +101,7 @@ class Replica:
         """Whether the Lease says that it leads."""
         return bool(self.identity()) and holder(self._sandbox) == self.identity()
 
-    def wait_until_ready(self, seconds: float = 90) -> None:
+    def wait_until_ready(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until it knows every kind."""
         deadline = time.monotonic() + seconds
         kinds = 12

@@ -17,6 +17,7 @@ import requests
 from respread_sandbox import ApiError, Sandbox
 from tests.faults.watcher import PodWatcher
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, is_ready, pods, wait_until
+from tests.processes import PATIENCE_SECONDS
 
 CLOSED = {"key": "faults.test/closed", "effect": "NoSchedule"}
 OPEN_ZONE = "zone-a"
@@ -66,7 +67,7 @@ def _most_evictions(counts: tuple[int, ...], max_skew: int) -> int:
 
 def patiently(ask: Callable[[], T]) -> T:
     """Ask the API server again until it is there."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return ask()
@@ -207,7 +208,7 @@ def balanced(sandbox: Sandbox, workloads: Iterable[Workload]) -> bool:
     return all(look_at(sandbox, each) == Look(0, unmet=False) for each in workloads)
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 90) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Wait for something to become true."""
     wait_until(condition, what, seconds=seconds)
 

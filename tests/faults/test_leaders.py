@@ -22,10 +22,11 @@ from tests.faults.watcher import PodWatcher
 from tests.integration.operator_process import install
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import scale
+from tests.processes import PATIENCE_SECONDS
 from tests.spreads import spread_of
 
 LEASE_SECONDS = 3
-LONG_LEASE_SECONDS = 15
+LONG_LEASE_SECONDS = 60
 """So long that a Lease that runs out is told from one that is given up, which is asked for every 2 s."""
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
 
@@ -63,8 +64,8 @@ class World:
         found = self.watcher.evicted()
         return sum(found[each.namespace, each.name] for each in workloads)
 
-    def wait_until_balanced(self, workloads: list[Workload], seconds: float = 90) -> None:
-        wait_for(lambda: balanced(self.sandbox, workloads), "the spread to be restored", seconds)
+    def wait_until_balanced(self, workloads: list[Workload]) -> None:
+        wait_for(lambda: balanced(self.sandbox, workloads), "the spread to be restored")
 
     def clean_up(self) -> None:
         remove(self.sandbox, self.watcher, self._workloads)
@@ -104,7 +105,7 @@ def test_a_leader_killed_again_and_again(world: World) -> None:
     replicas = [world.replica("one"), world.replica("two")]
     for each in replicas:
         each.start()
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
         before = world.evicted(workloads)
         wait_for(lambda seen=before: world.evicted(workloads) > seen or balanced(world.sandbox, workloads), "work")  # type: ignore[misc]  # no types for defaults
@@ -132,6 +133,7 @@ def test_a_clean_stop_hands_over_at_once(world: World) -> None:
     wait_for(two.leads, "the other to lead, and not to wait for the Lease to run out", LONG_LEASE_SECONDS / 2)
     workloads = world.skewed("handed-over", 5)
     world.wait_until_balanced(workloads)
+    assert two.stop() == 0
     assert world.evicted(workloads) == fewest(workloads)
 
 
@@ -159,8 +161,15 @@ def slow_evictions(asked: Asked) -> Fault | None:
     return Fault("delay", 1.0) if asked.is_eviction else None
 
 
-@pytest.mark.parametrize("watch", ["that works", "that is silent"])
-@pytest.mark.parametrize("how", ["deleted", "switched to DryRun"])
+@pytest.mark.parametrize(
+    ("how", "watch"),
+    [
+        ("deleted", "that is silent"),
+        pytest.param("deleted", "that works", marks=pytest.mark.long),
+        pytest.param("switched to DryRun", "that is silent", marks=pytest.mark.long),
+        ("switched to DryRun", "that works"),
+    ],
+)
 def test_a_policy_that_goes_in_mid_wave_stops_it(world: World, how: str, watch: str) -> None:
     """Whether or not the watch of policies brings it: the API server is asked meanwhile."""
     workloads = world.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}-{watch.rpartition(' ')[2]}", 6, 6, 6)
@@ -236,6 +245,7 @@ def test_what_a_status_remembers_keeps_the_next_process_from_acting(world: World
     wait_for(lambda: world.evicted(workloads) > 0, "a new chance")
 
 
+@pytest.mark.long
 def test_a_lease_deleted_again_and_again_makes_no_second_leader(world: World) -> None:
     """The Lease that is made anew begins to count its holders from 0 again, and nobody relies on that."""
     workloads = world.skewed("deleted-lease", 8, 7, 6)
@@ -243,7 +253,7 @@ def test_a_lease_deleted_again_and_again_makes_no_second_leader(world: World) ->
     replicas = [world.replica("one"), world.replica("two")]
     for each in replicas:
         each.start()
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + PATIENCE_SECONDS
     deleted = 0
     while not balanced(world.sandbox, workloads) and time.monotonic() < deadline:
         before = world.evicted(workloads)
@@ -262,7 +272,7 @@ def test_a_lease_deleted_again_and_again_makes_no_second_leader(world: World) ->
     assert world.evicted(workloads) == fewest(workloads)
 
 
-@pytest.mark.parametrize("what", ["kube-apiserver", "etcd"])
+@pytest.mark.parametrize("what", ["kube-apiserver", pytest.param("etcd", marks=pytest.mark.long)])
 def test_a_restart_of_the_control_plane_costs_no_pod_too_many(world: World, what: str) -> None:
     workloads = world.skewed(f"restarted-{what.removeprefix('kube-')}", 8, 7)
     enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
@@ -274,7 +284,7 @@ def test_a_restart_of_the_control_plane_costs_no_pod_too_many(world: World, what
         world.sandbox.stop_component(what)
         time.sleep(1)
         world.sandbox.start_component(what)
-    world.wait_until_balanced(workloads, 150)
+    world.wait_until_balanced(workloads)
     time.sleep(2)
     assert world.evicted(workloads) == fewest(workloads)
     assert replica.runs

@@ -18,6 +18,7 @@ from tests.faults.proxy import Asked, Fault, FaultProxy
 from tests.faults.rounds import Workload, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration import prevention_cluster
+from tests.integration.as_new import lay_out
 from tests.integration.operator_process import install, refused, requests
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, costs
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, evict_slowly
@@ -98,10 +99,8 @@ def keep_an_earlier_revision(sandbox: Sandbox) -> None:
 
 
 @pytest.fixture
-def audited(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3), audit=True))
-    install(sandbox)
-    return sandbox
+def audited(installed_sandbox: Sandbox) -> Sandbox:
+    return lay_out(installed_sandbox, 3, 3, 3)
 
 
 class Busy:
@@ -190,19 +189,23 @@ def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited:
     assert used(audited) <= granted(audited) | {patch}
 
 
-def test_kube_system_and_the_operator_itself_are_left_alone_by_default(audited: Sandbox, tmp_path: Path) -> None:
+def test_kube_system_and_the_operator_itself_are_left_alone_by_default(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
     """A policy that names no namespaces means all but those of Kubernetes."""
-    with PodWatcher(audited) as watcher, FaultProxy(audited) as proxy:
-        close_zones(audited, closed=True)
+    sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
+    install(sandbox)
+    with PodWatcher(sandbox) as watcher, FaultProxy(sandbox) as proxy:
+        close_zones(sandbox, closed=True)
         for namespace in ("kube-system", "kube-public"):
             constraints = [constraint(ZONE, "system", nodeTaintsPolicy="Honor"), constraint(HOSTNAME, "system")]
             constraints[1]["whenUnsatisfiable"] = "ScheduleAnyway"
             path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
-            audited.api.request("POST", path, deployment("system", replicas=4, constraints=constraints))
-        enforce(audited)
+            sandbox.api.request("POST", path, deployment("system", replicas=4, constraints=constraints))
+        enforce(sandbox)
         workloads = [Workload("ordinary", "web", 4, 1)]
-        create(audited, watcher, workloads, random.Random(1))
-        close_zones(audited, closed=False)
-        with Replica(audited, proxy, tmp_path, "one", "--no-leader-election"):
+        create(sandbox, watcher, workloads, random.Random(1))
+        close_zones(sandbox, closed=False)
+        with Replica(sandbox, proxy, tmp_path, "one", "--no-leader-election"):
             wait_for(lambda: watcher.evicted()["ordinary", "web"] == 2, "what is ordinary to be spread")
         assert set(watcher.evicted()) == {("ordinary", "web")}

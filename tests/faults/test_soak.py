@@ -1,4 +1,4 @@
-"""A short soak in every run of the tests; `make soak SECONDS=600` runs a long one."""
+"""A short soak in every run of all tests; `make soak SECONDS=600` runs a long one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def test_what_a_world_takes_is_known_beforehand() -> None:
     assert Workload("", "", 5, 2).most_evictions == 3  # by way of [3, 2, 0], which only the scheduler can avoid
 
 
+@pytest.mark.long
 @pytest.mark.controlplane
 @pytest.mark.timeout(600)
 def test_a_minute_of_faults_costs_no_pod_too_many(binaries: Binaries, tmp_path: Path) -> None:

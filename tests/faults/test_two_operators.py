@@ -45,7 +45,7 @@ class Laptop:
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 def holder(sandbox: Sandbox, namespace: str) -> str:

@@ -19,7 +19,7 @@ from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 from respread_sandbox import Sandbox
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 class Edge:

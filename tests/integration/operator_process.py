@@ -20,7 +20,7 @@ from prometheus_client.samples import Sample
 
 from respread_sandbox import Sandbox
 from respread_sandbox.api import ApiError
-from tests.processes import wait_until
+from tests.processes import PATIENCE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 ACCOUNT = "system:serviceaccount:respread-system:respread"
@@ -81,7 +81,7 @@ class OperatorProcess:
         """Return its log."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
-    def wait_until_ready(self, seconds: float = 90) -> None:
+    def wait_until_ready(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until `/readyz` says so."""
         deadline = time.monotonic() + seconds
         while not self._is_ready():
@@ -99,7 +99,7 @@ class OperatorProcess:
         """Return the sum of the samples that a selector such as `name{policy="test"}` matches, 0 if none does."""
         return sum(sample.value for sample in matching(series, self.get("/metrics")))
 
-    def stop(self, seconds: float = 60) -> int:
+    def stop(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Ask it to stop, and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)

@@ -8,6 +8,7 @@ from typing import Any
 
 from respread_sandbox import Sandbox
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
+from tests.processes import PATIENCE_SECONDS
 from tests.processes import wait_until as wait_until  # noqa: PLC0414  # how a re-export is marked for mypy
 
 ZONE = "topology.kubernetes.io/zone"
@@ -87,7 +88,9 @@ def pods_per_domain(sandbox: Sandbox, namespace: str, app: str, topology_key: st
     return dict(counts)
 
 
-def wait_for_ready_pods(sandbox: Sandbox, namespace: str, app: str, count: int, *, seconds: float = 60) -> None:
+def wait_for_ready_pods(
+    sandbox: Sandbox, namespace: str, app: str, count: int, *, seconds: float = PATIENCE_SECONDS
+) -> None:
     """Wait until an app has exactly so many pods and all of them are Ready."""
 
     def settled() -> bool:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 FACTOR_VARIABLE = "RESPREAD_INSTANCES_FACTOR"
-"""`make test-all` sets it to 10, `make properties` and `make tight` to 100."""
+"""`make test-all` sets it to 25, `make properties` and `make tight` to 250."""
 
 _T = TypeVar("_T")
 

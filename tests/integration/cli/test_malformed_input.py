@@ -41,7 +41,7 @@ FAULTS = {
 
 def respread(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "respread.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
 
 def store(sandbox: Sandbox) -> None:

@@ -104,6 +104,7 @@ def test_a_dry_run_evicts_nothing_and_says_what_it_would(one_zone: Sandbox, tmp_
         assert len(evictions(one_zone)) == 4
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_and_started_again_it_evicts_none_too_many(one_zone: Sandbox, tmp_path: Path) -> None:
     names = ["web", "api", "jobs", "mail"]
     fill(one_zone, *names)

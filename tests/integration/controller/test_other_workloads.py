@@ -139,7 +139,7 @@ def test_a_stateful_set_in_order_whose_first_pod_is_broken_and_may_not_go(pool: 
     assert "web-0" in assert_left_alone(pool, "ReplacementWouldWait", "PodsNotReady")
     healed = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     pool.sandbox.api.request("PATCH", f"{path}/status", healed, patch_type="strategic-merge")
-    wait_until(lambda: len(pool.evicted()) == 1, "another pod to move", seconds=150)
+    wait_until(lambda: len(pool.evicted()) == 1, "another pod to move")
     pool.wait_for(3)
     assert pool.counts() == {"zone-a": 2, "zone-b": 1}
 
@@ -159,7 +159,7 @@ def test_what_a_limit_range_gives_counts_and_a_change_of_it_holds(pool: Pool) ->
     pool.rebalance()
     assert "cpu" in assert_left_alone(pool, "TemplateDiffers")
     pool.sandbox.api.request("PATCH", path, {"spec": limit("500m")})
-    wait_until(lambda: pool.counts() == {"zone-a": 3, "zone-b": 1}, "one to move", seconds=150)
+    wait_until(lambda: pool.counts() == {"zone-a": 3, "zone-b": 1}, "one to move")
     pool.wait_for(4)
     pool.wait_until_blocked(4, "NoFeasibleNode")
     assert len(pool.evicted()) == 1
@@ -173,7 +173,7 @@ def test_a_quota_that_is_used_up_until_it_is_raised(pool: Pool) -> None:
     assert_left_alone(pool, "ReplacementRefused")
     path = f"/api/v1/namespaces/{pool.name}/resourcequotas/small"
     pool.sandbox.api.request("PATCH", path, {"spec": {"hard": {"requests.cpu": "500m"}}})
-    wait_until(lambda: len(pool.evicted()) == 2, "it to go on one by one", seconds=150)
+    wait_until(lambda: len(pool.evicted()) == 2, "it to go on one by one")
     pool.wait_for(4)
     assert pool.counts() == {"zone-a": 2, "zone-b": 2}
 

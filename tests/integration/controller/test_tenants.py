@@ -99,10 +99,11 @@ def balance(tenants: list[Pool]) -> dict[str, float]:
                 seconds[pool.name] = time.monotonic() - started[pool.name]
         return len(seconds) == len(tenants)
 
-    wait_until(all_balanced, lambda: f"all to be balanced, besides {sorted(seconds)}", seconds=180)
+    wait_until(all_balanced, lambda: f"all to be balanced, besides {sorted(seconds)}")
     return seconds
 
 
+@pytest.mark.long
 def test_two_namespaces_that_never_get_ready_cost_another_half_its_time_at_most(cluster: Sandbox) -> None:
     # A policy for all namespaces would have its limits shared by all of them.
     cluster.api.request("DELETE", f"{POLICIES}/default")

@@ -539,7 +539,7 @@ class TestManyControllers:
             found = pods(sandbox, namespace)
             return len(found) == self.NUMBER and all("nodeName" in pod["spec"] for pod in found)
 
-        wait_until(settled, "all pods to have a node", seconds=240)
+        wait_until(settled, "all pods to have a node")
         snapshot = take_snapshot(sandbox)
         one, two, *_ = pods_of(snapshot, namespace)
         everything = group(namespace)

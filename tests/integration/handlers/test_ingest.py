@@ -26,7 +26,7 @@ CRDS = Path(__file__).parents[3] / "crds"
 API_SERVER_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(api_sandbox: Sandbox) -> Sandbox:
     """An API server that knows our kinds."""
     api_sandbox.apply(CRDS)

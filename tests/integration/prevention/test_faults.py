@@ -17,7 +17,7 @@ from tests.integration.prevention_cluster import PREVENTS, RIGHT, create, patche
 from tests.integration.workloads import scale, wait_until
 
 FAULTS = ("lose", "late 504", "truncate", "drop", "reset", "429", "500", "503", "delay")
-SECONDS = 120
+SECONDS = 300
 
 
 class Dice:

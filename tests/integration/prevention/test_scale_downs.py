@@ -17,9 +17,10 @@ from tests.integration.operator_process import OperatorProcess, evictions, insta
 from tests.integration.planning.test_default_constraints import PATHS, balanced, without_constraints
 from tests.integration.prevention_cluster import COST, PREVENTS, RIGHT, costs, create, excess, patches, settled
 from tests.integration.workloads import HOSTNAME, ZONE, pods, scale, wait_for_ready_pods, wait_until
+from tests.properties.instances import factor
 from tests.scheduler_configurations import HARD_DEFAULTS
 
-SWINGS = 20
+SWINGS = 20 if factor() > 1 else 8
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 
 
@@ -46,13 +47,13 @@ def names(sandbox: Sandbox, app: str) -> set[str]:
 
 def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -> None:
     rng = random.Random(7)
-    replicas = {f"web-{number}": rng.randint(3, 12) for number in range(20)}
+    replicas = {f"web-{number}": rng.randint(3, 12) for number in range(20 if factor() > 1 else 8)}
     prevent(cluster)
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
         for name, count in replicas.items():
             create(cluster, name, count)
-        for _ in range(5):
+        for _ in range(5 if factor() > 1 else 3):
             wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be ranked")
             before, hosts_before = dict(replicas), excess(cluster, HOSTNAME)
             replicas.update({name: rng.randint(1, 12) for name in replicas})
@@ -91,6 +92,7 @@ def test_an_autoscaler_that_swings_costs_no_eviction(cluster: Sandbox, tmp_path:
     assert evictions(cluster) == []
 
 
+@pytest.mark.long
 def test_without_costs_the_same_leaves_skew_that_takes_evictions(cluster: Sandbox) -> None:
     """What the test above would show if prevention did nothing."""
     replicas = {f"web-{number}": 12 for number in range(20)}
@@ -106,7 +108,7 @@ def test_without_costs_the_same_leaves_skew_that_takes_evictions(cluster: Sandbo
 
 def test_evictions_that_were_not_needed_are_counted(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
-    replicas = {f"web-{number}": 12 for number in range(20)}
+    replicas = {f"web-{number}": 12 for number in range(14)}
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
         for name, count in replicas.items():
@@ -119,8 +121,10 @@ def test_evictions_that_were_not_needed_are_counted(cluster: Sandbox, tmp_path: 
         wait_until(lambda: settled(cluster, replicas, ranked=True), "all pods to be gone")
         assert not any(excess(cluster, ZONE).values())
         series = 'respread_prevention_evictions_avoided_total{policy="test"}'
-        wait_until(lambda: operator.metric(series) >= 3, "evictions avoided to be counted")
-        assert operator.metric('respread_prevention_patches_total{policy="test",result="Applied"}') == 20 * 12
+        wait_until(lambda: operator.metric(series) >= 1, "evictions avoided to be counted")
+        assert (
+            operator.metric('respread_prevention_patches_total{policy="test",result="Applied"}') == len(replicas) * 12
+        )
     assert evictions(cluster) == []
 
 

@@ -164,7 +164,7 @@ def test_termination_can_take_its_time_within_the_grace_period(sandbox: Sandbox,
 
 def test_pods_of_jobs_finish(sandbox: Sandbox, namespace: str) -> None:
     sandbox.kubectl("create", "job", "report", "--image=simulated", f"--namespace={namespace}")
-    sandbox.kubectl("wait", "job/report", "--for=condition=Complete", "--timeout=20s", f"--namespace={namespace}")
+    sandbox.kubectl("wait", "job/report", "--for=condition=Complete", "--timeout=120s", f"--namespace={namespace}")
     (pod,) = pods(sandbox, namespace)
     assert pod["status"]["phase"] == "Succeeded"
 

@@ -42,7 +42,7 @@ def explained(planned: Planned, word: str) -> ExplainReport:
 
 @pytest.mark.timeout(600 * factor())
 def test_explanations_agree_with_the_plan() -> None:
-    try_on(worlds(SMALL), 30, 0, _agree)
+    try_on(worlds(SMALL), 12, 0, _agree)
 
 
 def _agree(world: World) -> None:

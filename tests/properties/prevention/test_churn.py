@@ -18,7 +18,7 @@ SMALL = 12
 
 
 @pytest.mark.parametrize("of", [ZONE_ONLY, SOFT_HOSTS, HARD_HOSTS], ids=["zone", "zone-and-soft-host", "zone-and-host"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_thousand_events_take_hardly_more_patches_than_pods(of: PodSpec, seed: int) -> None:
     churn = Churn(seed, of, hard_hosts=of is HARD_HOSTS)
     rng = churn.rng

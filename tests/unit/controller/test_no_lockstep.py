@@ -36,7 +36,7 @@ async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> floa
 
 @pytest.mark.parametrize(
     ("in_flight", "workloads", "eviction_seconds", "ready_seconds"),
-    [(10, 100, 2.0, 2.0), (50, 300, 0.3, 2.0)],
+    [(10, 100, 2.0, 2.0), pytest.param(50, 300, 0.3, 2.0, marks=pytest.mark.long)],
 )
 def test_limits_are_used_for_as_long_as_something_is_left_to_do(
     in_flight: int, workloads: int, eviction_seconds: float, ready_seconds: float
