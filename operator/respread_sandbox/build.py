@@ -21,7 +21,7 @@ from respread_sandbox.progress import BuildProgress
 
 GO_MINIMUM: Final = (1, 26)
 FOREIGN_VARIABLES: Final = ("GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN")
-"""A person's settings for other builds, which would make programs for another machine or fail this one."""
+"""Environment variables of the user that would build for another machine or break this build."""
 _REMEDY: Final = (
     "The sandbox builds a Kubernetes control plane once, for which it needs Go"
     f" {'.'.join(map(str, GO_MINIMUM))} or newer. Install it (see https://go.dev/dl) so that `go` is on the PATH, or"
@@ -60,7 +60,7 @@ def build_missing(
 
 
 def is_whole(program: Path) -> bool:
-    """Whether a cached program has the size it was built with; what a full disk or a broken copy left has not."""
+    """Whether a cached program is complete: a full disk or a broken copy leaves a file of another size."""
     try:
         return program.stat().st_size == int(_size_file(program).read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -105,7 +105,7 @@ def _build(
 
 
 def _lines(process: subprocess.Popen[bytes]) -> Iterator[tuple[int, str | None]]:
-    """What a process says, numbered, and None once in every second in which it says nothing."""
+    """Yield the lines of a process's output, numbered, and None after each second without output."""
     if process.stdout is None:
         return
     count, pending = 0, b""
@@ -124,13 +124,13 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[tuple[int, str | None]]
 
 
 def build_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """A person's environment without settings for other builds."""
+    """Return the user's environment without the settings that would break a build."""
     kept = {name: value for name, value in environment.items() if name not in FOREIGN_VARIABLES}
     return kept | {"CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def find_go(environment: Mapping[str, str]) -> str:
-    """The go command.
+    """Return the path of the go command.
 
     Raises:
         ToolchainError: There is none on the PATH.
@@ -143,7 +143,7 @@ def find_go(environment: Mapping[str, str]) -> str:
 
 
 def _go(module: Module, environment: Mapping[str, str]) -> str:
-    """The go command, after seeing that it is there and new enough.
+    """Return the path of the go command, if it is installed and new enough.
 
     Since 1.21 an older Go downloads the version that go.mod asks for by itself, unless GOTOOLCHAIN forbids it.
     """

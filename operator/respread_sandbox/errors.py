@@ -1,4 +1,4 @@
-"""What can go wrong with a sandbox, said to the person who has to do something about it."""
+"""The errors of a sandbox. Each message tells the user what to do."""
 
 from pathlib import Path
 
@@ -8,19 +8,19 @@ class SandboxError(Exception):
 
 
 class ToolchainError(SandboxError):
-    """Binaries are missing and Go, which would build them, is missing or too old."""
+    """Programs are missing, and Go is missing or too old to build them."""
 
 
 class BuildError(SandboxError):
-    """Go could not build a binary; the message ends with the last lines it printed."""
+    """Go could not build a program; the message ends with the last lines of its output."""
 
 
 class ComponentError(SandboxError):
-    """A component of the control plane ended or did not become ready; the message ends with its log's last lines."""
+    """A component ended or did not become ready; the message ends with the last lines of its log."""
 
 
 def last_lines(file: Path, lines: int = 15) -> str:
-    """The end of a log, indented to stand below an error's first line; says so where there is none."""
+    """Return the last lines of a log, indented for an error message, or a note that the log is empty or missing."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -34,16 +34,16 @@ from respread_sandbox.stages import MANAGED_NODE_LABEL
 MODULE: Final = "sigs.k8s.io/karpenter"
 VERSION: Final = "v1.15.0"
 SUM: Final = "h1:5SEptlAvsOZbNg4qg8OSdF1qi6BEZHZLA020nXY7jGw="
-"""Of the module's content, as go.sum has it."""
+"""The hash of the module's content, as in go.sum."""
 DEFINITIONS: Final = ("pkg/apis/crds", "kwok/apis/crds")
 CONSOLIDATE_AFTER: Final = "30s"
 SIZES: Final = (2, 4, 8)
-"""CPUs of the instance types; memory is four GiB for each."""
+"""The CPUs of each instance type. It has 4 GiB of memory for each CPU."""
 CENTS_PER_CPU: Final = 2
 
 
 class Karpenter(msgspec.Struct, frozen=True):
-    """Where the program and its CustomResourceDefinitions are."""
+    """The paths of the program and of its CustomResourceDefinitions."""
 
     program: Path
     definitions: tuple[Path, ...]
@@ -51,7 +51,7 @@ class Karpenter(msgspec.Struct, frozen=True):
 
     @classmethod
     def find_or_build(cls, environment: Mapping[str, str] = os.environ, progress: BuildProgress | None = None) -> Self:
-        """Karpenter, after building it if need be: some three minutes of CPU time, once.
+        """Return Karpenter. The first call builds it, which takes about three minutes of CPU time.
 
         Raises:
             ToolchainError: Go is missing or too old.
@@ -69,18 +69,18 @@ class Karpenter(msgspec.Struct, frozen=True):
         return cls(directory / KARPENTER, tuple(source / folder for folder in DEFINITIONS))
 
     def definition_files(self) -> list[Path]:
-        """The files in these folders, each with one CustomResourceDefinition."""
+        """Return the files in these folders; each has one CustomResourceDefinition."""
         return [file for folder in self.definitions for file in sorted(folder.glob("*.yaml"))]
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """This user's cache of Karpenter's source and program, for exactly this content and platform."""
+    """Return this user's cache folder for the source and program of this Karpenter version and platform."""
     identity = hashlib.sha256(f"{SUM} {GO_MINIMUM} {sys.platform} {platform.machine()}".encode()).hexdigest()
     return cache_root(environment) / "karpenter" / f"{VERSION}-{identity[:16]}"
 
 
 def instance_types(zones: Iterable[str]) -> list[dict[str, Any]]:
-    """What Karpenter may launch, on demand in each of the zones: the price grows with the CPUs and nothing else."""
+    """Return the instance types that Karpenter may launch in each zone; the price depends on the CPUs only."""
     offered_in = list(zones)
     return [
         {
@@ -105,7 +105,7 @@ def instance_types(zones: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def node_pool() -> str:
-    """A KWOKNodeClass and a NodePool, both called default, whose nodes KWOK simulates; as YAML."""
+    """Return a KWOKNodeClass and a NodePool, both named default, as YAML."""
     key, value = MANAGED_NODE_LABEL.split("=")
     node_class = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}
     reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
@@ -129,7 +129,7 @@ def node_pool() -> str:
 
 
 def _copy_source(source: Path, environment: Mapping[str, str]) -> None:
-    """Put the module's source there, whole or not at all, with a go.mod that any Go that is new enough builds."""
+    """Extract the module's source, all of it or nothing, with a go.mod that every supported Go version can build."""
     archive = _download(source.parent, environment)
     with tempfile.TemporaryDirectory(dir=source.parent) as folder:
         with zipfile.ZipFile(archive) as module:
@@ -144,7 +144,7 @@ def _copy_source(source: Path, environment: Mapping[str, str]) -> None:
 
 
 def _download(directory: Path, environment: Mapping[str, str]) -> Path:
-    """The module as a zip, downloaded even if the Go that is there is older than the module asks for."""
+    """Return the module as a zip file; it is downloaded even if the module requires a newer Go."""
     command = [find_go(environment), "mod", "download", "-json", f"{MODULE}@{VERSION}"]
     done = subprocess.run(  # noqa: S603  # the go command from the person's PATH is what is wanted
         command, cwd=directory, env=build_environment(environment), capture_output=True, text=True, check=False

@@ -21,17 +21,17 @@ POLL_SECONDS: Final = 0.02
 
 
 class NamedSandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a sandbox without asking its API server."""
+    """The facts about a sandbox that are known without a request to its API server."""
 
     name: str
     directory: Path
     supervisor_pid: int
     server: str = ""
-    """Empty while it still starts."""
+    """Empty while the sandbox starts."""
     kubeconfig: Path = Path()
     kubectl: Path = Path()
     nodes_per_zone: dict[str, int] = {}
-    """As it was started."""
+    """The options that the sandbox was started with."""
     started_at: float = 0
     """Unix time."""
 
@@ -51,12 +51,12 @@ class NamedSandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_started(self) -> bool:
-        """Whether it can be used already."""
+        """Whether the sandbox has started and can be used."""
         return bool(self.server)
 
 
 def leave_running(sandbox: Sandbox) -> NamedSandbox:
-    """Let a sandbox live on when this process ends, for `running` and `stop` to find."""
+    """Keep a sandbox running after this process ends. `running` and `stop` find it by its name."""
     description = NamedSandbox.of(sandbox)
     (description.directory / DESCRIPTION_FILE).write_bytes(msgspec.json.encode(description, enc_hook=str))
     sandbox.detach()
@@ -64,7 +64,7 @@ def leave_running(sandbox: Sandbox) -> NamedSandbox:
 
 
 def running() -> list[NamedSandbox]:
-    """All named sandboxes of this user, by name."""
+    """Return all named sandboxes of this user, by name."""
     found = []
     for directory in living():
         with contextlib.suppress(FileNotFoundError, ValueError):  # stopped, or begun to start, in this moment
@@ -73,7 +73,7 @@ def running() -> list[NamedSandbox]:
 
 
 def stop(name: str) -> None:
-    """End a sandbox and wait until nothing is left of it.
+    """Stop a sandbox and wait until its processes and files are gone.
 
     Raises:
         SandboxError: There is none of that name, or it does not end.

@@ -1,4 +1,4 @@
-"""The simulated nodes of a running sandbox: adding and removing them, and making their kubelets die."""
+"""The simulated nodes of a running sandbox: add and remove nodes, and let their kubelets fail."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SimulatedNodes:
         self._api = api
 
     def names(self) -> list[str]:
-        """All there are, in the order of their names."""
+        """Return the names of all nodes, sorted."""
         return sorted(node["metadata"]["name"] for node in self._api.get("/api/v1/nodes")["items"])
 
     def ready(self) -> set[str]:
-        """Those that are not tainted as not ready."""
+        """Return the names of the nodes without the taint `node.kubernetes.io/not-ready`."""
         return {
             node["metadata"]["name"]
             for node in self._api.get("/api/v1/nodes?resourceVersion=0")["items"]
@@ -37,7 +37,7 @@ class SimulatedNodes:
         }
 
     def add(self, count: int, zone: str, shape: NodeShape = DEFAULT_SHAPE) -> list[str]:
-        """Add Ready nodes to a zone, new or not, and return their names: zone-a's are node-a1, node-a2, and so on.
+        """Add Ready nodes to a zone and return their names; those of zone-a are node-a1, node-a2, and so on.
 
         As for any node, the controller manager takes the taint `node.kubernetes.io/not-ready` off a moment later; see
         `ready`.
@@ -69,7 +69,7 @@ class SimulatedNodes:
         self._patch(names, {"spec": {"unschedulable": None}})
 
     def fail(self, *names: str) -> None:
-        """Let kubelets die, found out at once: no more heartbeats, Ready unknown.
+        """Let the kubelets of nodes fail: they send no more heartbeats, and the condition Ready is Unknown at once.
 
         The controller manager then taints the nodes unreachable and evicts their pods when their tolerations run out
         (300 s unless a pod or kube-apiserver's `--default-unreachable-toleration-seconds` says less); nobody confirms
@@ -82,11 +82,11 @@ class SimulatedNodes:
             self._api.request("PATCH", f"/api/v1/nodes/{name}/status", body, patch_type="strategic-merge")
 
     def recover(self, *names: str) -> None:
-        """Let dead kubelets start again."""
+        """Let the kubelets of nodes start again."""
         self._patch(names, {"metadata": {"labels": {MANAGED_KEY: MANAGED_VALUE}}})
 
     def delete_leases(self) -> None:
-        """Let another KWOK take the nodes over at once: the one that holds their Leases does not run any more."""
+        """Delete the Leases of all nodes, so that a new KWOK takes the nodes over at once."""
         self._api.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
 
     def _patch(self, names: tuple[str, ...], body: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ class SimulatedNodes:
 
 
 def manifest(name: str, zone: str, shape: NodeShape, number: int) -> dict[str, Any]:
-    """A node that is Ready from the start, as its kubelet would have registered it; `number` gives it an address."""
+    """Return a Node that is Ready, as its kubelet would register it; its IP address is derived from `number`."""
     capacity = {"cpu": shape.cpu, "memory": shape.memory, "pods": str(shape.pods)}
     labels = {
         "kubernetes.io/hostname": name,

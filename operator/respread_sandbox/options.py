@@ -1,4 +1,4 @@
-"""What a sandbox can be asked to be."""
+"""The options of a sandbox."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 
 
 class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What one simulated node offers, as Kubernetes quantities."""
+    """The capacity of a simulated node, as Kubernetes quantities."""
 
     cpu: str = "8"
     memory: str = "32Gi"
     pods: int = 110
     labels: dict[str, str] = {}
-    """Added to the well-known ones: hostname, zone, region, operating system and architecture."""
+    """Labels in addition to the well-known ones: hostname, zone, region, operating system and architecture."""
     taints: tuple[dict[str, str], ...] = ()
-    """As in `spec.taints`: key, value, effect."""
+    """Taints as in `spec.taints`, with key, value and effect."""
 
 
 class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A sandbox's cluster and which components run it; the default is a whole one."""
+    """The nodes of a sandbox and its components; by default it has all components."""
 
     nodes: int = 12
-    """Spread over the zones as evenly as can be, the first ones getting what is left over."""
+    """The number of nodes. They are spread evenly over the zones; the first zones get the rest."""
     zones: int = 3
-    """zone-a, zone-b, and so on."""
+    """The number of zones; they are named zone-a, zone-b, and so on."""
     nodes_per_zone: tuple[int, ...] = ()
-    """Says both instead: (5, 3, 1) is five nodes in zone-a, three in zone-b and one in zone-c."""
+    """The nodes of each zone, instead of `nodes` and `zones`: (5, 1) means five nodes in zone-a and one in zone-b."""
     shape: NodeShape = NodeShape()
 
     kubernetes_version: str = ""
@@ -55,18 +55,18 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a deleted pod terminates, within its grace period; `sandbox.respread.dev/terminate-after-seconds`
     goes first."""
     node_monitor_grace_seconds: int = 50
-    """How long a silent node stays Ready (kube-controller-manager --node-monitor-grace-period)."""
+    """How long a node without heartbeats stays Ready (kube-controller-manager --node-monitor-grace-period)."""
 
     scheduler_configuration: str = ""
-    """A KubeSchedulerConfiguration as YAML; how it connects and elects is filled in."""
+    """A KubeSchedulerConfiguration as YAML. The sandbox sets clientConnection and leaderElection."""
     audit: bool = False
-    """Write every request's user, verb and resource to `Sandbox.audit_log`."""
+    """Whether the API server writes the user, verb and resource of every request to `Sandbox.audit_log`."""
     apiserver_flags: tuple[str, ...] = ()
     scheduler_flags: tuple[str, ...] = ()
     controller_manager_flags: tuple[str, ...] = ()
 
     def zone_sizes(self) -> dict[str, int]:
-        """Number of nodes of each zone.
+        """Return the number of nodes of each zone.
 
         Raises:
             SandboxError: The numbers make no sense.
@@ -85,7 +85,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def letters(index: int) -> str:
-    """0 is a, 25 is z, 26 is aa, as a spreadsheet names its columns."""
+    """Return the letters for a number, as a spreadsheet names its columns: 0 is a, 25 is z, 26 is aa."""
     name = ""
     index += 1
     while index:

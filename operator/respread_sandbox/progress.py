@@ -1,4 +1,4 @@
-"""Showing a person that a build of minutes goes on."""
+"""Progress of a build that takes minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAITING: Final = "Another process is building the control plane; waiting for it 
 
 
 class BuildProgress(Protocol):
-    """What a build tells while it goes on; entered before the first word, left after the last."""
+    """A receiver of progress; a build uses it as a context manager."""
 
     def __enter__(self) -> Self: ...
 
@@ -26,26 +26,26 @@ class BuildProgress(Protocol):
     ) -> None: ...
 
     def waiting(self) -> None:
-        """Another process builds the same; this one waits for it. Told again and again."""
+        """Another process builds the same programs and this one waits; called repeatedly."""
 
     def building(self, name: str, number: int, total: int) -> None:
-        """A program is begun: the number-th of total."""
+        """The build of a program starts: the number-th of total."""
 
     def working(self, packages: int, line: str) -> None:
-        """The build still goes on, told at least once a second: so many lines has Go said, and this was the last."""
+        """The build continues; called at least once a second with how many lines Go has printed, and the last one."""
 
     def built(self) -> None:
-        """The program that was begun is there."""
+        """The program is built."""
 
 
 def choose_progress(stream: TextIO | None = None) -> BuildProgress:
-    """A living line on a terminal, plain lines elsewhere; on standard error unless told."""
+    """Return a line that is updated, on a terminal, or else plain lines; on standard error by default."""
     stream = stream or sys.stderr
     return TerminalProgress(Console(file=stream)) if stream.isatty() else PlainProgress(stream)
 
 
 class PlainProgress:
-    """Lines for a log: one when a program is begun, one every 15 s, one when it is there."""
+    """Prints lines for a log: when the build of a program starts, every 15 s, and when it ends."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -92,7 +92,7 @@ class PlainProgress:
 
 
 class TerminalProgress:
-    """A line for each program, with the time it has taken and what Go does; the last one lives."""
+    """Shows a line for each program, with the time taken and the last output of Go; updates the last line."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(

@@ -30,7 +30,7 @@ ADMINISTRATOR: Final = "admin"
 POLL_SECONDS: Final = 0.03
 START_SECONDS: Final = 120
 SLOW_HOOKS: Final = ("rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes")
-"""Post-start hooks of kube-apiserver that the components, being administrators, need not wait for."""
+"""Post-start hooks of kube-apiserver that the components do not need, because they are administrators."""
 
 
 class Sandbox:
@@ -47,7 +47,7 @@ class Sandbox:
         options: SandboxOptions,
         karpenter: Karpenter | None,
     ) -> None:
-        """Take the parts of a sandbox that does not run yet; use `start`."""
+        """Store the parts of a sandbox. Use `start` instead, which also boots it."""
         self.options = options
         self.files = files
         self._processes = processes
@@ -99,20 +99,20 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """Stop everything and remove all files, within a moment; a second time does nothing."""
+        """Stop all components and remove all files; a second call does nothing."""
         if self._api is not None:
             self._api.close()
         self._processes.close()
 
     def detach(self) -> None:
-        """Let it run on without this process, until `respread sandbox down` or SIGTERM to its supervisor."""
+        """Keep the sandbox running after this process, until `respread sandbox down` or SIGTERM to its supervisor."""
         self._processes.detach()
 
     # -- using it ------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """Its own, or a made-up one; the kubeconfig's context has it as well."""
+        """The given or generated name, which is also the name of the kubeconfig's context."""
         return self.files.directory.name
 
     @property
@@ -127,24 +127,24 @@ class Sandbox:
 
     @property
     def kubectl_path(self) -> Path:
-        """The kubectl that `kubectl` runs."""
+        """The path of the kubectl that `kubectl` runs."""
         return self._binaries.path(KUBECTL)
 
     @property
     def supervisor_pid(self) -> int:
-        """The process that holds the components; SIGTERM to it ends the sandbox."""
+        """The process id of the supervisor, the parent of the components; SIGTERM to it stops the sandbox."""
         return self._processes.pid
 
     @property
     def api(self) -> SandboxApi:
-        """Requests as the administrator; `api.client` is the pykube-ng client itself."""
+        """A client with the administrator's rights; `api.client` is the pykube-ng client."""
         if self._api is None:
             raise SandboxError("this sandbox has not been started")
         return self._api
 
     @property
     def nodes(self) -> SimulatedNodes:
-        """Its nodes: add, remove, cordon, fail and recover them."""
+        """The simulated nodes, to add, remove, cordon, fail and recover."""
         return SimulatedNodes(self.api)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
@@ -190,7 +190,7 @@ class Sandbox:
         return name
 
     def kubeconfig_for_service_account(self, namespace: str, name: str, *, expiration_seconds: int = 86400) -> Path:
-        """A kubeconfig with a fresh token of a ServiceAccount (TokenRequest), with that account's rights and no others.
+        """Return a kubeconfig with a new token (TokenRequest) of a ServiceAccount, with that account's rights only.
 
         A second call writes the same file anew, at once: a process that re-reads it sees a rotated token.
         """
@@ -203,11 +203,11 @@ class Sandbox:
 
     @property
     def components(self) -> tuple[str, ...]:
-        """Those it was started with."""
+        """The names of the components that the sandbox was started with."""
         return components.wanted(self.options)
 
     def process_id(self, component: str) -> int:
-        """Of a component that runs.
+        """Return the process id of a running component.
 
         Raises:
             SandboxError: There is none of that name, or it has been stopped.
@@ -218,20 +218,20 @@ class Sandbox:
         return pid
 
     def log(self, component: str) -> Path:
-        """The file a component writes its log to; a restart appends."""
+        """Return the path of a component's log; a restart appends to it."""
         return self.files.log(component)
 
     @property
     def audit_log(self) -> Path:
-        """Every request as a line of JSON, where the options ask for it."""
+        """The path of the audit log, one JSON object for each request; `SandboxOptions.audit` enables it."""
         return self.files.audit_log
 
     def stop_component(self, component: str) -> None:
-        """End a component at once (SIGKILL), as a crash would."""
+        """Kill a component (SIGKILL), as a crash would."""
         self._processes.send_signal(component, signal.SIGKILL)
 
     def start_component(self, component: str) -> None:
-        """Start a component that was stopped, with all its data.
+        """Start a component again after `stop_component`, with all its data.
 
         After kube-apiserver or etcd, kube-apiserver is ready again when this returns, if both run, and the components
         that an outage leaves behind are started anew if they run. KWOK gives up a pod for good when the API server
@@ -252,21 +252,21 @@ class Sandbox:
                 self._spawn(CONTROLLER_MANAGER)
 
     def freeze_component(self, component: str) -> None:
-        """Stop a component from running without ending it (SIGSTOP)."""
+        """Pause a component (SIGSTOP)."""
         self._processes.send_signal(component, signal.SIGSTOP)
 
     def thaw_component(self, component: str) -> None:
-        """Let a frozen component go on (SIGCONT)."""
+        """Resume a frozen component (SIGCONT)."""
         self._processes.send_signal(component, signal.SIGCONT)
 
     # -- programs beside it --------------------------------------------------------------------------------------
 
     def start_program(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start a program of your own that ends with the sandbox at the latest; `log(name)` has what it prints."""
+        """Start a program of your own, which is stopped with the sandbox; `log(name)` has its output."""
         self._processes.spawn(name, command, environment, self.log(name))
 
     def signal_program(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a program that was started; one that has ended does not mind."""
+        """Send a signal to a program; nothing happens if it has ended."""
         self._processes.send_signal(name, number)
 
     def exit_code(self, name: str) -> int | None:

@@ -16,7 +16,7 @@ import yaml
 from respread_sandbox.options import SandboxOptions
 
 MANAGED_NODE_LABEL: Final = "sandbox.respread.dev/kubelet=simulated"
-"""Nodes without it are as nodes whose kubelet is dead: no heartbeats, and their pods neither start nor stop."""
+"""A node without it behaves as if its kubelet were dead: no heartbeats, and its pods neither start nor stop."""
 READY_AFTER_ANNOTATION: Final = "sandbox.respread.dev/ready-after-seconds"
 TERMINATE_AFTER_ANNOTATION: Final = "sandbox.respread.dev/terminate-after-seconds"
 NEVER: Final = "never"
@@ -25,7 +25,7 @@ STARTING: Final = "Starting"
 """Reason of the Ready condition of pods that have yet to become Ready, apart from those that a test made unready."""
 
 DELETED_AT: Final = "(.metadata.deletionTimestamp | fromdate) - (.metadata.deletionGracePeriodSeconds // 0)"
-"""The API server writes down when the grace period ends."""
+"""The API server stores the time at which the grace period ends."""
 
 CONDITIONS: Final = """\
 conditions:

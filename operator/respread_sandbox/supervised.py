@@ -1,4 +1,4 @@
-"""The owner's end of a supervisor: starts it, and asks it to start, signal and report components."""
+"""The client of a supervisor: starts it, and asks it to start, signal and report components."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
 
     pid: int
     exit: int | None
-    """None while it runs; else its exit code, or the negative number of the signal that ended it."""
+    """The exit code, or the negative number of the signal that ended the process; None while it runs."""
 
 
 class SupervisedProcesses:
@@ -80,11 +80,11 @@ class SupervisedProcesses:
         self._ask("send_signal", name=name, number=int(number))
 
     def keep_running(self, names: Sequence[str]) -> None:
-        """From now on have these components started anew when they end by themselves, with whatever exit code."""
+        """Let the supervisor restart these components whenever they end by themselves, with any exit code."""
         self._ask("keep_running", names=list(names))
 
     def status(self) -> dict[str, ProcessStatus]:
-        """All components ever started, by name."""
+        """Return all components that were ever started, by name."""
         return msgspec.convert(self._ask("status")["components"], dict[str, ProcessStatus])
 
     def reserve_port(self) -> int:
@@ -93,7 +93,7 @@ class SupervisedProcesses:
         return port
 
     def detach(self) -> None:
-        """Let the components live on without this process, until somebody sends the supervisor SIGTERM."""
+        """Keep the components running after this process ends, until the supervisor receives SIGTERM."""
         self._ask("detach")
         self._process.returncode = 0  # no longer ours to wait for: Popen would complain of a child left running
         self._close_pipes()

@@ -39,7 +39,7 @@ from typing import Any
 
 TICK_MILLISECONDS = 250
 RESTART_SECONDS = 1.0
-"""How long a component has run at least before it is started anew, so that one that can't start uses little CPU."""
+"""The shortest time between two starts of a component, so that one that cannot start uses little CPU."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -72,7 +72,7 @@ class Supervisor:
         self._reserved: list[socket.socket] = []
 
     def spawn(self, name: str, argv: list[str], env: dict[str, str], log: str) -> dict[str, Any]:
-        """Start a component; one of the same name must have ended before."""
+        """Start a component; no other with its name may run."""
         previous = self._components.get(name)
         if previous is not None and previous.poll() is None:
             return {"error": f"{name} is running already, with process id {previous.pid}"}
@@ -95,12 +95,12 @@ class Supervisor:
         return {"pid": self._components[name].pid}
 
     def keep_running(self, names: list[str]) -> dict[str, Any]:
-        """From now on start these components anew when they end by themselves; no others."""
+        """Restart these components, and no others, whenever they end by themselves."""
         self._kept = frozenset(names)
         return {}
 
     def send_signal(self, name: str, number: int) -> dict[str, Any]:
-        """Send a signal; that a component has ended already is no error. SIGKILL is answered when it has ended."""
+        """Send a signal, also to a component that has ended. After SIGKILL, wait until it has ended."""
         component = self._components[name]
         if component.poll() is None:
             component.send_signal(number)
@@ -126,12 +126,12 @@ class Supervisor:
         return {"port": holder.getsockname()[1]}
 
     def detach(self) -> dict[str, Any]:
-        """Live on without the owner, until SIGTERM."""
+        """Keep running without the owner, until SIGTERM."""
         self._detached = True
         return {}
 
     def run(self) -> None:
-        """Serve commands until the owner goes or SIGTERM comes, then end everything."""
+        """Serve commands until the owner ends or SIGTERM arrives, then stop everything."""
         signal.signal(signal.SIGTERM, _raise_exit)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to handle
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -160,7 +160,7 @@ class Supervisor:
                 return  # something else still holds our input open, but the owner has gone
 
     def _restart_ended(self) -> None:
-        """Reap whatever has ended, and start anew what is kept running and ended by itself."""
+        """Reap the processes that have ended, and restart the components that must keep running."""
         now = time.monotonic()
         for name, component in self._components.items():
             ended_by_itself = component.poll() not in {None, -signal.SIGKILL}

@@ -1,4 +1,4 @@
-"""What the API server wrote down about the operator's requests."""
+"""The requests of the operator, as the API server's audit log has them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 
 
 class OperatorRequests(msgspec.Struct, frozen=True):
-    """What it asked of the API server, as far as it matters here."""
+    """The operator's requests that the demo reports."""
 
     evictions: int
-    """That were carried out."""
+    """The number of evictions that the API server carried out."""
     patches: int
-    """Of pods, that were carried out."""
+    """The number of patches of pods that the API server carried out."""
     refused: tuple[str, ...]
-    """Requests that its rights did not cover, as verb and path, each once."""
+    """The requests that were forbidden, each once, as verb and path."""
 
 
 class _User(msgspec.Struct):

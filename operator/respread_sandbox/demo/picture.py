@@ -20,12 +20,12 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Deployment, zone, number of pods that are not being deleted; every Deployment and every zone is there."""
     per_host: Mapping[str, Mapping[str, int]]
     pods: int
-    """That are not being deleted."""
+    """The pods that are not being deleted."""
     ready: int
     pending: int
-    """Without a node."""
+    """The pods without a node."""
     ranked: int
-    """With a pod deletion cost."""
+    """The pods with a pod deletion cost."""
     terminating: int
     evicted: int
     """Pods evicted through the Eviction API since the count was begun."""
@@ -34,12 +34,12 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def violated_zones(self) -> tuple[str, ...]:
-        """Deployments whose zone constraint does not hold."""
+        """The Deployments whose zone constraint is violated."""
         return violated(self.per_zone)
 
     @property
     def violated_hosts(self) -> tuple[str, ...]:
-        """Deployments whose hostname constraint does not hold."""
+        """The Deployments whose hostname constraint is violated."""
         return violated(self.per_host)
 
     @property
@@ -53,7 +53,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         return sum(fewest_evictions(list(counts.values())) for counts in self.per_zone.values())
 
     def settled(self, pods: int) -> bool:
-        """Whether there are exactly so many pods, all Ready, and none is on its way out."""
+        """Whether there are exactly this many pods, all Ready, and none is being deleted."""
         return self.pods == self.ready == pods and not self.terminating
 
 
