@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from respread.cli import main as cli
 from respread.cli.examples import CommandWithExamples
+from respread.cli.render.plan_difference import ConstraintDifference, ConstraintState, PlanDifference
 from respread.cli.render.plan_report import (
     BlockedReport,
     HelpedConstraint,
@@ -96,6 +97,9 @@ def test_every_option_of_run_is_documented() -> None:
         HelpedConstraint,
         PlannedGroup,
         BlockedReport,
+        PlanDifference,
+        ConstraintDifference,
+        ConstraintState,
         SimulationReport,
         ScaledReport,
         OutcomeReport,

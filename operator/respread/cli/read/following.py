@@ -220,10 +220,11 @@ class FollowedCluster:
         while not self._ended.is_set():
             try:
                 version = version or self._list(wanted)
+                lines = self._reader.lines(wanted, version)
                 self._tell(_Lost(wanted, None))
-                for line in self._reader.lines(wanted, version):
+                wait_seconds = FIRST_WAIT_SECONDS
+                for line in lines:
                     version = self._event(wanted, line) or version
-                    wait_seconds = FIRST_WAIT_SECONDS
             except ListExpiredError:
                 version = ""
             except UnreadableError as error:

@@ -98,14 +98,16 @@ class ApiReader:
         return CommandError(f"the API server at {self._connection.server} can't {verb} {name}: {said}.")
 
     def lines(self, wanted: WantedKind, version: str) -> Iterator[bytes]:
-        """Yield the events of a watch, each as JSON, as they arrive, until the API server ends the watch.
+        """Return the events of a watch, each as JSON, as they arrive, until the API server ends the watch.
+
+        The watch is requested now.
 
         Args:
             wanted: what to watch.
             version: the resourceVersion of a list or an event, after which the watch begins.
 
         Raises:
-            CommandError: the API server can't be reached, rejects our credentials, or the connection broke.
+            CommandError: the API server can't be reached, or rejects our credentials; also while iterating.
             UnreadableError: this kind can't be watched.
             ListExpiredError: the version is too old.
         """
@@ -118,11 +120,15 @@ class ApiReader:
         if wanted.kind == KINDS["pods"]:
             parameters["fieldSelector"] = UNFINISHED_PODS
         response = self.get(wanted.path, parameters, stream=True)
+        if response.ok:
+            return self._lines(response)
         with closing(response):
             if response.status_code == HTTPStatus.GONE:
                 raise ListExpiredError
-            if not response.ok:
-                raise self._refusal(wanted, response, "watch")
+            raise self._refusal(wanted, response, "watch")
+
+    def _lines(self, response: requests.Response) -> Iterator[bytes]:
+        with closing(response):
             try:
                 yield from response.iter_lines(chunk_size=LINES_BYTES)
             except (requests.exceptions.RequestException, OSError) as error:
