@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from respread import __version__
 from respread.cli.errors import CommandError
@@ -52,6 +53,8 @@ COMMANDS: Final = (
     Entry("lint", "respread.cli.commands.lint", "Check policies in files, without a cluster."),
     Entry("snapshot", "respread.cli.commands.snapshot", "Write all that a plan depends on to a file."),
     Entry("migrate", "respread.cli.commands.migrate", "Write policies from the settings of descheduler."),
+    Entry("version", "respread.cli.commands.version", "Show the versions of client, operator and Kubernetes."),
+    Entry("completion", "respread.cli.commands.completion", "Print the completion script for a shell."),
     Entry("run", "respread.cli.commands.run", "Run the operator."),
     Entry("demo", None, "Watch the spread being restored on a real control plane."),
     Entry("sandbox", None, "A real Kubernetes control plane with simulated nodes, on this machine."),
@@ -93,6 +96,13 @@ class LazyGroup(click.Group):
             if entry.name == cmd_name:
                 return _imported(entry)
         return None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete the names of commands without importing them."""
+        commands = [
+            CompletionItem(entry.name, help=entry.summary) for entry in COMMANDS if entry.name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """Write the list of commands without importing them."""

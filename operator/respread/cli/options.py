@@ -10,6 +10,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from respread.cli.completion import live_values
 from respread.cluster.selectors import Selector, SelectorError
 
 if TYPE_CHECKING:
@@ -25,14 +26,26 @@ VIOLATED: Final = 1
 """The exit code for violated constraints, if it is requested."""
 
 R = TypeVar("R")
+_Connection = TypeVar("_Connection", bound="ConnectionOptions")
 
 
-class ClusterOptions(msgspec.Struct, frozen=True):
-    """Which cluster to read: a live one, unless a snapshot is given."""
+class ConnectionOptions(msgspec.Struct, frozen=True):
+    """Which cluster to ask, and as whom."""
 
     kubeconfig: str | None = None
     """A file, or several joined as in `KUBECONFIG`."""
     context: str | None = None
+    as_user: str | None = None
+    """The user to impersonate."""
+    as_groups: tuple[str, ...] = ()
+    """The groups to impersonate."""
+    request_timeout_seconds: float | None = None
+    """How long to wait for each answer; None for a default."""
+
+
+class ClusterOptions(ConnectionOptions, frozen=True):
+    """Which cluster to read: a live one, unless a snapshot is given."""
+
     snapshot: str | None = None
     """A file, or `-` for standard input."""
 
@@ -47,6 +60,8 @@ class OutputOptions(msgspec.Struct, frozen=True):
     """With `jsonpath`, its template."""
     exit_code: bool = False
     """Whether violated constraints decide about the exit code."""
+    watch: bool = False
+    """Whether to print the result again when it changes."""
 
     @property
     def wide(self) -> bool:
@@ -109,30 +124,106 @@ def connection_options(command: Callable[..., R]) -> Callable[..., R]:
     kubeconfig = click.option(
         "--kubeconfig",
         metavar="FILE",
+        shell_complete=live_values.files,
         help="The kubeconfig to use, or several as in KUBECONFIG. Default: $KUBECONFIG, else the pod's ServiceAccount "
         "where there is one, else ~/.kube/config.",
     )
     context = click.option(
-        "--context", metavar="NAME", help="The kubeconfig's context to use.  [default: the current one]"
+        "--context",
+        metavar="NAME",
+        shell_complete=live_values.contexts,
+        help="The kubeconfig's context to use.  [default: the current one]",
     )
     return kubeconfig(context(command))
+
+
+class _Timeout(click.ParamType[float | None]):
+    """A Go duration or a number of seconds, as kubectl takes them. Its value is in seconds, None for 0."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        from respread.api.fields import parse_duration  # noqa: PLC0415 - rarely needed
+
+        try:
+            seconds = float(value) if value.isdecimal() else parse_duration(value).total_seconds()
+        except ValueError:
+            self.fail(f"{value!r} is not a duration such as 30s, 2m or 1h.", param, ctx)
+        if seconds < 0:
+            self.fail(f"{value!r} is below 0.", param, ctx)
+        return seconds or None
+
+
+def _client_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options of a client, as `kubeconfig`, `context`, `as_user`, `as_groups` and `request_timeout`."""
+    decorators = (
+        connection_options,
+        click.option("--as", "as_user", metavar="USER", help="The user to impersonate."),
+        click.option("--as-group", "as_groups", metavar="GROUP", multiple=True, help="A group to impersonate."),
+        click.option(
+            "--request-timeout",
+            type=_Timeout(),
+            metavar="DURATION",
+            help="How long to wait for each answer of the API server: 5s, 2m.  [default: 10 s to connect, then 60 s]",
+        ),
+    )
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+def client_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add `connection`, the ConnectionOptions."""
+
+    @_client_options
+    @wraps(command)
+    def with_connection(
+        *args: Any,
+        kubeconfig: str | None,
+        context: str | None,
+        as_user: str | None,
+        as_groups: tuple[str, ...],
+        request_timeout: float | None,
+        **options: Any,
+    ) -> R:
+        chosen = ConnectionOptions(kubeconfig, context, as_user, as_groups, request_timeout)
+        return command(*args, connection=_checked(chosen), **options)
+
+    return with_connection
+
+
+def _checked(options: _Connection) -> _Connection:
+    if options.as_groups and options.as_user is None:
+        raise click.UsageError("--as-group needs --as: the API server impersonates groups only together with a user.")
+    return options
 
 
 def cluster_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `cluster`, the ClusterOptions."""
 
-    @connection_options
+    @_client_options
     @click.option(
         "--snapshot",
         metavar="FILE",
+        shell_complete=live_values.files,
         help="Look at what `respread snapshot` or `kubectl get … -o json` wrote instead of at a cluster; - is "
         "standard input.",
     )
     @wraps(command)
     def with_cluster(
-        *args: Any, kubeconfig: str | None, context: str | None, snapshot: str | None, **options: Any
+        *args: Any,
+        kubeconfig: str | None,
+        context: str | None,
+        as_user: str | None,
+        as_groups: tuple[str, ...],
+        request_timeout: float | None,
+        snapshot: str | None,
+        **options: Any,
     ) -> R:
-        return command(*args, cluster=_chosen(ClusterOptions(kubeconfig, context, snapshot)), **options)
+        chosen = ClusterOptions(kubeconfig, context, as_user, as_groups, request_timeout, snapshot)
+        return command(*args, cluster=_checked(_chosen(chosen)), **options)
 
     return with_cluster
 
@@ -148,7 +239,7 @@ def _chosen(options: ClusterOptions) -> ClusterOptions:
     if typed == ["snapshot"]:
         return ClusterOptions(snapshot=options.snapshot)
     if typed and "snapshot" not in typed:
-        return ClusterOptions(options.kubeconfig, options.context)
+        return msgspec.structs.replace(options, snapshot=None)
     given = "--context" if options.kubeconfig is None else "--kubeconfig"
     raise click.UsageError(f"--snapshot is looked at instead of a cluster: leave out {given}.")
 
@@ -164,14 +255,22 @@ def output_options(command: Callable[..., R]) -> Callable[..., R]:
         show_default=True,
         help="wide shows more columns; docs/cli.md describes the fields of json, yaml and jsonpath.",
     )
+    @click.option("-w", "--watch", is_flag=True, help="Print the result again whenever it changes, until Ctrl-C.")
     @click.option("--exit-code", is_flag=True, help="Exit with 1 if a constraint that is shown is violated.")
     @click.option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
     @wraps(command)
     def with_output(
-        *args: Any, output: tuple[str, JsonPathTemplate | None], exit_code: bool, no_color: bool, **options: Any
+        *args: Any,
+        output: tuple[str, JsonPathTemplate | None],
+        watch: bool,
+        exit_code: bool,
+        no_color: bool,
+        **options: Any,
     ) -> R:
         chosen, template = output
-        return command(*args, output=OutputOptions(chosen, no_color, template, exit_code), **options)
+        if watch and (exit_code or options["cluster"].snapshot is not None):
+            raise click.UsageError("--watch looks at a cluster until Ctrl-C: leave out --exit-code and --snapshot.")
+        return command(*args, output=OutputOptions(chosen, no_color, template, exit_code, watch), **options)
 
     return with_output
 
@@ -179,7 +278,13 @@ def output_options(command: Callable[..., R]) -> Callable[..., R]:
 def namespace_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add `namespace`, None for all."""
 
-    @click.option("-n", "--namespace", metavar="NAME", help="Only this namespace.  [default: all of them]")
+    @click.option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        shell_complete=live_values.namespaces,
+        help="Only this namespace.  [default: all of them]",
+    )
     @click.option(
         "-A", "--all-namespaces", is_flag=True, help="All namespaces, even where RESPREAD_NAMESPACE names one."
     )

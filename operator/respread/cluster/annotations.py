@@ -7,6 +7,8 @@ from itertools import islice
 from typing import Final
 
 OWN_PREFIX: Final = "respread.dev/"
+VERSION: Final = "respread.dev/version"
+"""On the Lease: the version of the operator that holds it."""
 EVICT: Final = "respread.dev/evict"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_TO_EVICT_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 import pykube
-from requests import PreparedRequest
+from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
+from urllib3 import HTTPHeaderDict
 from urllib3.util import Retry
 
 from respread.kube.access import ClusterAccess
@@ -30,6 +31,23 @@ READS_AGAIN: Final = Retry(
 _NEVER: Final = Retry(0, read=False)
 
 
+class Impersonation(msgspec.Struct, frozen=True):
+    """As whom requests are made, if not as ourselves."""
+
+    user: str | None = None
+    groups: tuple[str, ...] = ()
+
+    def add_to(self, headers: HTTPHeaderDict) -> None:
+        """Add the headers that the API server reads: one for each group."""
+        if self.user is not None:
+            headers["Impersonate-User"] = self.user
+        for group in self.groups:
+            headers.add("Impersonate-Group", group)
+
+
+OURSELVES: Final = Impersonation()
+
+
 class Connection(msgspec.Struct, frozen=True):
     """A client for one API server."""
 
@@ -39,13 +57,21 @@ class Connection(msgspec.Struct, frozen=True):
     """How to call the cluster in a sentence: `context prod`."""
     namespace: str
     """The context's."""
+    timeout_seconds: float | None = None
+    """How long to wait for each answer; None for the caller's own limit."""
 
     def close(self) -> None:
         """Close what is open."""
         self.client.session.close()
 
 
-def open_connection(access: ClusterAccess, retry: Retry = _NEVER) -> Connection:
+def open_connection(
+    access: ClusterAccess,
+    retry: Retry = _NEVER,
+    *,
+    impersonation: Impersonation = OURSELVES,
+    timeout_seconds: float | None = None,
+) -> Connection:
     """Return a client for an API server, for several threads. It makes no request yet.
 
     A request raises CredentialsError or OSError if there are no credentials at that moment.
@@ -53,6 +79,8 @@ def open_connection(access: ClusterAccess, retry: Retry = _NEVER) -> Connection:
     Args:
         access: how the API server is reached.
         retry: which requests are repeated, and how often.
+        impersonation: as whom requests are made.
+        timeout_seconds: how long to wait for each answer; None for the caller's own limit.
     """
     name = "cluster"
     kubeconfig = pykube.KubeConfig(
@@ -63,21 +91,29 @@ def open_connection(access: ClusterAccess, retry: Retry = _NEVER) -> Connection:
             "current-context": name,
         }
     )
-    client = pykube.HTTPClient(kubeconfig, http_adapter=_Adapter(access, retry), verify=access.verified)
+    client = pykube.HTTPClient(kubeconfig, http_adapter=_Adapter(access, retry, impersonation), verify=access.verified)
     client.session.auth = _Authorization(access)
     client.session.trust_env = False  # proxies of the environment are in the access; a .netrc is not for an API server
     client.session.headers["User-Agent"] = "respread"
     if access.proxy is not None:
         client.session.proxies = {"http": access.proxy, "https": access.proxy}
-    return Connection(client, access.server, access.name, access.namespace)
+    return Connection(client, access.server, access.name, access.namespace, timeout_seconds)
 
 
 class _Adapter(HTTPAdapter):
     """Makes TLS connections with the access's own context, and adds no other authorities."""
 
-    def __init__(self, access: ClusterAccess, retry: Retry) -> None:
+    def __init__(self, access: ClusterAccess, retry: Retry, impersonation: Impersonation) -> None:
+        self._impersonation = impersonation
         self._tls: dict[str, Any] = {"ssl_context": access.ssl_context, "server_hostname": access.server_name}
         super().__init__(max_retries=retry)
+
+    def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
+        """Send a request, with a header for each group: those of requests' own have one value for a name."""
+        headers = HTTPHeaderDict({name: str(value) for name, value in request.headers.items()})
+        self._impersonation.add_to(headers)
+        request.headers = headers  # type: ignore[assignment]  # urllib3 sends each of its items
+        return super().send(request, *args, **options)
 
     def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
         super().init_poolmanager(connections, maxsize, block, **options, **self._tls)

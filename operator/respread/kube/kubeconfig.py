@@ -139,10 +139,7 @@ def find_in_kubeconfig(files: str, context: str | None) -> tuple[Endpoint, Ident
 
 
 def _chosen_context(files: str, context: str | None, loaded: Sequence[_Kubeconfig]) -> tuple[str, _Context]:
-    contexts: dict[str, _Context] = {}
-    for each in loaded:
-        for entry in each.contexts or ():
-            contexts.setdefault(entry.name, entry.context or _Context())
+    contexts = _contexts(loaded)
     chosen = context or next((each.current_context for each in loaded if each.current_context), None)
     there_are = f"it has {', '.join(sorted(contexts))}" if contexts else "it has none"
     if not chosen:
@@ -150,6 +147,24 @@ def _chosen_context(files: str, context: str | None, loaded: Sequence[_Kubeconfi
     if chosen not in contexts:
         raise NoContextError(f"there is no context {chosen!r} in the kubeconfig {files}; {there_are}")
     return chosen, contexts[chosen]
+
+
+def contexts_in(files: str) -> list[str]:
+    """Return the names of the contexts in a kubeconfig, or several joined as in `KUBECONFIG`.
+
+    Raises:
+        OSError: a file can't be read.
+        ValueError: a file is not a kubeconfig.
+    """
+    return sorted(_contexts(map(_load, _existing(files))))
+
+
+def _contexts(loaded: Iterable[_Kubeconfig]) -> dict[str, _Context]:
+    contexts: dict[str, _Context] = {}
+    for each in loaded:
+        for entry in each.contexts or ():
+            contexts.setdefault(entry.name, entry.context or _Context())
+    return contexts
 
 
 def _existing(files: str) -> list[Path]:

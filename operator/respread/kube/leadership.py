@@ -21,6 +21,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from respread import __version__
+from respread.cluster.annotations import VERSION
 from respread.cluster.meta import ObjectKey
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response
@@ -224,9 +226,8 @@ class Elector:
         if (lease.get("spec") or {}).get("holderIdentity") != self.identity and not self.holds():
             self._taken = True
         started = self._clock()
-        return self._written(
-            await self._send("PUT", _LEASE, {**lease, "spec": self._spec(lease.get("spec") or {})}), started
-        )
+        ours = {**lease, "metadata": _metadata(lease), "spec": self._spec(lease.get("spec") or {})}
+        return self._written(await self._send("PUT", _LEASE, ours), started)
 
     def _written(self, response: Response, started: float) -> bool:
         if response.status_code == HTTPStatus.CONFLICT:
@@ -346,3 +347,9 @@ class Elector:
         if trouble != self._trouble:
             _log.warning("The Lease is out of reach", lease=str(self.lease), error=trouble, leading=self.holds())
         self._trouble = trouble
+
+
+def _metadata(lease: dict[str, Any]) -> dict[str, Any]:
+    """Return a Lease's metadata with our version, which `respread version` shows."""
+    metadata = lease.get("metadata") or {}
+    return {**metadata, "annotations": {**(metadata.get("annotations") or {}), VERSION: __version__}}

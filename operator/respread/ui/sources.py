@@ -78,7 +78,7 @@ def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callab
     from respread.cli.read.connection import connect  # noqa: PLC0415 - the clients take long to import
 
     wanted = [WantedKind(kind, required=True) for kind in watched_kinds() if with_policies or kind not in POLICY_KINDS]
-    connection = connect(options.kubeconfig, options.context)
+    connection = connect(options)
     cluster = FollowedCluster(connection, changed)
     try:
         cluster.start(wanted)

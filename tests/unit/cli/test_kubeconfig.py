@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import stat
 import sys
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +19,13 @@ from typing import Any
 import pytest
 import requests
 import yaml
+from click.testing import CliRunner
 
+from respread import __version__
 from respread.cli.errors import CommandError
-from respread.cli.read.connection import connect
+from respread.cli.main import respread
+from respread.cli.options import ConnectionOptions
+from respread.cli.read import connection as connections
 from respread.kube.connection import Connection
 from respread.kube.kubeconfig import find_in_kubeconfig
 
@@ -53,6 +62,10 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
+    return connections.connect(ConnectionOptions(kubeconfig, context))
 
 
 def sent(connection: Connection) -> requests.PreparedRequest:
@@ -200,3 +213,58 @@ def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
     fields = {"certificate-authority": "missing.crt"}
     file = kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)
     assert "missing.crt" in said(str(file))
+
+
+def test_requests_are_made_as_another_user_and_in_every_group_that_is_named(tmp_path: Path) -> None:
+    seen: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.extend((name, value) for name, value in self.headers.items() if name.startswith("Impersonate"))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        file = kubeconfig(tmp_path / "config", "dev", current="dev", cluster={"server": address_of(server)})
+        options = ConnectionOptions(str(file), as_user="jane", as_groups=("dev", "ops"))
+        with closing(connections.connect(options)) as connection:
+            assert connection.client.session.get(connection.server, timeout=30).ok
+        server.shutdown()
+    assert seen == [("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops")]
+
+
+def test_a_request_ends_after_its_timeout(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are accepted, and nothing answers
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        file = kubeconfig(tmp_path / "config", "dev", current="dev", cluster={"server": server})
+        arguments = ["version", "--kubeconfig", str(file), "--request-timeout", "300ms"]
+        started = time.monotonic()
+        done = CliRunner().invoke(respread, arguments)
+        assert time.monotonic() - started < 30  # 60 s without the option
+    assert done.exit_code == 2
+    assert "can't be reached: " in done.stderr
+    assert done.stdout.startswith(f"Client:      {__version__} ")
+
+
+def address_of(server: ThreadingHTTPServer) -> str:
+    host, port = server.server_address[:2]
+    return f"http://{host!s}:{port}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--as-group", "dev"], "--as-group needs --as"),
+        (["--request-timeout", "soon"], "'soon' is not a duration such as 30s, 2m or 1h."),
+        (["--request-timeout", "-1s"], "'-1s' is below 0."),
+    ],
+)
+def test_options_of_a_client_that_make_no_sense_are_refused(arguments: list[str], said: str) -> None:
+    for command in ("skew", "version"):
+        refused = CliRunner().invoke(respread, [command, *arguments])
+        assert refused.exit_code == 2
+        assert said in refused.stderr

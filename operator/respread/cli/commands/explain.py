@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import click
+from rich.console import Console, RenderableType
 
+from respread.cli.completion import live_values
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
-from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
-from respread.cli.read.target import find_target
-from respread.cli.render.explain_report import explain_report
+from respread.cli.read.planned import Planned, PlanningOptions, plan_cluster_of, planning_options
+from respread.cli.read.target import Target, find_target
+from respread.cli.render.explain_report import ExplainReport, explain_report
 from respread.cli.render.explain_text import ExplainText
-from respread.cli.render.output import show
+from respread.cli.render.output import results, show
 from respread.cli.render.workload_view import workload_view
 
 EXAMPLES: Final = (
@@ -23,7 +27,7 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("target")
+@click.argument("target", shell_complete=live_values.targets)
 @planning_options
 @click.pass_context
 def explain(
@@ -43,13 +47,21 @@ def explain(
 
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that is shown is violated.
     """
-    planned = plan_cluster_of(cluster, planning)
-    found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
-    report = explain_report(planned, found)
-    show(
-        report,
-        output,
-        lambda console: ExplainText(console, wide=output.wide).render(report),
-        page=lambda: workload_view(planned, found, report),
-    )
+
+    def look() -> tuple[Planned, Target, ExplainReport]:
+        planned = plan_cluster_of(cluster, planning)
+        found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
+        return planned, found, explain_report(planned, found)
+
+    for planned, found, report in results(look, output, lambda each: each[2]):
+        show(
+            report,
+            output,
+            partial(_text, report, wide=output.wide),
+            page=partial(workload_view, planned, found, report),
+        )
     ctx.exit(output.code(violated=report.violated > 0))
+
+
+def _text(report: ExplainReport, console: Console, *, wide: bool) -> Iterator[RenderableType]:
+    return ExplainText(console, wide=wide).render(report)

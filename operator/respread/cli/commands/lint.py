@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from respread.cli.completion import live_values
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.read.policy_files import check_policies
 
@@ -24,6 +25,7 @@ EXAMPLES: Final = (
     "--filename",
     "filenames",
     metavar="FILE",
+    shell_complete=live_values.files,
     multiple=True,
     required=True,
     help="A YAML or JSON file with one or more policies; - is standard input.",

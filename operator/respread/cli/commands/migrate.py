@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from respread.cli.completion import live_values
 from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.migrate.inputs import find_policies, nothing_found
@@ -23,7 +24,7 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings={"max_content_width": 100})
-@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.argument("files", metavar="[FILE]...", nargs=-1, shell_complete=live_values.files)
 def migrate(files: tuple[str, ...]) -> None:
     """Write policies from the settings of descheduler.
 

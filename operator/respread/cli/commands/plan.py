@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import click
+from rich.console import Console, RenderableType
 
+from respread.cli.completion import live_values
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions, selector_option
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.target import find_target
-from respread.cli.render.output import show
-from respread.cli.render.plan_difference import plan_difference, read_plan, render_difference
-from respread.cli.render.plan_report import plan_report
+from respread.cli.render.output import results, show
+from respread.cli.render.plan_difference import PlanDifference, plan_difference, read_plan, render_difference
+from respread.cli.render.plan_report import PlanReport, plan_report
 from respread.cli.render.plan_table import PlanView
 from respread.cluster.selectors import Selector
 
@@ -27,7 +31,7 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=live_values.targets)
 @selector_option
 @click.option(
     "--diff",
@@ -60,27 +64,34 @@ def plan(
     Exit code: 0, or 2 for an error; with --exit-code, 1 if a constraint that the policies restore is violated now.
     """
     before = None if older is None else read_plan(older)
-    planned = plan_cluster_of(cluster, planning)
-    wanted = None
-    if target is not None:
-        wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
-    report = plan_report(
-        planned.plan,
-        planned.spread,
-        planned.reports,
-        default_policy=planned.default_policy,
-        namespace=namespace,
-        origin=planned.origin,
-        selector=selector,
-        target=wanted,
-    )
-    if before is not None:
-        difference = plan_difference(before, report)
-        show(difference, output, lambda _: render_difference(difference))
-        ctx.exit(output.code(violated=report.violated > 0))
-    show(
-        report,
-        output,
-        lambda console: PlanView(console, wide=output.wide, with_namespace=namespace is None).render(report),
-    )
+
+    def look() -> PlanReport:
+        planned = plan_cluster_of(cluster, planning)
+        wanted = None
+        if target is not None:
+            wanted = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
+        return plan_report(
+            planned.plan,
+            planned.spread,
+            planned.reports,
+            default_policy=planned.default_policy,
+            namespace=namespace,
+            origin=planned.origin,
+            selector=selector,
+            target=wanted,
+        )
+
+    def render(report: PlanReport, console: Console) -> Iterator[RenderableType]:
+        return PlanView(console, wide=output.wide, with_namespace=namespace is None).render(report)
+
+    for report in results(look, output, lambda each: each):
+        if before is None:
+            show(report, output, partial(render, report))
+        else:
+            difference = plan_difference(before, report)
+            show(difference, output, partial(_difference, difference))
     ctx.exit(output.code(violated=report.violated > 0))
+
+
+def _difference(difference: PlanDifference, _console: Console) -> Iterable[RenderableType]:
+    return render_difference(difference)

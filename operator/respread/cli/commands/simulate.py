@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import click
+from rich.console import Console, RenderableType
 
+from respread.cli.completion import live_values
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.simulate_changes import Typed
 from respread.cli.read.simulating import simulate_cluster
-from respread.cli.render.output import show
+from respread.cli.render.output import results, show
+from respread.cli.render.simulate_report import SimulationReport
 from respread.cli.render.simulate_table import SimulationView
 
 EXAMPLES: Final = (
@@ -26,11 +31,18 @@ EXAMPLES: Final = (
 @click.option(
     "--scale",
     metavar="WORKLOAD=N",
+    shell_complete=live_values.workloads,
     multiple=True,
     help="Scale deploy/web to 4 pods: deploy/web=4, or with its namespace shop/deploy/web=4.",
 )
-@click.option("--drain", metavar="NODE", multiple=True, help="Drain a node.")
-@click.option("--cordon", metavar="NODE", multiple=True, help="Cordon a node: its pods stay, and no pod comes.")
+@click.option("--drain", metavar="NODE", multiple=True, shell_complete=live_values.nodes, help="Drain a node.")
+@click.option(
+    "--cordon",
+    metavar="NODE",
+    multiple=True,
+    shell_complete=live_values.nodes,
+    help="Cordon a node: its pods stay, and no pod comes.",
+)
 @click.option("--remove-domain", metavar="KEY=VALUE", multiple=True, help="Lose all nodes of a domain at once: zone=c.")
 @click.option(
     "--add-nodes",
@@ -67,10 +79,13 @@ def simulate(
         raise click.UsageError(
             "say what to simulate: --scale deploy/web=4, --drain, --cordon, --remove-domain or --add-nodes."
         )
-    report = simulate_cluster(plan_cluster_of(cluster, planning), typed, namespace)
-    show(
-        report,
-        output,
-        lambda console: SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report),
-    )
+
+    def look() -> SimulationReport:
+        return simulate_cluster(plan_cluster_of(cluster, planning), typed, namespace)
+
+    def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
+        return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)
+
+    for report in results(look, output, lambda each: each):
+        show(report, output, partial(render, report))
     ctx.exit(output.code(violated=report.as_it_is.violated > 0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, Literal
 
 import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from respread.cli.completion import live_values
 from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import (
@@ -23,8 +25,8 @@ from respread.cli.options import (
 from respread.cli.read.protections import protection_reports
 from respread.cli.read.reading import read_for_skew, spread_with_owners
 from respread.cli.read.scheduler_option import scheduler_option
-from respread.cli.render.output import show
-from respread.cli.render.skew_report import GroupFilter, Origin, skew_report, unknown_workloads
+from respread.cli.render.output import results, show
+from respread.cli.render.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
 from respread.cli.render.skew_table import SkewTable, summary
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
@@ -49,10 +51,16 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("workloads", metavar="[WORKLOAD]...", nargs=-1)
+@click.argument("workloads", metavar="[WORKLOAD]...", nargs=-1, shell_complete=live_values.workloads)
 @namespace_options
 @click.option(
-    "-k", "--topology-key", "topology_keys", metavar="KEY", multiple=True, help="Only this key; zone will do."
+    "-k",
+    "--topology-key",
+    "topology_keys",
+    metavar="KEY",
+    shell_complete=live_values.topology_keys,
+    multiple=True,
+    help="Only this key; zone will do.",
 )
 @click.option(
     "--when-unsatisfiable",
@@ -92,7 +100,6 @@ def skew(
     """
     more = output.format not in {"table", "name"}
     defaults = DefaultConstraints(scheduler_configuration, ALL_DEFAULTS if soft_defaults else HARD_DEFAULTS)
-    view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
     wanted = GroupFilter(
         namespace=namespace,
         workloads=workloads,
@@ -100,22 +107,26 @@ def skew(
         when_unsatisfiable=when_unsatisfiable,
         selector=selector,
     )
-    view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
-    if unknown := unknown_workloads(spread, wanted):
-        where = "" if namespace is None else f" in namespace {namespace}"
-        raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
-    protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
-    notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
-    report = skew_report(spread, wanted, Origin(view.source, view.time, notes), protections)
 
-    def render(console: Console) -> Iterator[RenderableType]:
+    def look() -> SkewReport:
+        view = read_for_skew(cluster, namespace, with_policies=more, with_services=defaults.exist)
+        view, spread = spread_with_owners(cluster, view, SpreadIndex(defaults), namespace)
+        if unknown := unknown_workloads(spread, wanted):
+            where = "" if namespace is None else f" in namespace {namespace}"
+            raise CommandError(f"no pod of {', '.join(unknown)}{where} has a topology spread constraint.")
+        protections = protection_reports(view, spread, filter(wanted.selects, spread.groups.values())) if more else None
+        notes = (*view.notes, *_unknown_owners(view.snapshot, spread, namespace))
+        return skew_report(spread, wanted, Origin(view.source, view.time, notes), protections)
+
+    def render(report: SkewReport, console: Console) -> Iterator[RenderableType]:
         if report.groups:
             table = SkewTable(console, wide=output.wide, with_namespace=namespace is None)
             yield table.render(report.groups, report.protections)
             yield Text()
         yield summary(report)
 
-    show(report, output, render)
+    for report in results(look, output, lambda each: each):
+        show(report, output, partial(render, report))
     ctx.exit(output.code(violated=report.violated > 0))
 
 

@@ -15,9 +15,10 @@ import click
 import msgspec
 
 from respread import __version__
+from respread.cli.completion import live_values
 from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
-from respread.cli.options import ENVIRONMENT, connection_options
+from respread.cli.options import ENVIRONMENT, ConnectionOptions, client_options
 from respread.cli.read.connection import connect
 from respread.cli.read.gathering import OWNERS, READ_KINDS
 from respread.cli.read.live import ApiReader, ListExpiredError, UnreadableError, note_unless_required
@@ -50,17 +51,17 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.argument("file", metavar="FILE")
-@connection_options
-def snapshot(*, file: str, kubeconfig: str | None, context: str | None) -> None:
+@click.argument("file", metavar="FILE", shell_complete=live_values.files)
+@client_options
+def snapshot(*, file: str, connection: ConnectionOptions) -> None:
     """Write all that a plan depends on to a file.
 
     The file is compressed if the name of FILE ends in .gz; - is standard output. `respread skew`, `respread plan` and
     others read it with --snapshot. Environment variables, commands, probes and irrelevant annotations are left out, so
     that you can share it. Names are included.
     """
-    with closing(connect(kubeconfig, context)) as connection:
-        _write(connection, file)
+    with closing(connect(connection)) as opened:
+        _write(opened, file)
 
 
 def _write(connection: Connection, file: str) -> None:

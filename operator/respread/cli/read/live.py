@@ -165,7 +165,10 @@ class ApiReader:
         connection = self._connection
         try:
             response: requests.Response = connection.client.session.get(
-                connection.server + path, params=parameters, timeout=TIMEOUT_SECONDS, stream=stream
+                connection.server + path,
+                params=parameters,
+                timeout=connection.timeout_seconds or TIMEOUT_SECONDS,
+                stream=stream,
             )
         except requests.exceptions.SSLError as error:
             raise CommandError(

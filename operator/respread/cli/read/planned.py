@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from respread.api.policy import Policy
+from respread.cli.completion import live_values
 from respread.cli.errors import CommandError
 from respread.cli.options import ClusterOptions, cluster_options, namespace_options, output_options
 from respread.cli.read.cluster_view import ReadCluster
@@ -83,6 +84,7 @@ def planning_inputs(command: Callable[..., R]) -> Callable[..., R]:
         "--filename",
         "filenames",
         metavar="FILE",
+        shell_complete=live_values.files,
         multiple=True,
         help="Plan for the policies in this file instead of those in the cluster; - is standard input.",
     )

@@ -80,5 +80,5 @@ def _read(options: ClusterOptions, wanted: Collection[WantedKind]) -> ReadCluste
     from respread.cli.read.connection import connect  # noqa: PLC0415 - see above
     from respread.cli.read.live import read_live  # noqa: PLC0415 - see above
 
-    with closing(connect(options.kubeconfig, options.context)) as connection:
+    with closing(connect(options)) as connection:
         return read_live(connection, wanted)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 import msgspec
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 PIPE_COLUMNS: Final = 160
 """The width of tables outside of a terminal: wide enough to avoid cuts, and still readable."""
 WIDE_COLUMNS: Final = 140
+WATCH_SECONDS: Final = 2.0
+"""With --watch, the least time from one reading of the cluster to the next."""
+_READING_SHARE: Final = 10
 _UNCUT_COLUMNS: Final = 10_000
 
 
@@ -57,6 +61,51 @@ class Report(Protocol):
 
     def names(self) -> Iterable[str]:
         """Yield what `-o name` prints, as arguments for kubectl: `pod/web-1`."""
+
+
+T = TypeVar("T")
+
+
+def results(look: Callable[[], T], output: OutputOptions, report_of: Callable[[T], Report]) -> Iterator[T]:
+    """Yield the result of a command, and with --watch again whenever it changes.
+
+    Args:
+        look: reads the cluster.
+        output: the options of the command.
+        report_of: returns the report of a result, a `msgspec.Struct` with a field `time`, which does not count.
+
+    Raises:
+        CommandError: of `look`, the first time; later it is printed.
+    """
+    started = monotonic()
+    result = look()
+    yield result
+    shown = _without_time(report_of(result))
+    while output.watch:
+        # Reading takes a tenth of the time at most, so that a large cluster is not read without a break.
+        sleep(max(WATCH_SECONDS, _READING_SHARE * (monotonic() - started)))
+        started = monotonic()
+        try:
+            result = look()
+        except CommandError as error:
+            click.echo(f"Note: {error.message}", err=True)
+            continue
+        if (now := _without_time(report_of(result))) == shown:
+            continue
+        shown = now
+        if sys.stdout.isatty():
+            click.clear()
+        elif output.format in {"table", "wide"}:
+            click.echo()
+        elif output.format == "yaml":
+            click.echo("---")
+        yield result
+        sys.stdout.flush()
+
+
+def _without_time(report: Report) -> dict[str, Any]:
+    """Return the fields of a report, which is a struct though a protocol can't say so."""
+    return {**msgspec.structs.asdict(report), "time": None}  # type: ignore[arg-type]  # see above
 
 
 def show(

@@ -1,0 +1,1 @@
+"""What shells offer for a line that is not complete."""
