@@ -35,6 +35,7 @@ lock: setup ## Pin the newest dependencies again, with hashes and without host n
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements.txt --group dev pyproject.toml -o requirements-dev.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group build -o requirements-build.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group release -o requirements-release.txt
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group site -o requirements-site.txt
 	@$(MAKE) --no-print-directory lock-image
 
 lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile.
@@ -158,6 +159,13 @@ GO_TOOL = $(BIN)/python -m tests.go_programs
 $(VENV)/.release: $(STAMP) requirements-release.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-release.txt
 	@touch $@
+
+$(VENV)/.site: $(STAMP) requirements-site.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.txt
+	@touch $@
+
+site: $(VENV)/.site ## Build the pages of docs/ in build/site; a link that leads nowhere is an error.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check-workflows: $(VENV)/.release ## Judge .github/workflows by actionlint and zizmor.
 	@$$($(GO_TOOL) actionlint) .github/workflows/*.yaml
