@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from respread.cli.options import ConnectionOptions
 from respread.cli.read.connection import connect
 from respread.cli.read.following import FollowedCluster
 from respread.cli.read.wanted import WantedKind
@@ -91,7 +92,7 @@ def test_watches_bring_changes_and_an_outage_is_said_once_until_it_ends(kubeconf
         return 0 if view is None else len(view.snapshot.nodes)
 
     with api_server() as port:
-        connection = connect(kubeconfig(port))
+        connection = connect(ConnectionOptions(kubeconfig(port)))
         cluster = FollowedCluster(connection, lambda: None)
         cluster.start([WantedKind(KINDS["nodes"], required=True)])
         wait_for(lambda: nodes() >= 3)  # each watch ends after one event, and the next one continues there
