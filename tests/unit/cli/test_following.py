@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from respread.cli.options import ConnectionOptions
+from respread.cli.read import following
 from respread.cli.read.connection import connect
 from respread.cli.read.following import FollowedCluster
 from respread.cli.read.wanted import WantedKind
 from respread.cluster.decode.decoder import KINDS
+from respread.stores.watched_kinds import CLUSTER_POLICIES
 from tests.unit.cli.snapshots import manifest_of_node
 
 LONG_SECONDS = 60
@@ -29,6 +31,8 @@ class Nodes(BaseHTTPRequestHandler):
     watches = 0
 
     def do_GET(self) -> None:
+        if "respread.dev" in self.path:
+            return self.send_error(404)
         if "watch=1" not in self.path:
             items = [manifest_of_node("node-a", "zone-a")]
             kind = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}
@@ -86,7 +90,11 @@ def kubeconfig(tmp_path: Path) -> Callable[[int], str]:
     return write
 
 
-def test_watches_bring_changes_and_an_outage_is_said_once_until_it_ends(kubeconfig: Callable[[int], str]) -> None:
+def test_watches_bring_changes_and_an_outage_is_said_once_until_it_ends(
+    kubeconfig: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "ABSENT_WAIT_SECONDS", 0.1)  # So that a kind that is absent is asked for again.
+
     def nodes() -> int:
         view = cluster.take()
         return 0 if view is None else len(view.snapshot.nodes)
@@ -94,7 +102,7 @@ def test_watches_bring_changes_and_an_outage_is_said_once_until_it_ends(kubeconf
     with api_server() as port:
         connection = connect(ConnectionOptions(kubeconfig(port)))
         cluster = FollowedCluster(connection, lambda: None)
-        cluster.start([WantedKind(KINDS["nodes"], required=True)])
+        cluster.start([WantedKind(KINDS["nodes"], required=True), WantedKind(CLUSTER_POLICIES, required=True)])
         wait_for(lambda: nodes() >= 3)  # each watch ends after one event, and the next one continues there
         assert cluster.lost is None
     wait_for(lambda: nodes() > 0 and cluster.lost is not None)

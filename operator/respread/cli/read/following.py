@@ -26,7 +26,7 @@ from respread.kube.connection import Connection
 FIRST_WAIT_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 5.0
 """After a lost connection: this long at first, then twice as long each time, up to the longest."""
-_ABSENT_WAIT_SECONDS: Final = 30.0
+ABSENT_WAIT_SECONDS: Final = 30.0
 """Until a kind is requested again that the API server does not have, or does not allow us to read."""
 _MOST_EVENTS_AT_ONCE: Final = 5_000
 _GONE: Final = 410
@@ -151,9 +151,10 @@ class FollowedCluster:
         elif isinstance(arrival, _Listed):
             self._replace(arrival)
         elif isinstance(arrival, _Refused):
-            if arrival.wanted.required and arrival.wanted not in self._unheard:
+            if arrival.wanted.required and not arrival.error.absent and arrival.wanted not in self._unheard:
                 self._lost.setdefault(arrival.wanted, Lost(datetime.now(UTC), f"{arrival.error}."))
                 return
+            self._lost.pop(arrival.wanted, None)  # The API server has answered.
             self._notes[arrival.wanted] = note_unless_required(arrival.wanted, arrival.error)
             self._unheard.discard(arrival.wanted)
             if not arrival.error.absent:
@@ -230,7 +231,7 @@ class FollowedCluster:
             except UnreadableError as error:
                 version = ""
                 self._tell(_Refused(wanted, error))
-                self._ended.wait(_ABSENT_WAIT_SECONDS)
+                self._ended.wait(ABSENT_WAIT_SECONDS)
             except CommandError as error:
                 self._tell(_Lost(wanted, error))
                 self._ended.wait(wait_seconds)
