@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from respread_sandbox import Sandbox
+from respread.api.policy import PLURALS
+from respread.api.schema import custom_resource_definition
+from respread_sandbox import Sandbox, SandboxOptions
 from tests.faults.rounds import POLICY, enforce, wait_for
 from tests.faults.stuck import heal, skewed
 from tests.integration.as_new import lay_out
-from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, install
 from tests.integration.workloads import pods_per_domain
 from tests.kept_versions import OLDEST, source_of
 
@@ -22,7 +27,7 @@ FEWEST = 2 * len(NAMES)
 """Each goes from [3, 0, 0] to [1, 1, 1]."""
 IN_FLIGHT = 2
 HURRIED = ("--lease-seconds", "3")
-STATUS = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{POLICY}"
+POLICY_PATH = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{POLICY}"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +49,7 @@ def evicted(cluster: Sandbox) -> Counter[str]:
 
 
 def in_flight(cluster: Sandbox) -> int:
-    found: int = cluster.api.get(STATUS).get("status", {}).get("summary", {}).get("inFlight", 0)
+    found: int = cluster.api.get(POLICY_PATH).get("status", {}).get("summary", {}).get("inFlight", 0)
     return found
 
 
@@ -78,3 +83,44 @@ def test_the_next_one_goes_on_where_the_other_one_ended(
             assert second.stop() == 0
     assert sum(evicted(cluster).values()) == FEWEST
     assert set(evicted(cluster).values()) == {1}
+
+
+def ready(cluster: Sandbox) -> dict[str, Any]:
+    conditions = cluster.api.get(POLICY_PATH).get("status", {}).get("conditions", ())
+    return next((each for each in conditions if each["type"] == "Ready"), {})
+
+
+def test_what_a_later_version_knows_is_neither_erased_nor_ignored(
+    start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
+) -> None:
+    """Fields of a later version's definitions: one of the status stays, one of the spec is not guessed at."""
+    cluster = start_sandbox(SandboxOptions(nodes=1, audit=True))
+    install(cluster)
+    for kind in PLURALS:
+        definition = custom_resource_definition(kind)
+        (version,) = definition["spec"]["versions"]
+        for part in ("spec", "status"):
+            fields = version["schema"]["openAPIV3Schema"]["properties"][part]["properties"]
+            fields["later"] = {"type": "string", "maxLength": 10}
+        cluster.apply(json.dumps(definition))
+    enforce(cluster)
+
+    def is_kept() -> bool:
+        return bool(cluster.api.get(POLICY_PATH).get("status", {}).get("later") == "kept")
+
+    def written() -> bool:
+        cluster.api.request("PATCH", f"{POLICY_PATH}/status", {"status": {"later": "kept"}})
+        return is_kept()
+
+    wait_for(written, "the API server to know the fields of the later version")
+    with OperatorProcess(cluster, tmp_path, *HURRIED) as operator:
+        wait_for(lambda: ready(cluster).get("status") == "True", "the policy to be in force")
+        assert is_kept()
+        cluster.api.request("PATCH", POLICY_PATH, {"spec": {"later": "set"}})
+        wait_for(lambda: ready(cluster).get("reason") == "InvalidPolicy", "the unknown field to be reported")
+        assert "spec.later" in ready(cluster)["message"]
+        assert is_kept()
+        cluster.api.request("PATCH", POLICY_PATH, {"spec": {"later": None}})
+        wait_for(lambda: ready(cluster).get("status") == "True", "the policy to be in force again")
+        assert is_kept()
+        assert operator.stop() == 0
