@@ -66,6 +66,9 @@ test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=
 test-custom-workloads: setup ## The tests with the controllers of Argo Rollouts, OpenKruise and LeaderWorkerSet on the control plane.
 	@$(BIN)/python -m pytest -n 0 tests/custom_workloads
 
+test-image: setup container-tools ## Build the image and restore a scale-down with it (needs podman, which `make container-tools` installs as root).
+	@$(BIN)/python -m pytest -n 0 tests/image
+
 check: check-static ## Lint, types, layers and the fast tests: a minute and a half.
 	@$(BIN)/python -m pytest -q -n logical -m "not controlplane" tests/unit tests/conformance
 
