@@ -92,7 +92,8 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
                 "topologyKeys": ["topology.kubernetes.io/zone", "rack"],
                 "expectedDomains": [
                     {"topologyKey": "topology.kubernetes.io/zone", "values": ["zone-a", "zone-b", "zone-c"]},
-                    {"topologyKey": "rack", "values": ["1"]},
+                    {"topologyKey": "rack", "values": ["1"], "provision": "Report"},
+                    {"topologyKey": "pool", "values": ["a"], "provision": "Request", "priorityClassName": "low.est"},
                 ],
             },
             "quietPeriod": "1m30s",
@@ -262,6 +263,21 @@ BAD_SPECS: tuple[BadSpec, ...] = (
     BadSpec(
         _expected({"topologyKey": "-", "values": ["a"]}),
         "spec.constraints.expectedDomains[0].topologyKey",
+        "should match",
+    ),
+    BadSpec(
+        _expected({**_ZONE, "provision": "request", "priorityClassName": "low"}),
+        "spec.constraints.expectedDomains[0].provision",
+        _ONE_OF,
+    ),
+    BadSpec(
+        _expected({**_ZONE, "provision": "Request"}),
+        "spec.constraints.expectedDomains[0]",
+        "provision Request needs priorityClassName",
+    ),
+    BadSpec(
+        _expected({**_ZONE, "provision": "Request", "priorityClassName": "-"}),
+        "spec.constraints.expectedDomains[0].priorityClassName",
         "should match",
     ),
     BadSpec(_expected(_ZONE, _ZONE), "spec.constraints.expectedDomains[1]", "Duplicate value"),

@@ -17,8 +17,10 @@ OF_THE_CLUSTER: Final = (
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/rolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles",
 )
-"""Where tests make objects that belong to no namespace, besides nodes and policies."""
+"""Where tests make objects that are in no namespace of theirs, besides nodes and policies."""
 OWNERS: Final = (
     "/apis/apps/v1/namespaces/{}/deployments",
     "/apis/apps/v1/namespaces/{}/statefulsets",

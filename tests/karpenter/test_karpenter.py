@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Binaries
+from tests.integration.operator_process import REPOSITORY
 from tests.integration.pools import holds
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, scale
 from tests.karpenter.karpenter_cluster import KarpenterCluster, karpenter_cluster
@@ -115,6 +116,28 @@ def test_a_node_that_karpenter_has_not_initialized_takes_nothing(cluster: Karpen
     cluster.wait_until(lambda: cluster.zones(namespace, "web") == {"zone-a": 2, "zone-b": 2}, "the spread")
     wait_for_ready(cluster, namespace, "web", 4)
     assert len(cluster.evicted(namespace)) == 2
+
+
+def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(cluster: KarpenterCluster, namespace: str) -> None:
+    """The policy asks for room there; nothing waits for a node but the placeholder."""
+    for name in ("role.yaml", "priority-class.yaml"):
+        cluster.sandbox.apply(REPOSITORY / "manifests" / "components" / "room" / name)
+    cluster.set_pool(zones=("zone-a",))
+    deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")])
+    before = {pod["metadata"]["name"] for pod in cluster.pods(namespace, "web")}
+    cluster.set_pool(zones=("zone-a", "zone-b"))
+    expected = {"topologyKey": ZONE, "values": ["zone-a", "zone-b"]}
+    asked = {**expected, "provision": "Request", "priorityClassName": "respread-placeholder"}
+    cluster.enforce(namespace, constraints={"expectedDomains": [asked]})
+    cluster.wait_until(lambda: cluster.zones(namespace, "web") == {"zone-a": 2, "zone-b": 2}, "the spread")
+    wait_for_ready(cluster, namespace, "web", 4)
+    cluster.wait_until(lambda: cluster.condition(namespace, "RoomMissing") == "False", "no placeholder to be needed")
+    path = "/apis/apps/v1/namespaces/respread-system/deployments?labelSelector=respread.dev/placeholder"
+    assert cluster.sandbox.api.get(path)["items"] == []
+    assert len(cluster.evicted(namespace)) == 2
+    events = cluster.sandbox.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+    waited = {each["involvedObject"]["name"] for each in events if each["reason"] == "FailedScheduling"}
+    assert waited <= before
 
 
 def test_swings_while_karpenter_consolidates_move_no_pod_twice(cluster: KarpenterCluster, namespace: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,6 +61,24 @@ PASSING_REASONS = frozenset(
 """Reasons that end by themselves or are intended. Groups that wait for them are not Blocked."""
 
 
+class RoomReason(StrEnum):
+    """What is done about room that a policy asks for (`provision: Request`)."""
+
+    REFUSED = "Refused"
+    PRIORITY_NOT_NEGATIVE = "PriorityNotNegative"
+    NO_NODE_CAME = "NoNodeCame"
+    REQUESTED = "Requested"
+    REQUESTED_LATER = "RequestedLater"
+
+
+class RoomMissing(NamedTuple):
+    """What is done about room in domains without a node."""
+
+    reason: RoomReason
+    about: str
+    """Which room, or the API server's message."""
+
+
 class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one plan found for one policy, and what was done for it."""
 
@@ -80,6 +99,8 @@ class PolicyOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Workloads whose pods somebody else evicts again and again, one clause each."""
     contested_costs: tuple[ContestedCosts, ...] = ()
     """ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
+    room_missing: RoomMissing | None = None
+    """What is done about room in domains without a node; None if the policy asks for none now."""
     overridden_by: tuple[str, ...] = ()
     """Names of the policies that govern pods which this policy selects too."""
     plan_time: datetime
@@ -94,7 +115,7 @@ class _Verdict(NamedTuple):
 
 
 _UNUSUAL: Final[frozenset[ConditionType]] = frozenset(
-    {"Reconciling", "Stalled", "Paused", "Oscillating", "CostsContested", "OtherDescheduler"}
+    {"Reconciling", "Stalled", "Paused", "Oscillating", "CostsContested", "OtherDescheduler", "RoomMissing"}
 )
 """Conditions that a policy has only after they were True once."""
 _WAITED_FOR: Final = {
@@ -131,6 +152,7 @@ def next_status(
         "Oscillating": None if outcome is None else _oscillating(outcome),
         "CostsContested": None if outcome is None else _costs_contested(outcome),
         "OtherDescheduler": None if outcome is None else _other_descheduler(outcome),
+        "RoomMissing": None if outcome is None else _room_missing(outcome),
     }
     ours = tuple(
         _condition(name, verdict, previous.condition(name), policy.generation, now)
@@ -280,6 +302,24 @@ def _other_descheduler(outcome: PolicyOutcome) -> _Verdict:
         f"Somebody else evicts pods again and again from nodes that stay: {_listed(outcome.other_evictions)}. Their "
         "constraints are left alone, each time for longer: let one of the two restore the spread.",
     )
+
+
+def _room_missing(outcome: PolicyOutcome) -> _Verdict:
+    if outcome.room_missing is None:
+        return _Verdict("False", "NotMissing", "No room is asked for in a domain without a node.")
+    reason, about = outcome.room_missing
+    match reason:
+        case RoomReason.REFUSED:
+            message = f"Room can't be asked for. manifests/components/room grants the permission. {about}"
+        case RoomReason.PRIORITY_NOT_NEGATIVE:
+            message = f"priorityClassName of expectedDomains is not a PriorityClass with a negative value: {about}."
+        case RoomReason.NO_NODE_CAME:
+            message = f"No node came in 15 minutes, and room is asked for again 15 minutes after that: {about}."
+        case RoomReason.REQUESTED_LATER:
+            message = f"Room is asked for again 15 minutes after the last time: {about}."
+        case RoomReason.REQUESTED:
+            message = f"A placeholder asks the autoscaler for room: {about}."
+    return _Verdict("True", reason, message)
 
 
 def _holds(verdict: _Verdict | None) -> bool:

@@ -27,6 +27,7 @@ Mode: TypeAlias = Literal["DryRun", "Enforce"]
 WhenUnsatisfiable: TypeAlias = Literal["DoNotSchedule", "ScheduleAnyway"]
 Protection: TypeAlias = Literal["Protect", "Evict"]
 Toggle: TypeAlias = Literal["Disabled", "Enabled"]
+Provision: TypeAlias = Literal["Report", "Request"]
 CostsOfOthers: TypeAlias = Literal["Keep", "Replace"]
 
 PLURALS: Final[dict[PolicyKind, str]] = {
@@ -41,8 +42,20 @@ UNTOUCHED_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease")
 """The namespaces that a ClusterRebalancePolicy leaves alone unless it has a namespace selector."""
 
 
+REQUEST_NEEDS_PRIORITY_CLASS: Final = "provision Request needs priorityClassName, a PriorityClass with a negative value"
 LEAST_PER_HOUR_OF_GROUP: Final = 10
 """Small groups may need several evictions for each of their pods if nodes come and go."""
+
+
+PriorityClassName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        extra=expects("the name of a PriorityClass"),
+    ),
+]
 
 
 class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,6 +71,21 @@ class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
             extra_json_schema={"x-kubernetes-list-type": "set"},
         ),
     ]
+    provision: Annotated[
+        Provision,
+        described(
+            "What is done about a domain without a node that a constraint needs. Report: the status says so. Request: "
+            "Respread also asks the cluster's autoscaler for a node there, by a placeholder Deployment in its own "
+            "namespace, and removes it when the node is there. It needs the permission to create Deployments there."
+        ),
+    ] = "Report"
+    priority_class_name: Annotated[
+        PriorityClassName | None,
+        described(
+            "The PriorityClass of the placeholder's pods, required by provision Request. Its value must be negative, "
+            "so that every other pod takes precedence."
+        ),
+    ] = None
 
 
 class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -84,7 +112,18 @@ class ConstraintRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         ),
     ] = ()
     expected_domains: Annotated[
-        tuple[ExpectedDomains, ...],
+        tuple[
+            Annotated[
+                ExpectedDomains,
+                Meta(
+                    extra_json_schema=rule(
+                        "!has(self.provision) || self.provision != 'Request' || has(self.priorityClassName)",
+                        REQUEST_NEEDS_PRIORITY_CLASS,
+                    )
+                ),
+            ],
+            ...,
+        ],
         Meta(
             max_length=16,
             description=(
@@ -170,16 +209,7 @@ class PriorityThreshold(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     """A pod priority, as the name of a PriorityClass or as a number. Exactly one of the two is set."""
 
     name: Annotated[
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                max_length=253,
-                pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-                extra=expects("the name of a PriorityClass"),
-            ),
-        ]
-        | None,
+        PriorityClassName | None,
         described("The PriorityClass whose value is the threshold."),
     ] = None
     value: Annotated[

@@ -25,6 +25,7 @@ from respread.api.policy import (
     VERSION,
     ClusterPolicySpec,
     EvictionOptions,
+    ExpectedDomains,
     Limits,
     PolicyKind,
     PolicySpec,
@@ -72,6 +73,7 @@ _SELECTABLE: Final = (".spec.mode", ".spec.prevention.podDeletionCost")
 
 _LATER: Final[Mapping[type[msgspec.Struct], frozenset[str]]] = {
     PolicySpec: frozenset({"leavingNodePatience"}),
+    ExpectedDomains: frozenset({"provision"}),
     Limits: frozenset({"perHourPerGroup", "failuresInARow"}),
     VictimRules: frozenset({"minReplicas", "changedPods"}),
     EvictionOptions: frozenset({"readyTimeout"}),

@@ -56,6 +56,7 @@ ConditionType: TypeAlias = Literal[
     "Oscillating",
     "CostsContested",
     "OtherDescheduler",
+    "RoomMissing",
 ]
 
 _MEMORY: Final = {"x-kubernetes-list-type": "atomic"}

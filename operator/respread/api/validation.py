@@ -7,7 +7,7 @@ can't check time zones and cron schedules.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -17,7 +17,14 @@ from cronsim import CronSim, CronSimError
 
 from respread.api.fields import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_PREFIX_LENGTH, MAX_LABEL_VALUE_LENGTH
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, PolicySpec, PriorityThreshold, Window
+from respread.api.policy import (
+    REQUEST_NEEDS_PRIORITY_CLASS,
+    ClusterPolicySpec,
+    ExpectedDomains,
+    PolicySpec,
+    PriorityThreshold,
+    Window,
+)
 from respread.api.problem import Problem
 from respread.api.structures import shown, suggestion
 
@@ -53,6 +60,9 @@ def validated(spec: _Spec) -> tuple[_Spec, tuple[Problem, ...]]:
         spec = msgspec.structs.replace(
             spec, victims=msgspec.structs.replace(spec.victims, priority_threshold=threshold)
         )
+    if found := list(_expected_domains_problems(spec.constraints.expected_domains)):
+        problems += found
+        spec = msgspec.structs.replace(spec, constraints=msgspec.structs.replace(spec.constraints, expected_domains=()))
     if found := [
         each for index, one in enumerate(spec.windows) for each in _window_problems(one, f"spec.windows[{index}]")
     ]:
@@ -93,6 +103,12 @@ def _value_problems(value: str, path: str) -> Iterator[Problem]:
 def _threshold_problems(threshold: PriorityThreshold, path: str) -> Iterator[Problem]:
     if (threshold.name is None) == (threshold.value is None):
         yield Problem(path, "set exactly one of name and value")
+
+
+def _expected_domains_problems(expected: Iterable[ExpectedDomains]) -> Iterator[Problem]:
+    for index, each in enumerate(expected):
+        if each.provision == "Request" and each.priority_class_name is None:
+            yield Problem(f"spec.constraints.expectedDomains[{index}]", REQUEST_NEEDS_PRIORITY_CLASS)
 
 
 def _window_problems(window: Window, path: str) -> Iterator[Problem]:

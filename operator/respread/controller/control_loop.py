@@ -49,6 +49,7 @@ from respread.planning.held import Held
 from respread.planning.plan import BlockedGroup, Move, Plan
 from respread.planning.planner import OnHold, PolicySetting
 from respread.planning.victims.policies import PolicyIndex, reach
+from respread.provisioning.room_loop import RoomLoop, RoomView
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 from respread.telemetry.figures import PlanFigures
@@ -69,6 +70,7 @@ class ControlLoop:
         *,
         leading: Leading,
         prevention: PreventionLoop,
+        room: RoomLoop | None = None,
         metrics: Metrics,
         heartbeat: Heartbeat,
         scheduler: SchedulerModel | None = None,
@@ -84,6 +86,7 @@ class ControlLoop:
             acting: acts for policies, and knows what was done.
             leading: whether this replica acts.
             prevention: writes pod deletion costs, beside this loop.
+            room: asks for room in domains without a node, beside this loop; None: nothing does.
             metrics: receive every plan.
             heartbeat: beats at every successful reconcile.
             others: recognizes evictions by others.
@@ -98,6 +101,7 @@ class ControlLoop:
         self._history = acting.history
         self._leading = leading
         self._prevention = prevention
+        self._room = room
         self._metrics = metrics
         self._heartbeat = heartbeat
         self._clock = clock
@@ -160,6 +164,7 @@ class ControlLoop:
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
             self._forget(observation, planned)
+            self._ask_for_room(observation, planned)
             with self._metrics.reconciling("evict"):
                 chosen = self._choose(observation, planned)
                 self._intake.changes.decided()
@@ -290,6 +295,18 @@ class ControlLoop:
             self._metrics.forget_namespace(gone)
         self._shown = (frozenset(policies), namespaces)
 
+    def _ask_for_room(self, observation: Observation, planned: Plan) -> None:
+        """Pass the plan to whatever asks for room in domains without a node."""
+        if self._room is not None:
+            view = RoomView(
+                observation.snapshot,
+                observation.spread,
+                observation.policies,
+                observation.setting.priority_classes,
+                planned,
+            )
+            self._room.observe(view, self._takeover.term if observation.leads else None)
+
     # Choose
 
     def _choose(self, observation: Observation, planned: Plan) -> Paced:
@@ -335,6 +352,7 @@ class ControlLoop:
             ),
             other_evictors=self._others.repeated,
             contested_costs=self._prevention.contested,
+            room_missing={} if self._room is None else self._room.missing,
             time=observation.time,
         )
         figures, wanted = await self._thread.compute(_to_tell, observation, reconciled)

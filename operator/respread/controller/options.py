@@ -8,6 +8,7 @@ from respread.kube.leadership import LeaseTimes
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.telemetry.listen_address import ListenAddress
 
+DEFAULT_PLACEHOLDER_IMAGE = "registry.k8s.io/pause:3.10"
 DEFAULT_LISTEN_ADDRESS = ListenAddress("127.0.0.1", 8080)
 
 
@@ -29,3 +30,5 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of the cluster's schedulers. The API does not expose it."""
     namespaced_policies: bool = True
     """Whether RebalancePolicies are used. ClusterRebalancePolicies always are."""
+    placeholder_image: str = DEFAULT_PLACEHOLDER_IMAGE
+    """The image of the pods that ask for room in domains without a node. It does nothing."""

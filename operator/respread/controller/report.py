@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from respread.api.conditions import PolicyOutcome
+from respread.api.conditions import PolicyOutcome, RoomMissing
 from respread.api.policy import Policy
 from respread.api.status import (
     AffectedWorkload,
@@ -47,6 +47,8 @@ class Reconciled(NamedTuple):
     """Those who evict pods again and again, by workload."""
     contested_costs: Mapping[str, tuple[ContestedCosts, ...]]
     """ReplicaSets whose pod deletion costs are contested, by policy."""
+    room_missing: Mapping[str, RoomMissing]
+    """What is done about room in domains without a node, by policy."""
     time: datetime
 
 
@@ -121,6 +123,7 @@ def _outcome(
         moves_in_flight=reconciled.remembered.get(policy.name, ()),
         other_evictions=_other_evictions(groups, reconciled.other_evictors),
         contested_costs=reconciled.contested_costs.get(policy.name, ()),
+        room_missing=reconciled.room_missing.get(policy.name),
         plan_time=reconciled.time,
         last_eviction_time=history.last_eviction_time.get(policy.name),
     )

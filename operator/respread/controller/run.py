@@ -46,6 +46,8 @@ from respread.kube.renewal import Renewal
 from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
+from respread.provisioning.placeholders import Placeholders
+from respread.provisioning.room_loop import RoomLoop
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from respread.telemetry.health import HealthReport, Heartbeat
 from respread.telemetry.logs import get_logger
@@ -147,6 +149,15 @@ async def run(options: OperatorOptions) -> None:
 
             others = OtherEvictions(evicted)
             evictor_names = EvictorNames(requests, others.name)
+            room = RoomLoop(
+                Placeholders(requests, options.placeholder_image),
+                namespace=_own_namespace(options, access, intake),
+                leads=leadership.leading.leads,
+                may_evict=lambda policy: actors.permission.of_policy(policy, policy.name) is None,
+                metrics=metrics,
+                notify=partial(intake.changes.notify, "room"),
+                clock=seconds_since_boot,
+            )
             version = ServerVersion(requests, intake.changes)
             owner_selectors = OwnerSelectors(requests, intake, seconds_since_boot)
             loop = ControlLoop(
@@ -154,6 +165,7 @@ async def run(options: OperatorOptions) -> None:
                 actors,
                 leading=leadership.leading,
                 prevention=prevention,
+                room=room,
                 metrics=metrics,
                 heartbeat=heartbeat,
                 others=others,
@@ -162,12 +174,14 @@ async def run(options: OperatorOptions) -> None:
             )
             looping = asyncio.create_task(loop.run(), name="control-loop")
             preventing = asyncio.create_task(prevention.run(), name="prevention")
+            provisioning = asyncio.create_task(room.run(), name="room")
             try:
                 await _until_first(
                     signalled.wait(),
                     feeding,
                     looping,
                     preventing,
+                    provisioning,
                     version.run(),
                     owner_selectors.run(),
                     evictor_names.run(),
@@ -179,7 +193,8 @@ async def run(options: OperatorOptions) -> None:
                 # inputs.
                 loop.stop()
                 prevention.stop()
-                await asyncio.gather(_ended(looping, STOP_SECONDS), _ended(preventing, STOP_SECONDS))
+                room.stop()
+                await asyncio.gather(*(_ended(each, STOP_SECONDS) for each in (looping, preventing, provisioning)))
                 await acting.aclose()
         finally:
             stop.set()
@@ -261,6 +276,12 @@ def _place_of_lease(options: OperatorOptions, access: ClusterAccess, intake: Int
         return ObjectKey(place.in_snapshot(intake.state.snapshot), options.lease_name)
 
     return find
+
+
+def _own_namespace(options: OperatorOptions, access: ClusterAccess, intake: Intake) -> Callable[[], str | None]:
+    """Return what tells the namespace of the Lease, which is the operator's own unless an option names another."""
+    place = _place_of_lease(options, access, intake)
+    return lambda: None if (lease := place()) is None else lease.namespace
 
 
 def _nobody_has_led(intake: Intake) -> bool:

@@ -25,7 +25,7 @@ from respread.lean_imports import no_authorities
 with no_authorities():
     import aiohttp
 
-Method = Literal["GET", "PATCH", "POST", "PUT"]
+Method = Literal["DELETE", "GET", "PATCH", "POST", "PUT"]
 
 Observe = Callable[[Method, str, int | None, float], None]
 """Told of each request that was sent: method, resource, status code (None: no answer) and seconds until the answer."""
@@ -33,7 +33,8 @@ Observe = Callable[[Method, str, int | None, float], None]
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 100
 """The maximum number of connections. More requests wait for one."""
-_CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json", "POST": "application/json", "PUT": "application/json"}
+_CONTENT_TYPES: Final = {"PATCH": "application/merge-patch+json"}
+"""Of bodies that are no plain JSON, by method."""
 _LEAST_TIMEOUT_SECONDS: Final = 0.05
 """aiohttp interprets 0 as no limit."""
 
@@ -185,7 +186,7 @@ class Requests:
         deadline = asyncio.get_running_loop().time() + total_seconds
         headers = {"Accept": accept}
         if body is not None:
-            headers["Content-Type"] = content_type or _CONTENT_TYPES[method]
+            headers["Content-Type"] = content_type or _CONTENT_TYPES.get(method, "application/json")
         try:  # This renews credentials: files are read, plugins run.
             async with asyncio.timeout_at(deadline):
                 authorization = await self._access.authorization()

@@ -101,6 +101,7 @@ class Metrics:
     _evictions_avoided: Counter
     _costs_lost: Counter
     _other_evictions: Counter
+    _room_requests: Counter
     _relists: Counter
     _decode_errors: Counter
     _api_requests: Counter
@@ -264,6 +265,12 @@ class Metrics:
                 ("namespace",),
                 registry=registry,
             ),
+            _room_requests=Counter(
+                "respread_room_requests_total",
+                "Placeholders that asked for room in domains without a node: created, and how they ended.",
+                (*_POLICY, "result"),
+                registry=registry,
+            ),
             _relists=Counter(
                 "respread_watch_relists_total",
                 "Times that the kind was listed anew after its first list.",
@@ -350,6 +357,10 @@ class Metrics:
         """Count one pod that somebody else evicted."""
         self._other_evictions.labels(namespace).inc()
 
+    def count_room_request(self, *, policy: str, result: str) -> None:
+        """Count a placeholder that was created, or how it ended."""
+        self._room_requests.labels(*_policy(policy), result).inc()
+
     def count_relist(self, kind: str) -> None:
         """Count one list of a kind after its first."""
         self._relists.labels(kind).inc()
@@ -395,6 +406,7 @@ class Metrics:
             self._prevention_patches,
             self._evictions_avoided,
             self._costs_lost,
+            self._room_requests,
         ):
             metric.remove_by_labels(dict(zip(_POLICY, _policy(policy), strict=True)))
 

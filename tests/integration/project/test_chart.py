@@ -76,6 +76,7 @@ def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
         ("base", ()),
         ("overlays/enforce", ("policy.spec.mode=Enforce",)),
         ("overlays/prevention", ("prevention.enabled=true", "policy.spec.prevention.podDeletionCost=Enabled")),
+        ("overlays/room", ("room.enabled=true",)),
         ("overlays/network-policy", ("networkPolicy.enabled=true",)),
         (
             "overlays/monitoring",
@@ -107,6 +108,7 @@ def test_it_renders_what_kustomize_does(helm: Helm, sandbox: Sandbox, overlay: s
 
 EVERYTHING = (
     "prevention.enabled=true",
+    "room.enabled=true",
     "networkPolicy.enabled=true",
     "monitoring.dashboard.enabled=true",
     "schedulerConfiguration.content=kind: KubeSchedulerConfiguration",

@@ -307,6 +307,17 @@ def test_prevention_grants_the_right_to_patch_pods_and_no_other(installed: Sandb
         installed.kubectl("delete", "-f", component)
 
 
+def test_room_grants_the_right_to_placeholders_in_the_own_namespace_and_no_other(installed: Sandbox) -> None:
+    component = str(ROOT / "manifests" / "components" / "room" / "role.yaml")
+    installed.kubectl("apply", "--server-side", "--validate=strict", "-f", component)
+    try:
+        added = rights("create delete list", "apps", "deployments")
+        assert granted(installed, "shop") == EVERYWHERE
+        assert granted(installed, NAMESPACE) == EVERYWHERE | IN_ITS_NAMESPACE | added
+    finally:
+        installed.kubectl("delete", "-f", component)
+
+
 @pytest.fixture(scope="module")
 def as_operator(installed: Sandbox) -> Callable[..., str]:
     """Run kubectl with a token of the operator's ServiceAccount."""

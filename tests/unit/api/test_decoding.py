@@ -77,6 +77,7 @@ def test_reads_every_field() -> None:
         expected_domains=(
             ExpectedDomains(topology_key="topology.kubernetes.io/zone", values=("zone-a", "zone-b", "zone-c")),
             ExpectedDomains(topology_key="rack", values=("1",)),
+            ExpectedDomains(topology_key="pool", values=("a",), provision="Request", priority_class_name="low.est"),
         ),
     )
     assert spec.quiet_period == timedelta(seconds=90)

@@ -133,6 +133,7 @@ class Scene(NamedTuple):
         reconciled = Reconciled(
             contested_costs={},
             other_evictors={},
+            room_missing={},
             spread=self.spread,
             plan=self.plan,
             reach=reach(PolicyIndex([POLICY]), self.state.snapshot),

@@ -29,6 +29,15 @@ def test_an_expected_domain_without_a_node() -> None:
     )
 
 
+def test_a_policy_that_asks_for_nodes_says_so() -> None:
+    asked = ExpectedDomains(topology_key=ZONE, values=("b",), provision="Request", priority_class_name="low")
+    policy = default_policy(constraints=ConstraintRules(expected_domains=(asked,)))
+    found = told(cluster([node("a1", "a")], three_in_a()), policy)
+    assert found.message.endswith(
+        "policy default asks for nodes there, and its condition RoomMissing says how that goes"
+    )
+
+
 def test_what_can_be_restored_is_and_the_expected_domain_is_told_all_the_same() -> None:
     found = told(cluster(two_zones(), pods({"a1": 6}, WEB)), expecting("a", "b", "c"), moves=3)
     assert found.reason == Reason.DOMAIN_HAS_NO_NODE

@@ -118,6 +118,7 @@ def test_the_documentation_lists_exactly_the_metrics_there_are(registry: Collect
     metrics.count_evictions_avoided(policy="default", evictions=2)
     metrics.count_costs_lost(policy="default", costs=3)
     metrics.count_other_eviction(namespace="shop")
+    metrics.count_room_request(policy="default", result="Created")
     metrics.observe_rebalance(policy="default", seconds=12)
     metrics.observe_plan(0.002)
     metrics.observe_event_apply(0.00001, 1)

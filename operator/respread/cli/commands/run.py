@@ -13,7 +13,7 @@ from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, connection_options
 from respread.cli.read.scheduler_option import scheduler_option
-from respread.controller.options import DEFAULT_LISTEN_ADDRESS, OperatorOptions
+from respread.controller.options import DEFAULT_LISTEN_ADDRESS, DEFAULT_PLACEHOLDER_IMAGE, OperatorOptions
 from respread.controller.run import run as run_operator
 from respread.kube.access import AccessError
 from respread.kube.leadership import LeaseTimes
@@ -85,6 +85,13 @@ EXAMPLES: Final = (
     help="Whether RebalancePolicies count, which live in namespaces. ClusterRebalancePolicies always do.",
 )
 @click.option(
+    "--placeholder-image",
+    metavar="IMAGE",
+    default=DEFAULT_PLACEHOLDER_IMAGE,
+    show_default=True,
+    help="What the pods run that ask for room in domains without a node, for policies that say so.",
+)
+@click.option(
     "--log-format",
     type=click.Choice([each.value for each in LogFormat]),
     help="[default: console on a terminal, else json]",
@@ -107,6 +114,7 @@ def run(
     lease_seconds: int,
     scheduler_configuration: SchedulerConfiguration,
     namespaced_policies: str,
+    placeholder_image: str,
     log_format: str | None,
     log_level: str,
 ) -> None:
@@ -128,6 +136,7 @@ def run(
         lease_namespace=lease_namespace,
         scheduler_configuration=scheduler_configuration,
         namespaced_policies=namespaced_policies == "honor",
+        placeholder_image=placeholder_image,
     )
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

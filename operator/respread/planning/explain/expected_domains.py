@@ -23,17 +23,21 @@ Stuck: TypeAlias = tuple[GroupKey, Held]
 class MissingDomains:
     """Domains that policies expect and that no node of the cluster has."""
 
-    __slots__ = ("_missing",)
+    __slots__ = ("_missing", "_requested")
 
     def __init__(self, policies: Iterable[Policy], table: NodeTable) -> None:
         """Compare what policies expect with the nodes."""
         self._missing: dict[tuple[str, str], list[str]] = {}
         """By policy and topology key; never empty."""
+        self._requested: set[tuple[str, str]] = set()
+        """The policies and topology keys for which room is asked for."""
         for policy in policies:
             for expected in policy.spec.constraints.expected_domains:
                 there = table.column(expected.topology_key).nodes_with
                 if missing := sorted(set(expected.values) - there.keys()):
                     self._missing[policy.name, expected.topology_key] = missing
+                    if expected.provision == "Request":
+                        self._requested.add((policy.name, expected.topology_key))
 
     def complete(
         self, stuck: Iterable[Stuck], selected: Mapping[GroupKey, str], groups: Mapping[GroupKey, SpreadGroup]
@@ -61,22 +65,28 @@ class MissingDomains:
         most = max(group.counts.values(), default=0)
         if most <= key.max_skew:
             return None
-        missing = [each for each in self._missing.get((policy, key.topology_key), ()) if _may_count(key, each)]
+        missing = [each for each in self._missing.get((policy, key.topology_key), ()) if may_count(key, each)]
         if not missing:
             return None
         one = len(missing) == 1
         fullest = min(domain for domain, count in group.counts.items() if count == most)
+        if (policy, key.topology_key) in self._requested:
+            remedy = f"policy {policy} asks for nodes there, and its condition RoomMissing says how that goes"
+        else:
+            remedy = (
+                f"add nodes labelled {key.topology_key}={missing[0]}, or take {'it' if one else 'them'} out of "
+                f"spec.constraints.expectedDomains of policy {policy}"
+            )
         return Held(
             Reason.DOMAIN_HAS_NO_NODE,
             f"{_listed(missing)} {'has' if one else 'have'} no node, so the scheduler does not know "
             f"{'it' if one else 'them'}, and {fullest} holds {most} pods, where maxSkew {key.max_skew} would not allow "
-            f"it with {'it' if one else 'them'} there: add nodes labelled {key.topology_key}={missing[0]}, or take "
-            f"{'it' if one else 'them'} out of spec.constraints.expectedDomains of policy {policy}",
+            f"it with {'it' if one else 'them'} there: {remedy}",
         )
 
 
-def _may_count(key: GroupKey, domain: str) -> bool:
-    """Whether nodes of a domain can count for a group. The affinity of its pods may exclude them."""
+def may_count(key: GroupKey, domain: str) -> bool:
+    """Return whether nodes of a domain can count for a group. The affinity of its pods may exclude them."""
     eligibility, topology_key = key.eligibility, key.topology_key
     if eligibility.node_selector.get(topology_key, domain) != domain:
         return False

@@ -1,0 +1,86 @@
+"""The Deployment that asks for room: pods that do nothing, as large as those that are to come. Pure.
+
+Autoscalers launch nodes for Pending pods. These pods are Pending until the domain has a node, and hold its room until
+the Deployment is deleted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from respread.cluster.annotations import EVICT
+from respread.cluster.pod import Resources
+from respread.provisioning.rooms import WantedRoom
+
+PLACEHOLDER_LABEL: Final = "respread.dev/placeholder"
+"""Of the Deployment and its pods. The value is `RoomKey.id`."""
+_NAME: Final = "respread-placeholder"
+_NOBODY: Final = 65_535
+
+
+def placeholder_name(room_id: str) -> str:
+    """Return the name of a room's Deployment."""
+    return f"{_NAME}-{room_id}"
+
+
+def placeholder(room: WantedRoom, namespace: str, image: str) -> dict[str, Any]:
+    """Return the Deployment for a room.
+
+    Its pods can be placed where the group's pods can, by requests, tolerations, node selector and node affinity. They
+    meet the Pod Security Standard `restricted`.
+    """
+    labels = {"app.kubernetes.io/name": _NAME, PLACEHOLDER_LABEL: room.key.id}
+    about = {"respread.dev/placeholder-for": f"{room}, for policy {room.key.policy}"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": placeholder_name(room.key.id),
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": about,
+        },
+        "spec": {
+            "replicas": room.pods,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels, "annotations": {EVICT: "false"}}, "spec": _pod(room, image)},
+        },
+    }
+
+
+def _pod(room: WantedRoom, image: str) -> dict[str, Any]:
+    spec = room.spec
+    resources = _quantities(spec.requests)
+    affinity = (
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": msgspec.to_builtins(spec.node_affinity)}}
+        if spec.node_affinity is not None
+        else None
+    )
+    return {
+        "schedulerName": spec.scheduler_name,
+        "priorityClassName": room.priority_class,
+        "nodeSelector": {**spec.node_selector, room.key.group.topology_key: room.key.domain},
+        "tolerations": [msgspec.to_builtins(each) for each in spec.tolerations],
+        **({} if affinity is None else {"affinity": affinity}),
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "placeholder",
+                "image": image,
+                "resources": {"requests": resources, "limits": resources},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    }
+
+
+def _quantities(requests: Resources) -> dict[str, str]:
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in requests.items() if amount}

@@ -1,0 +1,349 @@
+"""Asks an autoscaler for room in domains without a node while this replica leads, by placeholder Deployments.
+
+The control loop passes each plan. A placeholder is created for room that the plan wants, and deleted when its pods run,
+so that the next plan finds their room free and moves pods there; or when the room is not wanted any more, or when no
+node has come for a long time. Nothing is kept about it elsewhere: the next leader finds the Deployments by their label,
+and deletes those that it does not want.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from time import monotonic
+from typing import Final, NamedTuple
+
+from immutables import Map
+
+from respread.api.conditions import RoomMissing, RoomReason
+from respread.api.policy import Policy
+from respread.cluster.state import ClusterSnapshot
+from respread.kube.retry import Retry
+from respread.planning.plan import Plan
+from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder_name
+from respread.provisioning.placeholders import PlaceholderAnswer, Placeholders, Result
+from respread.provisioning.rooms import RoomKey, WantedRoom, asks_for_room, is_short, wanted_rooms
+from respread.spread.index import Spread
+from respread.telemetry.logs import get_logger
+from respread.telemetry.metrics import Metrics
+
+_log: Final = get_logger(__name__)
+
+AT_ONCE: Final = 10
+"""The number of placeholders of one policy at the same time."""
+PATIENCE_SECONDS: Final = 900.0
+"""How long a placeholder waits for a node."""
+REST_SECONDS: Final = 900.0
+"""For how long the same room is not asked for again after a placeholder got it, or did not."""
+REFUSED_SECONDS: Final = 60.0
+"""How long nothing is asked for after the API server refused it."""
+_FAILURE_SECONDS: Final = 5.0
+
+Policies = Map[str, Policy]
+
+
+class RoomView(NamedTuple):
+    """The last plan and what it was made for."""
+
+    snapshot: ClusterSnapshot
+    spread: Spread
+    policies: Policies
+    priority_classes: Mapping[str, int]
+    plan: Plan
+
+
+class RoomLoop:
+    """Creates and deletes placeholder Deployments."""
+
+    def __init__(
+        self,
+        placeholders: Placeholders,
+        *,
+        namespace: Callable[[], str | None],
+        leads: Callable[[], bool],
+        may_evict: Callable[[Policy], bool],
+        metrics: Metrics,
+        notify: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """Create the loop.
+
+        Args:
+            placeholders: sends the requests.
+            namespace: the namespace of all placeholders, the operator's own; None while unknown.
+            leads: whether this replica acts now.
+            may_evict: whether a policy may evict now. WantedRoom is asked for only then.
+            metrics: count.
+            notify: called when `missing` has changed.
+            clock: a monotonic clock in seconds.
+        """
+        self._placeholders = placeholders
+        self._namespace = namespace
+        self._leads = leads
+        self._may_evict = may_evict
+        self._metrics = metrics
+        self._notify = notify
+        self._clock = clock
+        self._policies: Policies = Map()
+        self._asking: Policies = Map()
+        """Those policies that ask for room."""
+        self._term: _Term | None = None
+        self._retry = Retry()
+        self._paused_until = -inf
+        self._refused: dict[str, str] = {}
+        """The API server's message while it refuses what a policy asks for, by policy."""
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self.missing: Mapping[str, RoomMissing] = {}
+        """What is done about missing room, by policy, for its status."""
+
+    def observe(self, view: RoomView, term: int | None) -> None:
+        """Take over a plan.
+
+        Args:
+            view: the plan.
+            term: a number that differs whenever somebody else may have led since; None while this replica does not.
+        """
+        if term is None:
+            self._term = None
+            return
+        if view.policies is not self._policies:
+            self._policies = view.policies
+            self._asking = Map({name: each for name, each in view.policies.items() if asks_for_room(each)})
+        if self._term is None or self._term.number != term:
+            self._term = _Term(term)
+            # Most clusters have no use for any of this: then it costs them nothing, and takes no permission.
+            self._term.needed = _any_placeholder(view.snapshot, self._namespace())
+        self._term.needed |= bool(self._asking)
+        if self._term.needed:
+            self._term.view = view
+            self._woken.set()
+
+    def stop(self) -> None:
+        """End `run` when the sent request is answered. Nothing more is sent."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Create and delete placeholders until stopped."""
+        while not self._stopping:
+            self._woken.clear()
+            try:
+                wait_seconds = await self._step()
+            except Exception:  # noqa: BLE001 - a bug in here must not end what else the operator does
+                _log.exception("Asking for room failed; it is tried again")
+                wait_seconds = _FAILURE_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if wait_seconds == inf else wait_seconds):
+                    await self._woken.wait()
+
+    async def _step(self) -> float:
+        """Do what is to be done now, and return for how many seconds there is nothing more unless something changes."""
+        term, now = self._term, self._clock()
+        if term is None or term.view is None or (namespace := self._namespace()) is None or not self._may_send(term):
+            return inf
+        if now < self._paused_until:
+            return self._paused_until - now
+        view = term.view
+        wanted = {room.key.id: room for room in self._wanted(view)}
+        term.wanted_since = {id_: term.wanted_since.get(id_, now) for id_ in wanted}
+        due = {id_: term.wanted_since[id_] + self._quiet_seconds(room) for id_, room in wanted.items()}
+        self._refused = {}
+        if (
+            await self._list(term, namespace)
+            and await self._end(term, view, wanted, namespace)
+            and await self._begin(term, view, [room for id_, room in wanted.items() if due[id_] <= now], namespace)
+        ):
+            self._retry.succeeded()
+        self._tell(term, view, wanted)
+        times = [each.since + PATIENCE_SECONDS for each in term.asked.values()]
+        times += [*term.resting.values(), *due.values(), self._paused_until]
+        return min((each for each in times if each > now), default=inf) - now
+
+    async def _list(self, term: _Term, namespace: str) -> bool:
+        """Find the placeholders of earlier leaders, once, and return whether they are known."""
+        if term.listed:
+            return True
+        found = await self._placeholders.list(namespace)
+        if not self._succeeded(found, self._asking):
+            return False
+        term.asked.update({id_: _Asked(uid, self._clock(), None) for id_, uid in found.uids.items()})
+        term.listed = True
+        return True
+
+    def _wanted(self, view: RoomView) -> Iterable[WantedRoom]:
+        """Return the room that policies want which may evict now."""
+        labels = (each.labels for each in view.snapshot.nodes.values())
+        evicting = {name: each for name, each in self._asking.items() if self._may_evict(each)}
+        return wanted_rooms(view.plan, view.spread.groups, evicting, labels)
+
+    def _quiet_seconds(self, room: WantedRoom) -> float:
+        """Return for how long room must have been wanted before it is asked for: the policy's quiet period.
+
+        A group whose domain is missing is not violated as the scheduler sees it, so the plan does not wait for it.
+        """
+        return self._asking[room.key.policy].spec.quiet_period.total_seconds()
+
+    async def _end(self, term: _Term, view: RoomView, wanted: Mapping[str, WantedRoom], namespace: str) -> bool:
+        """Delete placeholders that have served, and return whether all went well."""
+        ready = _ready_placeholders(view.snapshot, namespace)
+        for id_, asked in list(term.asked.items()):
+            room = wanted.get(id_)
+            if asked.room is None and room is not None:
+                asked = term.asked[id_] = asked._replace(room=room)  # noqa: PLW2901 - of the leader before
+            if (why := self._why_ended(asked, room, view, ready[id_])) is None:
+                continue
+            of = () if asked.room is None else (asked.room.key.policy,)
+            if not self._may_send(term) or not self._succeeded(
+                await self._placeholders.delete(id_, asked.uid, namespace), of
+            ):
+                return False
+            del term.asked[id_]
+            if why != "Unneeded":
+                term.resting[id_] = self._clock() + REST_SECONDS
+            term.in_vain.discard(id_)
+            if why == "NoNode":
+                term.in_vain.add(id_)
+            if asked.room is not None and asked.room.key.policy in self._policies:
+                self._metrics.count_room_request(policy=asked.room.key.policy, result=why)
+            _log.info("Placeholder deleted", name=placeholder_name(id_), why=why, room=str(asked.room or ""))
+        return True
+
+    def _why_ended(self, asked: _Asked, room: WantedRoom | None, view: RoomView, ready: int) -> str | None:
+        """Return why a placeholder is not needed any more, None if it is."""
+        if room is None and (asked.room is None or not self._still_short(asked.room.key, view)):
+            return "Unneeded"
+        if asked.room is not None and ready >= asked.room.pods:
+            return "Ready"
+        return "NoNode" if self._clock() >= asked.since + PATIENCE_SECONDS else None
+
+    def _still_short(self, key: RoomKey, view: RoomView) -> bool:
+        policy = self._asking.get(key.policy)
+        if policy is None or not self._may_evict(policy):
+            return False
+        return is_short(key, view.plan, view.spread.groups, self._asking)
+
+    async def _begin(self, term: _Term, view: RoomView, due: Iterable[WantedRoom], namespace: str) -> bool:
+        """Create placeholders, and return whether all went well. Where one is refused, those of others may not be."""
+        of_policy = Counter(each.room.key.policy for each in term.asked.values() if each.room is not None)
+        for room in due:
+            id_, policy = room.key.id, room.key.policy
+            if id_ in term.asked or term.resting.get(id_, -inf) > self._clock():
+                continue
+            if of_policy[policy] >= AT_ONCE or policy in self._refused or not _is_lowest(room, view.priority_classes):
+                continue
+            if not self._may_send(term):
+                return False
+            answer = await self._placeholders.create(room, namespace)
+            if not self._succeeded(answer, (policy,)):
+                if answer.result is Result.FAILED:
+                    return False
+                continue
+            term.asked[id_] = _Asked(answer.uids.get(id_, ""), self._clock(), room)
+            of_policy[policy] += 1
+            self._metrics.count_room_request(policy=policy, result="Created")
+            _log.info("Placeholder created", name=placeholder_name(id_), room=str(room), policy=policy)
+        return not self._refused
+
+    def _may_send(self, term: _Term) -> bool:
+        return self._term is term and self._leads() and not self._stopping
+
+    def _succeeded(self, answer: PlaceholderAnswer, policies: Iterable[str]) -> bool:
+        """Return whether a request for policies succeeded. If not, pause."""
+        if answer.result is Result.DONE:
+            return True
+        if answer.result is Result.REFUSED:
+            pause_seconds = REFUSED_SECONDS
+            self._refused.update(dict.fromkeys(policies, answer.message))
+            _log.error(
+                "A placeholder is refused, which provision: Request of a policy needs: if the permission is missing, "
+                "add the component manifests/components/room to the kustomization",
+                policies=sorted(policies),
+                error=answer.message,
+            )
+        else:
+            pause_seconds = max(1.0, self._retry.failed())
+            _log.warning("A request for placeholders failed; pausing", error=answer.message)
+        self._paused_until = self._clock() + pause_seconds
+        return False
+
+    def _tell(self, term: _Term, view: RoomView, wanted: Mapping[str, WantedRoom]) -> None:
+        """Work out what statuses say: for each policy the reason that matters most, and which room it is about."""
+        asked = {id_: each.room for id_, each in term.asked.items() if each.room is not None}
+        told: dict[tuple[int, str], list[str]] = {}
+        for id_, room in {**asked, **wanted}.items():
+            if not _is_lowest(room, view.priority_classes):
+                reason = RoomReason.PRIORITY_NOT_NEGATIVE
+            elif id_ in term.asked:
+                reason = RoomReason.REQUESTED
+            elif id_ in term.resting:
+                reason = RoomReason.NO_NODE_CAME if id_ in term.in_vain else RoomReason.REQUESTED_LATER
+            else:
+                continue  # its quiet period
+            told.setdefault((_ORDER.index(reason), room.key.policy), []).append(str(room))
+        missing = {name: RoomMissing(RoomReason.REFUSED, message) for name, message in self._refused.items()}
+        for order, policy in sorted(told):
+            missing.setdefault(policy, RoomMissing(_ORDER[order], "; ".join(sorted(told[order, policy]))))
+        if missing != self.missing:
+            self.missing = missing
+            self._notify()
+
+
+_ORDER: Final = (
+    RoomReason.PRIORITY_NOT_NEGATIVE,
+    RoomReason.NO_NODE_CAME,
+    RoomReason.REQUESTED,
+    RoomReason.REQUESTED_LATER,
+)
+"""What is said of a policy's room, the most important first."""
+
+
+class _Asked(NamedTuple):
+    """A placeholder."""
+
+    uid: str
+    since: float
+    """On the clock."""
+    room: WantedRoom | None
+    """None: a leader before created it, and it is not known yet what for."""
+
+
+class _Term:
+    """What is known while this replica leads without interruption."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.needed = False
+        """Whether a policy has asked for room since, or a placeholder existed."""
+        self.view: RoomView | None = None
+        self.listed = False
+        self.asked: dict[str, _Asked] = {}
+        """The placeholders, by the ID of their room."""
+        self.wanted_since: dict[str, float] = {}
+        """Since when room has been wanted without a break, on the clock, by its ID."""
+        self.resting: dict[str, float] = {}
+        """Until when room is not asked for again, on the clock, by its ID."""
+        self.in_vain: set[str] = set()
+        """Room for which no node came the last time."""
+
+
+def _any_placeholder(snapshot: ClusterSnapshot, namespace: str | None) -> bool:
+    by_labels = snapshot.pods_by_labels.get(namespace or "", Map())
+    return any(PLACEHOLDER_LABEL in labels for labels in by_labels)
+
+
+def _ready_placeholders(snapshot: ClusterSnapshot, namespace: str) -> Counter[str]:
+    """Return how many pods of placeholders are Ready, by the ID of the room."""
+    ready: Counter[str] = Counter()
+    for labels, pods in snapshot.pods_by_labels.get(namespace, Map()).items():
+        if (id_ := labels.get(PLACEHOLDER_LABEL)) is not None:
+            ready[id_] += sum(pod.ready and not pod.terminating for pod in pods.values())
+    return ready
+
+
+def _is_lowest(room: WantedRoom, priority_classes: Mapping[str, int]) -> bool:
+    """Return whether every ordinary pod takes precedence over a room's placeholder."""
+    return priority_classes.get(room.priority_class, 0) < 0

@@ -1,0 +1,131 @@
+"""Which room is asked for in domains that have no node. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from respread.api.policy import ExpectedDomains, Policy
+from respread.api.reasons import Reason
+from respread.cluster.meta import Labels
+from respread.cluster.pod import PodSpec
+from respread.planning.explain.expected_domains import may_count
+from respread.planning.plan import Plan
+from respread.spread.group import GroupKey, SpreadGroup
+
+_ID_LENGTH = 12
+
+
+class RoomKey(NamedTuple):
+    """Which room: that of one spread group in one domain."""
+
+    policy: str
+    """The name of the policy that asks for it."""
+    group: GroupKey
+    domain: str
+
+    @property
+    def id(self) -> str:
+        """A short name, the same in every process."""
+        text = "\n".join((self.policy, str(self.group), self.domain))
+        return hashlib.sha256(text.encode()).hexdigest()[:_ID_LENGTH]
+
+
+class WantedRoom(msgspec.Struct, frozen=True, kw_only=True):
+    """Room that is wanted in a domain without a node."""
+
+    key: RoomKey
+    pods: int
+    """For how many pods: as many as the domain lacks for the constraint to hold."""
+    spec: PodSpec
+    """Of the pods. The largest, if the group has several templates."""
+    priority_class: str
+    """The PriorityClass of the placeholder's pods."""
+    workloads: str
+    """The names of the group's workloads."""
+
+    def __str__(self) -> str:
+        """Return for whom it is, and where."""
+        pods = "1 pod" if self.pods == 1 else f"{self.pods} pods"
+        return f"{pods} of {self.workloads} in {self.key.group.namespace} in {self.key.domain}"
+
+
+def wanted_rooms(
+    plan: Plan,
+    groups: Mapping[GroupKey, SpreadGroup],
+    policies: Mapping[str, Policy],
+    node_labels: Iterable[Labels],
+) -> Iterator[WantedRoom]:
+    """Yield the room that policies ask for, in the plan's order.
+
+    It is asked for only if the missing domain is why the plan does not restore a group. A group that is violated also
+    without the domain may be held by something else, such as a back-off.
+
+    Args:
+        plan: the plan.
+        groups: all groups.
+        policies: all policies, by name.
+        node_labels: of all nodes. They are read only if room may be wanted.
+    """
+    short = [each for each in plan.blocked if each.reason is Reason.DOMAIN_HAS_NO_NODE]
+    asking = [
+        (each, expected)
+        for each in short
+        if (expected := _requested(policies.get(each.policy), each.group.topology_key)) is not None
+    ]
+    if not asking:
+        return
+    keys = {each.group.topology_key for each, _ in asking}
+    there = {(key, labels[key]) for labels in node_labels for key in keys if key in labels}
+    for blocked, expected in asking:
+        group = groups[blocked.group]
+        missing = [
+            each
+            for each in expected.values
+            if (group.key.topology_key, each) not in there and may_count(group.key, each)
+        ]
+        for domain in missing:
+            yield WantedRoom(
+                key=RoomKey(blocked.policy, blocked.group, domain),
+                pods=_lacking(group, len(missing)),
+                spec=max((each.spec for each in group.carriers), key=_size),
+                priority_class=expected.priority_class_name or "",
+                workloads=", ".join(map(str, group.workloads)) or "pods",
+            )
+
+
+def is_short(key: RoomKey, plan: Plan, groups: Mapping[GroupKey, SpreadGroup], policies: Mapping[str, Policy]) -> bool:
+    """Return whether a group still has too few pods in a domain for which room was asked, with or without a node."""
+    group, policy = groups.get(key.group), policies.get(key.policy)
+    expected = _requested(policy, key.group.topology_key)
+    if group is None or expected is None or key.domain not in expected.values:
+        return False
+    most = max(group.counts.values(), default=0)
+    return plan.policies.get(key.group) == key.policy and most - group.count(key.domain) > group.key.max_skew
+
+
+def asks_for_room(policy: Policy) -> bool:
+    """Return whether a policy asks for room in any domain."""
+    return any(each.provision == "Request" for each in policy.spec.constraints.expected_domains)
+
+
+def _requested(policy: Policy | None, topology_key: str) -> ExpectedDomains | None:
+    domains = () if policy is None else policy.spec.constraints.expected_domains
+    return next((each for each in domains if each.topology_key == topology_key and each.provision == "Request"), None)
+
+
+def _lacking(group: SpreadGroup, missing: int) -> int:
+    """Return the fewest pods in each missing domain with which the constraint can hold.
+
+    With n pods there, each other domain may hold n + maxSkew.
+    """
+    others = len(group.domains.nodes)
+    above = sum(group.counts.values()) - others * group.key.max_skew
+    return max(1, -(-above // (others + missing)))
+
+
+def _size(spec: PodSpec) -> tuple[int, int]:
+    return spec.requests.get("cpu", 0), spec.requests.get("memory", 0)

@@ -1,0 +1,111 @@
+"""A zone without a node: the operator asks for room there, as an autoscaler understands it, and moves pods into it.
+
+The tests are the autoscaler: they add a node when a placeholder's pod is Pending.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respread_sandbox import Sandbox
+from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, policy, refused, requests
+from tests.integration.pools import POOL, Pool
+from tests.integration.workloads import ZONE, constraint, pods, pods_per_domain, wait_for_ready_pods, wait_until
+
+COMPONENT = REPOSITORY / "manifests" / "components" / "room"
+LABEL = "respread.dev/placeholder"
+OWN = "respread-system"
+REQUEST: dict[str, Any] = {
+    "constraints": {
+        "expectedDomains": [
+            {
+                "topologyKey": ZONE,
+                "values": ["zone-a", "zone-b"],
+                "provision": "Request",
+                "priorityClassName": "respread-placeholder",
+            }
+        ]
+    }
+}
+
+
+def placeholders(sandbox: Sandbox, kind: str = "apps/v1/namespaces/{}/deployments") -> list[dict[str, Any]]:
+    path = f"/apis/{kind.format(OWN)}" if kind.startswith("apps") else f"/api/v1/namespaces/{OWN}/pods"
+    found: list[dict[str, Any]] = sandbox.api.get(f"{path}?labelSelector={LABEL}")["items"]
+    return found
+
+
+def waiting(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """Return the placeholders' pods that the scheduler has no node for."""
+    return [pod for pod in placeholders(sandbox, "pods") if "nodeName" not in pod["spec"]]
+
+
+def room_missing(sandbox: Sandbox) -> dict[str, str]:
+    """Return the policy's condition RoomMissing; empty if it has none."""
+    found = sandbox.api.get("/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test")
+    conditions: list[dict[str, str]] = found.get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "RoomMissing"), {})
+
+
+@pytest.fixture
+def pool(installed_sandbox: Sandbox) -> Pool:
+    """A namespace whose workload could be spread over two zones, of which one has no node."""
+    pool = Pool(installed_sandbox, "shop")
+    pool.add_zone("zone-a", nodes=4, cpu="2")
+    pool.deploy("web", 4, constraints=[constraint(ZONE, "web")], cpu="800m")
+    wait_for_ready_pods(installed_sandbox, "shop", "web", 4)
+    return pool
+
+
+def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(pool: Pool, tmp_path: Path) -> None:
+    sandbox = pool.sandbox
+    for name in ("role.yaml", "priority-class.yaml"):
+        sandbox.apply(COMPONENT / name)
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        sandbox.apply(json.dumps(policy(**REQUEST)))
+        wait_until(lambda: len(waiting(sandbox)) == 2, "two placeholder pods without a node", seconds=120)
+        wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the status to say so")
+        assert "2 pods of Deployment/web in shop in zone-b" in room_missing(sandbox)["message"]
+        asked = waiting(sandbox)[0]["spec"]
+        assert asked["nodeSelector"] == {ZONE: "zone-b", POOL: "shop"}
+        assert asked["priority"] == -1
+        assert evictions(sandbox) == []
+
+        pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
+        wait_until(
+            lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2", seconds=120
+        )
+        wait_for_ready_pods(sandbox, "shop", "web", 4)
+        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the status to say so")
+        assert placeholders(sandbox) == []
+        wait_until(lambda: placeholders(sandbox, "pods") == [], "the placeholder's pods to be gone")
+        assert len(evictions(sandbox)) == 2
+        ended = [
+            operator.metric(f'respread_room_requests_total{{result="{result}"}}') for result in ("Created", "Ready")
+        ]
+        assert ended == [1, 1]
+        assert operator.stop() == 0
+    assert refused(sandbox) == []
+    rights = {each["verb"] for each in requests(sandbox, '"deployments"') if each["objectRef"]["namespace"] == OWN}
+    assert rights == {"create", "delete", "list"}
+    events = sandbox.api.get("/api/v1/namespaces/shop/events")["items"]
+    assert [each["message"] for each in events if each["reason"] == "FailedScheduling"] == []
+    assert all("nodeName" in pod["spec"] for pod in pods(sandbox, "shop", "web"))
+
+
+def test_without_the_permission_the_status_says_so_and_nothing_is_evicted(pool: Pool, tmp_path: Path) -> None:
+    sandbox = pool.sandbox
+    sandbox.apply(COMPONENT / "priority-class.yaml")
+    with OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        sandbox.apply(json.dumps(policy(**REQUEST)))
+        wait_until(lambda: room_missing(sandbox).get("reason") == "Refused", "the status to say so", seconds=120)
+        assert "manifests/components/room" in room_missing(sandbox)["message"]
+        assert operator.stop() == 0
+    assert placeholders(sandbox) == []
+    assert evictions(sandbox) == []

@@ -1,0 +1,245 @@
+"""When placeholders are created and deleted: the loop beside the control loop, with an API server that is a list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from immutables import Map
+
+from respread.api.policy import ConstraintRules, ExpectedDomains, Policy
+from respread.cluster.pod import Pod
+from respread.cluster.state import ClusterSnapshot
+from respread.provisioning.placeholder import PLACEHOLDER_LABEL
+from respread.provisioning.placeholders import PlaceholderAnswer, Result
+from respread.provisioning.room_loop import AT_ONCE, PATIENCE_SECONDS, REFUSED_SECONDS, REST_SECONDS, RoomLoop, RoomView
+from respread.provisioning.rooms import WantedRoom
+from tests.intake import Parts
+from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of
+from tests.worlds import ZONE, cluster, constraint, node, pod, pods, spec
+
+OWN = "respread-system"
+QUIET_SECONDS = 30.0
+
+
+def asking(**fields: Any) -> Policy:
+    expected = ExpectedDomains(topology_key=ZONE, values=("a", "b"), provision="Request", priority_class_name="low")
+    spec = {"mode": "Enforce", "quiet_period": timedelta(seconds=QUIET_SECONDS), **fields}
+    return default_policy(constraints=ConstraintRules(expected_domains=(expected,)), **spec)
+
+
+class FakePlaceholders:
+    """The Deployments of the API server."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, str] = {}
+        self.asked: list[str] = []
+        self.refuses = ""
+
+    async def list(self, namespace: str) -> PlaceholderAnswer:
+        return self._answer("list", namespace, uids=dict(self.there))
+
+    async def create(self, room: WantedRoom, namespace: str) -> PlaceholderAnswer:
+        answer = self._answer("create", namespace, uids={room.key.id: f"uid-{room.key.id}"})
+        if answer.result is Result.DONE:
+            self.there[room.key.id] = f"uid-{room.key.id}"
+        return answer
+
+    async def delete(self, room_id: str, uid: str, namespace: str) -> PlaceholderAnswer:
+        answer = self._answer("delete", namespace)
+        if answer.result is Result.DONE:
+            assert self.there.pop(room_id) == uid
+        return answer
+
+    def _answer(self, what: str, namespace: str, **found: Any) -> PlaceholderAnswer:
+        assert namespace == OWN
+        self.asked.append(what)
+        if self.refuses:
+            return PlaceholderAnswer(result=Result.REFUSED, message=self.refuses)
+        return PlaceholderAnswer(result=Result.DONE, **found)
+
+
+class Scenario:
+    """A loop, its API server, and a clock."""
+
+    def __init__(self) -> None:
+        self.api = FakePlaceholders()
+        self.seconds = 0.0
+        self.term: int | None = 1
+        self.classes = Map(low=-1)
+        self.parts = Parts()
+        self.loop = RoomLoop(
+            self.api,  # type: ignore[arg-type]  # what it does of one
+            namespace=lambda: OWN,
+            leads=lambda: self.term is not None,
+            may_evict=lambda policy: policy.spec.mode == "Enforce",
+            metrics=self.parts.metrics,
+            clock=lambda: self.seconds,
+        )
+
+    def see(self, world: ClusterSnapshot, *policies: Policy) -> dict[str, str]:
+        """Show the loop a plan for a cluster, let it do what it does now, and return the Deployments."""
+        by_name = Map({each.name: each for each in policies})
+        plan = plan_of(world, policies[0]) if policies else plan_of(world)
+        self.loop.observe(RoomView(world, spread_of(world), by_name, self.classes, plan), self.term)
+        return self.go_on()
+
+    def go_on(self, seconds: float = 0.0) -> dict[str, str]:
+        """Let time pass, and the loop do what it does then."""
+        self.seconds += seconds
+        asyncio.run(self._run())
+        return dict(self.api.there)
+
+    async def _run(self) -> None:
+        running = asyncio.create_task(self.loop.run())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    def asked(self, *policies: Policy) -> str:
+        """Let a placeholder be created, and return its room's ID."""
+        self.see(zone_a(), *policies or (asking(),))
+        (room_id,) = self.go_on(QUIET_SECONDS)
+        return room_id
+
+
+def zone_a(*more: Pod) -> ClusterSnapshot:
+    return cluster([node("a1", "a")], [*pods({"a1": 4}, WEB), *more])
+
+
+def zone_b(*more: Pod, moved: int = 0) -> ClusterSnapshot:
+    counts = {"a1": 4 - moved, "b1": moved}
+    return cluster([node("a1", "a"), node("b1", "b")], [*pods(counts, WEB), *more])
+
+
+def of_placeholder(room_id: str, ready: int, count: int = 2) -> Iterable[Pod]:
+    for number in range(count):
+        on = "b1" if number < ready else ""
+        labels = Map({PLACEHOLDER_LABEL: room_id})
+        made = pod(f"placeholder-{number}", on, msgspec.structs.replace(WEB, priority=-1), labels=labels, namespace=OWN)
+        yield msgspec.structs.replace(made, controller=None)
+
+
+def test_room_is_asked_for_after_the_quiet_period_and_given_up_when_all_of_it_is_there() -> None:
+    scenario = Scenario()
+    assert scenario.see(zone_a(), asking()) == {}
+    assert scenario.go_on(QUIET_SECONDS - 1) == {}
+    (room_id,) = scenario.go_on(1)
+    assert scenario.loop.missing["default"].reason == "Requested"
+    assert "2 pods of ReplicaSet/web in default in b" in scenario.loop.missing["default"].about
+    for ready in (0, 1):
+        assert scenario.see(zone_b(*of_placeholder(room_id, ready)), asking()) == {room_id: f"uid-{room_id}"}
+    assert scenario.see(zone_b(*of_placeholder(room_id, 2)), asking()) == {}
+    assert scenario.loop.missing == {}
+    assert scenario.api.asked == ["list", "create", "delete"]
+
+
+def test_without_a_policy_that_asks_nothing_is_asked_of_the_api_server() -> None:
+    scenario = Scenario()
+    scenario.see(zone_a(), default_policy(mode="Enforce"))
+    scenario.go_on(2 * QUIET_SECONDS)
+    scenario.see(zone_a())
+    assert scenario.api.asked == []
+
+
+def test_a_break_begins_the_quiet_period_anew() -> None:
+    scenario = Scenario()
+    scenario.see(zone_a(), asking())
+    scenario.go_on(QUIET_SECONDS - 1)
+    scenario.see(zone_b(moved=2), asking())
+    assert scenario.see(zone_a(), asking()) == {}
+    assert scenario.go_on(QUIET_SECONDS - 1) == {}
+    assert len(scenario.go_on(1)) == 1
+
+
+def test_a_placeholder_goes_when_nobody_needs_it() -> None:
+    for world, policies in (
+        (zone_b(moved=2), [asking()]),
+        (zone_a(), [asking(mode="DryRun")]),
+        (zone_a(), [default_policy(mode="Enforce")]),
+        (zone_a(), []),
+    ):
+        scenario = Scenario()
+        scenario.asked()
+        assert scenario.see(world, *policies) == {}
+        assert scenario.loop.missing == {}
+
+
+def test_without_a_node_it_is_given_up_and_asked_for_again_later() -> None:
+    scenario = Scenario()
+    scenario.asked()
+    assert len(scenario.go_on(PATIENCE_SECONDS - 1)) == 1
+    assert scenario.go_on(1) == {}
+    assert scenario.loop.missing["default"].reason == "NoNodeCame"
+    assert scenario.go_on(REST_SECONDS - 1) == {}
+    assert len(scenario.go_on(1)) == 1
+
+
+def test_the_same_room_is_not_asked_for_again_at_once() -> None:
+    """An autoscaler that removes the node before a pod is there would get it back for ever."""
+    scenario = Scenario()
+    room_id = scenario.asked()
+    assert scenario.see(zone_b(*of_placeholder(room_id, 2)), asking()) == {}
+    scenario.see(zone_a(), asking())
+    assert scenario.go_on(QUIET_SECONDS) == {}
+    assert scenario.loop.missing["default"].reason == "RequestedLater"
+    assert len(scenario.go_on(REST_SECONDS)) == 1
+
+
+def test_what_is_refused_is_told_and_tried_again() -> None:
+    scenario = Scenario()
+    scenario.api.refuses = "deployments.apps is forbidden"
+    assert scenario.see(zone_a(), asking()) == {}
+    assert scenario.loop.missing["default"] == ("Refused", "deployments.apps is forbidden")
+    scenario.go_on(REFUSED_SECONDS - 1)
+    assert scenario.api.asked == ["list"]
+    scenario.api.refuses = ""
+    scenario.go_on(1)
+    assert len(scenario.go_on(QUIET_SECONDS)) == 1
+    assert scenario.loop.missing["default"].reason == "Requested"
+
+
+def test_a_priority_that_takes_room_from_others_is_not_used() -> None:
+    for classes in (Map(), Map(low=0), Map(low=1000)):
+        scenario = Scenario()
+        scenario.classes = classes
+        scenario.see(zone_a(), asking())
+        assert scenario.go_on(QUIET_SECONDS) == {}
+        assert scenario.loop.missing["default"].reason == "PriorityNotNegative"
+
+
+def test_a_policy_has_ten_placeholders_at_once_at_most() -> None:
+    placed: list[Pod] = []
+    for number in range(AT_ONCE + 2):
+        app = Map(app=f"web-{number}")
+        placed += pods({"a1": 2}, spec(constraint(selector=app)), labels=app, prefix=f"web-{number}")
+    world = cluster([node("a1", "a")], placed)
+    scenario = Scenario()
+    scenario.see(world, asking())
+    asked = scenario.go_on(QUIET_SECONDS)
+    assert len(asked) == AT_ONCE
+    assert scenario.see(world, asking()) == asked
+
+
+def test_the_next_leader_keeps_what_it_wants_and_deletes_the_rest() -> None:
+    scenario = Scenario()
+    room_id = scenario.asked()
+    scenario.api.there["of-a-policy-that-is-gone"] = "uid"
+    scenario.term = None
+    scenario.see(zone_a(), asking())
+    assert len(scenario.api.there) == 2
+    scenario.term = 2
+    assert scenario.see(zone_a(*of_placeholder(room_id, 0)), asking()) == {room_id: f"uid-{room_id}"}
+    assert scenario.see(zone_b(*of_placeholder(room_id, 2)), asking()) == {}
+
+
+def test_the_next_leader_deletes_them_also_if_no_policy_asks_any_more() -> None:
+    scenario = Scenario()
+    room_id = scenario.asked()
+    scenario.term = 2
+    assert scenario.see(zone_a(*of_placeholder(room_id, 0))) == {}

@@ -1,0 +1,155 @@
+"""Which room is asked for in domains without a node, and the placeholder that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from immutables import Map
+
+from respread.api.policy import ConstraintRules, ExpectedDomains, Policy, Provision
+from respread.api.reasons import Reason
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
+from respread.cluster.state import ClusterSnapshot
+from respread.planning.held import Held
+from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder
+from respread.provisioning.rooms import WantedRoom, is_short, wanted_rooms
+from tests.spreads import spread_of
+from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of
+from tests.worlds import ZONE, cluster, constraint, node, pods, spec
+
+
+def asking(*values: str, key: str = ZONE, provision: Provision = "Request", **fields: Any) -> Policy:
+    expected = ExpectedDomains(topology_key=key, values=values, provision=provision, priority_class_name="low")
+    return default_policy(constraints=ConstraintRules(expected_domains=(expected,)), **fields)
+
+
+def rooms(snapshot: ClusterSnapshot, policy: Policy, **options: Any) -> list[WantedRoom]:
+    plan = plan_of(snapshot, policy, **options)
+    labels = [each.labels for each in snapshot.nodes.values()]
+    return list(wanted_rooms(plan, spread_of(snapshot).groups, {policy.name: policy}, labels))
+
+
+def in_zones(counts: Iterable[int], of: Any = WEB) -> ClusterSnapshot:
+    """Return a cluster with so many pods in zone a, b, …, which have a node each."""
+    placed = {f"{zone}1": count for zone, count in zip("abcdef", counts, strict=False)}
+    return cluster([node(name, name[0]) for name in placed], pods(placed, of))
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected", "max_skew", "lacking"),
+    [
+        ([3], "ab", 1, {"b": 1}),
+        ([4], "ab", 1, {"b": 2}),
+        ([2, 2], "abc", 1, {"c": 1}),
+        ([6, 6], "abc", 1, {"c": 4}),
+        ([6], "abc", 1, {"b": 2, "c": 2}),
+        ([9], "ab", 5, {"b": 2}),
+        ([1], "ab", 1, {}),
+        ([5], "ab", 5, {}),
+    ],
+)
+def test_as_many_pods_are_asked_for_as_the_domain_lacks(
+    counts: list[int], expected: str, max_skew: int, lacking: dict[str, int]
+) -> None:
+    found = rooms(in_zones(counts, spec(constraint(max_skew=max_skew))), asking(*expected))
+    assert {each.key.domain: each.pods for each in found} == lacking
+    for domain, count in lacking.items():
+        level = max(counts[0] - sum(lacking.values()) // len(counts), count)
+        assert level - count <= max_skew, domain
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        asking("a", "b", provision="Report"),
+        asking("a"),
+        asking("c", key="rack"),
+        default_policy(),
+    ],
+)
+def test_nothing_is_asked_for_by_a_policy_that_does_not_say_so(policy: Policy) -> None:
+    assert rooms(in_zones([3]), policy) == []
+
+
+def test_nothing_is_asked_for_while_something_else_keeps_a_violated_group() -> None:
+    world = in_zones([3, 0])
+    held = Held(Reason.BACKING_OFF, "its evictions have improved nothing")
+    assert rooms(world, asking("a", "b", "c"), on_hold=lambda *_: held) == []
+    assert len(rooms(world, asking("a", "b", "c"))) == 1
+
+
+def test_nothing_is_asked_for_where_the_pods_may_not_go() -> None:
+    pinned = spec(constraint(), node_selector=Map({ZONE: "a"}))
+    assert rooms(in_zones([3], pinned), asking("a", "b")) == []
+
+
+def test_a_domain_with_a_node_that_is_closed_to_the_pods_is_not_asked_for() -> None:
+    world = cluster([node("a1", "a"), node("b1", "b", pods=0)], pods({"a1": 3}, WEB))
+    assert rooms(world, asking("a", "b")) == []
+
+
+def test_the_largest_template_is_asked_for() -> None:
+    small, large = (spec(constraint(), requests=Map(cpu=cpu)) for cpu in (100, 900))
+    world = cluster([node("a1", "a")], [*pods({"a1": 2}, small), *renamed(pods({"a1": 2}, large))])
+    (room,) = rooms(world, asking("a", "b"))
+    assert room.spec.requests == Map(cpu=900)
+
+
+def renamed(found: Iterable[Pod]) -> list[Pod]:
+    return [msgspec.structs.replace(each, name=f"large-{each.name}", uid=f"large-{each.uid}") for each in found]
+
+
+def test_a_group_is_short_until_the_constraint_would_hold_with_the_domain() -> None:
+    policy = asking("a", "b")
+    policies = {policy.name: policy}
+    (room,) = rooms(in_zones([4]), policy)
+    for counts, short in (([4], True), ([4, 0], True), ([3, 1], True), ([2, 2], False), ([1], False)):
+        world = in_zones(counts)
+        assert is_short(room.key, plan_of(world, policy), spread_of(world).groups, policies) is short, counts
+    world = in_zones([4])
+    assert not is_short(room.key, plan_of(world, policy), spread_of(world).groups, {})
+    report = asking("a", "b", provision="Report")
+    assert not is_short(room.key, plan_of(world, report), spread_of(world).groups, {report.name: report})
+
+
+def test_a_room_has_the_same_name_in_every_process() -> None:
+    (room,) = rooms(in_zones([4]), asking("a", "b"))
+    assert room.key.id == "bb485bf9613c"
+
+
+GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("gpu", "Exists"),)),))
+
+
+def test_the_placeholder_goes_where_the_pods_may_go_and_no_further() -> None:
+    of = spec(
+        constraint(),
+        requests=Map({"cpu": 1500, "memory": 1 << 30, "example.com/gpu": 1}),
+        node_selector=Map(pool="shop"),
+        node_affinity=GPU,
+        tolerations=(Toleration("dedicated", "Exists"),),
+        scheduler_name="own",
+    )
+    world = cluster([node("a1", "a", labels={"gpu": "", "pool": "shop"})], pods({"a1": 4}, of))
+    (room,) = rooms(world, asking("a", "b"))
+    manifest = placeholder(room, "respread-system", "pause:1")
+    assert manifest["metadata"]["namespace"] == "respread-system"
+    assert manifest["metadata"]["labels"][PLACEHOLDER_LABEL] == room.key.id
+    assert manifest["spec"]["replicas"] == 2
+    template = manifest["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"respread.dev/evict": "false"}
+    assert manifest["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert template["spec"]["nodeSelector"] == {"pool": "shop", ZONE: "b"}
+    assert template["spec"]["priorityClassName"] == "low"
+    assert template["spec"]["schedulerName"] == "own"
+    assert [each["key"] for each in template["spec"]["tolerations"]] == ["dedicated"]
+    (term,) = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert [each["key"] for each in term["matchExpressions"]] == ["gpu"]
+    (container,) = template["spec"]["containers"]
+    amounts = {"cpu": "1500m", "memory": str(1 << 30), "example.com/gpu": "1"}
+    assert container["resources"] == {"requests": amounts, "limits": amounts}
+    assert template["spec"]["terminationGracePeriodSeconds"] == 0
