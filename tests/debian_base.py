@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -19,7 +20,9 @@ from respread_sandbox.cache import cache_root
 
 _SUITE: Final = "trixie"
 _PACKAGES: Final = "python3,python3-venv,ca-certificates"
-_MIRROR: Final = "http://deb.debian.org/debian"
+_SOURCES: Final = Path("/etc/apt")
+_MIRROR: Final = re.compile(r"https?://\S+/debian/?(?=\s|$)")
+"""As lists of sources name it, in either of their formats."""
 _DOCKERFILE: Final = """\
 FROM scratch
 ADD base.tar /
@@ -61,8 +64,17 @@ def _packages() -> Path:
                 f"--include={_PACKAGES}",
                 _SUITE,
                 partial,
-                _MIRROR,
+                _mirror(),
             ]
             subprocess.run(command, check=True, timeout=900)
             partial.rename(archive)
     return archive
+
+
+def _mirror() -> str:
+    """Return the mirror of Debian that this machine uses."""
+    files = sorted(path for path in _SOURCES.glob("sources.list*/**/*") if path.is_file())
+    for path in (_SOURCES / "sources.list", *files):
+        if path.is_file() and (found := _MIRROR.search(path.read_text(encoding="utf-8"))):
+            return found[0]
+    pytest.skip(f"{_SOURCES} names no mirror of Debian, and the public base can't be pulled")
