@@ -70,11 +70,11 @@ def create(cluster: Sandbox, kind: PolicyKind, spec: Any, name: str = "tested", 
 
 
 def description(kind: PolicyKind, field: str) -> str:
-    """Return what the definition says of a field, such as spec.mode."""
+    """Return what the definition says of a field, such as spec.mode or spec.windows.0.schedule."""
     (version,) = custom_resource_definition(kind)["spec"]["versions"]
     node = version["schema"]["openAPIV3Schema"]
     for name in field.split("."):
-        node = node["properties"][name]
+        node = node["items"] if name.isdigit() else node["properties"][name]
     return str(node["description"])
 
 
