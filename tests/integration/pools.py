@@ -23,6 +23,7 @@ from tests.integration.workloads import (
 )
 
 POOL = "example.com/pool"
+NO_NODE = "no node"
 
 
 class Pool:
@@ -78,11 +79,12 @@ class Pool:
         return {pod["metadata"]["uid"] for pod in self.pods()}
 
     def counts(self, key: str = ZONE) -> dict[str, int]:
-        """Return its pods in each zone, or on each node, that has nodes; none has no node."""
+        """Return its pods in each zone, or on each node, that has nodes; `no node` counts those that have none yet."""
         counts = dict.fromkeys(self._zone_of.values() if key == ZONE else self._zone_of, 0)
         for pod in self.pods():
-            node = pod["spec"]["nodeName"]
-            counts[self._zone_of[node] if key == ZONE else node] += 1
+            node = pod["spec"].get("nodeName")
+            domain = NO_NODE if node is None else self._zone_of[node] if key == ZONE else node
+            counts[domain] = counts.get(domain, 0) + 1
         return counts
 
     # The policy

@@ -18,7 +18,7 @@ from respread.api.clamping import read_clamped
 from respread.api.fields import MAX_LABEL_PREFIX_LENGTH
 from respread.api.policy import API_VERSION, ClusterPolicySpec, Policy, PolicyKind, PolicySpec
 from respread.api.problem import Problem, UnknownField
-from respread.api.status import PolicyStatus
+from respread.api.status import MAX_GENERATION, PolicyStatus
 from respread.api.structures import read_structure, shown, suggestion
 from respread.api.validation import validated
 
@@ -128,7 +128,9 @@ def _text(metadata: Mapping[Any, Any], name: str) -> str:
 
 def _generation(metadata: Mapping[Any, Any]) -> int:
     try:
-        generation: int = msgspec.convert(metadata.get("generation"), Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)])
+        generation: int = msgspec.convert(
+            metadata.get("generation"), Annotated[int, msgspec.Meta(ge=0, le=MAX_GENERATION)]
+        )
     except msgspec.ValidationError:
         return 0
     return generation

@@ -31,7 +31,7 @@ MAX_GROUP_EVICTIONS: Final = 200
 """For how many groups a status contains the evictions of the last hour, the highest numbers first."""
 MAX_FAILED_WORKLOADS: Final = 20
 """How many workloads that failed in a row a status contains."""
-MAX_FAILED_WORKLOAD_LENGTH: Final = 512
+MAX_WORKLOAD_LENGTH: Final = 512
 MAX_NEWEST_PODS: Final = 32
 """How many pods that are not the replacement a move in flight lists by name."""
 
@@ -212,7 +212,7 @@ class FailuresInARow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Evictions that failed since the last success. The next leader reads this."""
 
     workloads: Annotated[
-        tuple[Annotated[str, Meta(max_length=MAX_FAILED_WORKLOAD_LENGTH)], ...],
+        tuple[Annotated[str, Meta(max_length=MAX_WORKLOAD_LENGTH)], ...],
         Meta(
             max_length=MAX_FAILED_WORKLOADS,
             description="The workloads whose pods were evicted, each once, such as Deployment/web in shop.",
@@ -238,7 +238,7 @@ class MoveInFlight(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod: Annotated[str, Meta(max_length=253, description="The pod's name.")]
     node: Annotated[str, Meta(max_length=253, description="The node that the pod leaves.")]
     workload: Annotated[
-        str, Meta(max_length=512, description="The workload that owns the pod, such as Deployment/web.")
+        str, Meta(max_length=MAX_WORKLOAD_LENGTH, description="The workload that owns the pod, such as Deployment/web.")
     ]
     controller_kind: Annotated[
         str, Meta(max_length=63, description="The kind of the controller that creates the replacement.")

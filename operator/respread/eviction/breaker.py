@@ -20,7 +20,7 @@ import msgspec
 from immutables import Map
 
 from respread.api.reasons import Reason
-from respread.api.status import MAX_FAILED_WORKLOAD_LENGTH, MAX_FAILED_WORKLOADS
+from respread.api.status import MAX_FAILED_WORKLOADS, MAX_WORKLOAD_LENGTH
 from respread.cluster.workload import WorkloadName
 from respread.planning.held import Held
 
@@ -77,7 +77,7 @@ class Breakers(msgspec.Struct, frozen=True):
         """
         known = self.policies.get(policy, _NONE)
         # A longer name can only have been written into a status by somebody else.
-        name, names = f"{workload}{_IN}{workload.namespace}"[-MAX_FAILED_WORKLOAD_LENGTH:], known.workloads
+        name, names = f"{workload}{_IN}{workload.namespace}"[-MAX_WORKLOAD_LENGTH:], known.workloads
         if name not in names and len(names) < MAX_FAILED_WORKLOADS:
             names = (*names, name)
         after = msgspec.structs.replace(known, workloads=names)

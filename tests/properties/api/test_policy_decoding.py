@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from immutables import Map
 
@@ -150,6 +150,7 @@ def test_any_value_anywhere_leaves_a_policy_that_can_be_evaluated(path: tuple[st
 
 
 @given(json_values)
+@example(2**53 + 1)
 def test_any_document_leaves_a_policy_that_can_be_evaluated(value: object) -> None:
     evaluate({"metadata": {"name": "a"}, "spec": value, "status": value})
     evaluate({"metadata": {"name": "a", "generation": value, "creationTimestamp": value}, "status": {"summary": value}})

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from immutables import Map
 
@@ -42,6 +42,13 @@ WORDS: Final = sorted(
     | {each for pod in WORLD.pods.values() for each in (pod.uid, pod.name, pod.namespace, pod.node_name)}
     | {"a", "b", "c", "web", "ReplicaSet/web", "ReplicaSet", "StatefulSet", "uid-web", "Ready", "Blocked", ""}
 )
+WITHOUT_SLASH: Final = {
+    **dict.fromkeys(("uid", "namespace", "pod", "node", "controllerKind", "controllerName", "controllerUid"), ""),
+    "workload": "é" * 512,
+    "sent": "2027-01-15T08:00:00Z",
+    "newest": "1970-01-01T00:00:00Z",
+}
+"""A move whose workload is as long as it may be, and no kind and name."""
 _MIB: Final = 1 << 20
 
 
@@ -130,6 +137,7 @@ def test_what_was_read_is_within_bounds_and_what_was_within_them_is_as_it_was(da
 
 @settings(max_examples=60)
 @given(any_status(CLUSTER), any_status(NAMESPACED))
+@example({"movesInFlight": [WITHOUT_SLASH]}, {})
 def test_whatever_a_status_says_it_is_taken_over_and_written_over(of_cluster: Any, of_namespace: Any) -> None:
     written = run({PLURALS[CLUSTER]: of_cluster, PLURALS[NAMESPACED]: of_namespace})
     assert {plural for plural, _ in written} == set(PLURALS.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.plans import plan_cluster
-from tests.properties.planning.bound import bound_of, order_of
+from tests.properties.planning.bound import bound_of
 from tests.properties.planning.scheduler_model import SchedulerModel
 from tests.properties.planning.small_worlds import (
     HOSTNAME,
@@ -43,7 +43,6 @@ def test_pods_go_together_where_single_ones_could_go_too() -> None:
     model = SchedulerModel(world)
     bound = bound_of(model)
     assert bound is not None
-    assert order_of(model, bound) is not None
     plan = plan_cluster(snapshot_of(world), [policy_of(world)], now=NOW)
     assert plan.blocked == ()
     assert len(plan.moves) == bound.evictions == 7

@@ -18,6 +18,7 @@ from respread.api.status import (
     MAX_GROUPS_OF_MOVE,
     MAX_MOVES_IN_FLIGHT,
     MAX_NEWEST_PODS,
+    MAX_WORKLOAD_LENGTH,
     LeftDomain,
     MoveInFlight,
     PolicyStatus,
@@ -134,7 +135,7 @@ def _remembered(flight: Flight, snapshot: ClusterSnapshot) -> MoveInFlight:
         namespace=move.pod.namespace,
         pod=move.pod.name,
         node=move.pod.node_name,
-        workload=str(move.workload),
+        workload=str(move.workload)[:MAX_WORKLOAD_LENGTH],  # one that somebody forged may have no slash, and gets one
         controller_kind="" if controller is None else controller.kind,
         controller_name="" if controller is None else controller.name,
         controller_uid="" if controller is None else controller.uid,
