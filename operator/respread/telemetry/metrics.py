@@ -17,49 +17,9 @@ from typing import Final, Literal, NamedTuple, Self, get_args
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from respread.telemetry.figures import PlanFigures, PolicyFigures, worst_skews
+from respread.telemetry.figures import PlanFigures, PolicyFigures
 from respread.telemetry.gauges import ComputedGauge, GaugeDefinition, ReplacedGauges, Samples
-
-_SKEW_LABELS: Final = ("namespace", "workload", "topology_key", "when_unsatisfiable")
-
-_POLICY: Final = ("policy_namespace", "policy")
-"""The labels that name a policy; the namespace of a ClusterRebalancePolicy is empty."""
-
-_PLAN_GAUGES: Final = (
-    GaugeDefinition(
-        "respread_spread_skew",
-        "Skew of a topology spread constraint: the pods of its fullest domain minus the global minimum.",
-        _SKEW_LABELS,
-    ),
-    GaugeDefinition("respread_spread_max_skew", "The maxSkew that the constraint allows.", _SKEW_LABELS),
-    GaugeDefinition(
-        "respread_spread_groups", "Spread groups that the policy governs.", (*_POLICY, "when_unsatisfiable")
-    ),
-    GaugeDefinition(
-        "respread_spread_groups_violated",
-        "Spread groups that the policy governs whose skew exceeds maxSkew.",
-        (*_POLICY, "when_unsatisfiable"),
-    ),
-    GaugeDefinition(
-        "respread_spread_groups_blocked",
-        "Spread groups that the last plan leaves violated, or short of an expected domain, by why.",
-        (*_POLICY, "reason"),
-    ),
-    GaugeDefinition(
-        "respread_spread_groups_oscillating",
-        "Violated spread groups for which as many evictions were made within the last hour as may be.",
-        _POLICY,
-    ),
-    GaugeDefinition(
-        "respread_prevention_contested_replica_sets",
-        "ReplicaSets whose pod deletion costs somebody else removes or replaces again and again.",
-        _POLICY,
-    ),
-    GaugeDefinition("respread_evictions_planned", "Evictions that the last plan holds.", _POLICY),
-    GaugeDefinition(
-        "respread_policy_paused", "1 while evictions that failed in a row pause the policy, 0 if not.", _POLICY
-    ),
-)
+from respread.telemetry.plan_gauges import PLAN_GAUGES, POLICY, plan_samples, policy_labels
 
 # From what a person notices to what somebody ought to look at.
 _REBALANCE_BUCKETS_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400)
@@ -147,11 +107,11 @@ class Metrics:
         prometheus_client.PlatformCollector(registry=registry)
         prometheus_client.GCCollector(registry=registry)
         plan, in_flight = (
-            ReplacedGauges(_PLAN_GAUGES),
+            ReplacedGauges(PLAN_GAUGES),
             ReplacedGauges(
                 [
                     GaugeDefinition(
-                        "respread_evictions_in_flight", "Evictions whose replacement is not Ready yet.", _POLICY
+                        "respread_evictions_in_flight", "Evictions whose replacement is not Ready yet.", POLICY
                     )
                 ]
             ),
@@ -206,19 +166,19 @@ class Metrics:
             _evictions=Counter(
                 "respread_evictions_total",
                 "Evictions asked of the API server, by its answer.",
-                (*_POLICY, "namespace", "result"),
+                (*POLICY, "namespace", "result"),
                 registry=registry,
             ),
             _outcomes=Counter(
                 "respread_eviction_outcomes_total",
                 "What evictions came to, once their replacements were Ready or given up on.",
-                (*_POLICY, "outcome"),
+                (*POLICY, "outcome"),
                 registry=registry,
             ),
             _rebalance_seconds=Histogram(
                 "respread_rebalance_duration_seconds",
                 "Time from a spread group being violated to its being balanced again.",
-                _POLICY,
+                POLICY,
                 buckets=_REBALANCE_BUCKETS_SECONDS,
                 registry=registry,
             ),
@@ -244,19 +204,19 @@ class Metrics:
             _prevention_patches=Counter(
                 "respread_prevention_patches_total",
                 "Patches of pod deletion costs, by the API server's answer.",
-                (*_POLICY, "result"),
+                (*POLICY, "result"),
                 registry=registry,
             ),
             _evictions_avoided=Counter(
                 "respread_prevention_evictions_avoided_total",
                 "Evictions that scale-downs would have needed without pod deletion costs, as far as can be told.",
-                _POLICY,
+                POLICY,
                 registry=registry,
             ),
             _costs_lost=Counter(
                 "respread_prevention_costs_lost_total",
                 "Pod deletion costs of Respread that somebody else removed or replaced.",
-                _POLICY,
+                POLICY,
                 registry=registry,
             ),
             _other_evictions=Counter(
@@ -268,7 +228,7 @@ class Metrics:
             _room_requests=Counter(
                 "respread_room_requests_total",
                 "Placeholders that asked for room in domains without a node: created, and how they ended.",
-                (*_POLICY, "result"),
+                (*POLICY, "result"),
                 registry=registry,
             ),
             _relists=Counter(
@@ -308,12 +268,12 @@ class Metrics:
 
     def show_plan(self, figures: PlanFigures) -> None:
         """Replace everything that describes the current plan; what that is in samples is worked out at a scrape."""
-        self._plan.replace(partial(_plan_samples, figures))
+        self._plan.replace(partial(plan_samples, figures))
         for each in figures.policies:
             self._start_at_0(each)
 
     def _start_at_0(self, figures: PolicyFigures) -> None:
-        policy, known = _policy(figures.policy), self._counted.get(figures.policy)
+        policy, known = policy_labels(figures.policy), self._counted.get(figures.policy)
         if known is None:
             for outcome in self._from_the_start.outcomes:
                 self._outcomes.labels(*policy, outcome)
@@ -326,7 +286,7 @@ class Metrics:
 
     def show_evictions_in_flight(self, by_policy: Mapping[str, int]) -> None:
         """Replace the numbers of evictions in flight; a policy that is left out is no longer shown."""
-        samples = {"respread_evictions_in_flight": {_policy(name): number for name, number in by_policy.items()}}
+        samples = {"respread_evictions_in_flight": {policy_labels(name): number for name, number in by_policy.items()}}
         self._in_flight.replace(lambda: samples)
 
     def show_leadership(self, *, leading: bool) -> None:
@@ -335,23 +295,23 @@ class Metrics:
 
     def count_eviction(self, *, policy: str, namespace: str, result: str) -> None:
         """Count one answer of the Eviction API."""
-        self._evictions.labels(*_policy(policy), namespace, result).inc()
+        self._evictions.labels(*policy_labels(policy), namespace, result).inc()
 
     def count_outcome(self, *, policy: str, outcome: str) -> None:
         """Count what one eviction came to."""
-        self._outcomes.labels(*_policy(policy), outcome).inc()
+        self._outcomes.labels(*policy_labels(policy), outcome).inc()
 
     def count_prevention_patch(self, *, policy: str, result: str) -> None:
         """Count one patch of a pod deletion cost."""
-        self._prevention_patches.labels(*_policy(policy), result).inc()
+        self._prevention_patches.labels(*policy_labels(policy), result).inc()
 
     def count_evictions_avoided(self, *, policy: str, evictions: int) -> None:
         """Count what one scale-down was spared."""
-        self._evictions_avoided.labels(*_policy(policy)).inc(evictions)
+        self._evictions_avoided.labels(*policy_labels(policy)).inc(evictions)
 
     def count_costs_lost(self, *, policy: str, costs: int) -> None:
         """Count pod deletion costs that somebody else removed or replaced."""
-        self._costs_lost.labels(*_policy(policy)).inc(costs)
+        self._costs_lost.labels(*policy_labels(policy)).inc(costs)
 
     def count_other_eviction(self, *, namespace: str) -> None:
         """Count one pod that somebody else evicted."""
@@ -359,7 +319,7 @@ class Metrics:
 
     def count_room_request(self, *, policy: str, result: str) -> None:
         """Count a placeholder that was created, or how it ended."""
-        self._room_requests.labels(*_policy(policy), result).inc()
+        self._room_requests.labels(*policy_labels(policy), result).inc()
 
     def count_relist(self, kind: str) -> None:
         """Count one list of a kind after its first."""
@@ -371,7 +331,7 @@ class Metrics:
 
     def observe_rebalance(self, *, policy: str, seconds: float) -> None:
         """Note how long a spread group was violated."""
-        self._rebalance_seconds.labels(*_policy(policy)).observe(seconds)
+        self._rebalance_seconds.labels(*policy_labels(policy)).observe(seconds)
 
     def observe_plan(self, seconds: float) -> None:
         """Note how long making a plan took."""
@@ -408,36 +368,13 @@ class Metrics:
             self._costs_lost,
             self._room_requests,
         ):
-            metric.remove_by_labels(dict(zip(_POLICY, _policy(policy), strict=True)))
+            metric.remove_by_labels(dict(zip(POLICY, policy_labels(policy), strict=True)))
 
     def forget_namespace(self, namespace: str) -> None:
         """Drop the counters of a namespace that was deleted."""
         for metric in (self._evictions, self._other_evictions):
             metric.remove_by_labels({"namespace": namespace})
         self._counted.update({policy: known - {namespace} for policy, known in self._counted.items()})
-
-
-def _plan_samples(figures: PlanFigures) -> Mapping[str, Samples]:
-    skews, policies = worst_skews(figures.skews), [(_policy(each.policy), each) for each in figures.policies]
-    return {
-        "respread_spread_skew": {labels: figure.skew for labels, figure in skews.items()},
-        "respread_spread_max_skew": {labels: figure.max_skew for labels, figure in skews.items()},
-        "respread_spread_groups": {(*name, when): n for name, p in policies for when, n in p.groups.items()},
-        "respread_spread_groups_violated": {
-            (*name, when): p.violated.get(when, 0) for name, p in policies for when in p.groups
-        },
-        "respread_spread_groups_blocked": {(*name, why): n for name, p in policies for why, n in p.blocked.items()},
-        "respread_spread_groups_oscillating": {name: p.oscillating for name, p in policies},
-        "respread_prevention_contested_replica_sets": {name: p.contested for name, p in policies},
-        "respread_evictions_planned": {name: p.planned_evictions for name, p in policies},
-        "respread_policy_paused": {name: float(p.paused) for name, p in policies},
-    }
-
-
-def _policy(name: str) -> tuple[str, ...]:
-    """Return the values of `_POLICY` for a policy that is called `namespace/name`, or `name` alone."""
-    namespace, _, object_name = name.rpartition("/")
-    return namespace, object_name
 
 
 def _by_one_label(values: Mapping[str, float]) -> Samples:
