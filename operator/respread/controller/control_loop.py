@@ -20,13 +20,13 @@ from immutables import Map
 
 from respread.api.conditions import PolicyOutcome, next_status
 from respread.api.policy import Policy
-from respread.api.reasons import Reason
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.conclusions import Conclusions
 from respread.controller.observation import Observation
 from respread.controller.permits.choosing import choose
+from respread.controller.permits.left_alone import left_alone, left_alone_until
 from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading, Policies
 from respread.controller.permits.staleness import why_stale
@@ -46,11 +46,10 @@ from respread.controller.waiting import BEAT_SECONDS, Waiting
 from respread.eviction.pacing import Paced
 from respread.handlers.informers import Intake
 from respread.planning.held import Held
-from respread.planning.plan import BlockedGroup, Move, Plan
-from respread.planning.planner import OnHold, PolicySetting
+from respread.planning.plan import Move, Plan
+from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex, reach
 from respread.provisioning.room_loop import RoomLoop, RoomView
-from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 from respread.telemetry.figures import PlanFigures
 from respread.telemetry.health import Heartbeat
@@ -185,7 +184,7 @@ class ControlLoop:
                     self._on_the_clock(self._history.breakers.next_end(self._wall_clock())),
                     self._on_the_clock(None if (due := self._others.next_due()) is None else due.timestamp()),
                 ),
-                release=self._release(observation),
+                release=left_alone_until(observation, self._quiet_periods, self._others, self._on_the_clock),
             )
 
     # Observe
@@ -256,7 +255,7 @@ class ControlLoop:
             observation.spread,
             observation.setting,
             now=observation.time,
-            on_hold=self._on_hold(observation),
+            on_hold=left_alone(observation, self._quiet_periods, self._others),
             in_flight=under_way.in_flight,
             unreplaced=under_way.unreplaced,
             refused=observation.refused,
@@ -264,20 +263,6 @@ class ControlLoop:
         )
         self._metrics.observe_plan(monotonic() - started)
         return planned
-
-    def _on_hold(self, observation: Observation) -> OnHold:
-        """Return a function that returns why a group is left alone: it is not quiet for long enough, or backs off."""
-
-        def on_hold(key: GroupKey, policy: str) -> Held | None:
-            spec, group = observation.policies[policy].spec, observation.spread.groups[key]
-            return (
-                self._quiet_periods.held(key, spec.quiet_period, observation.now)
-                or observation.history.why_left_alone(group)
-                or self._others.held(group, observation.time)
-                or observation.history.pace_of(group).beyond(policy, spec.limits)
-            )
-
-        return on_hold
 
     def _forget(self, observation: Observation, planned: Plan) -> None:
         """Forget what is gone, in memory and metrics."""
@@ -364,22 +349,6 @@ class ControlLoop:
         return await self._acting.statuses.write(wanted)
 
     # Time
-
-    def _release(self, observation: Observation) -> Callable[[BlockedGroup], float | None]:
-        """Return a function that returns when a group is released, on the clock; None if only a change releases it."""
-
-        def release(blocked: BlockedGroup) -> float | None:
-            if blocked.reason is Reason.QUIET_PERIOD:
-                quiet_period = observation.policies[blocked.policy].spec.quiet_period
-                return self._quiet_periods.release(blocked.group, quiet_period)
-            if blocked.reason is Reason.BACKING_OFF:
-                return self._on_the_clock(observation.history.release(observation.spread.groups[blocked.group]))
-            if blocked.reason is Reason.OTHER_DESCHEDULER:
-                held = self._others.held(observation.spread.groups[blocked.group], observation.time)
-                return None if held is None or held.until is None else self._on_the_clock(held.until.timestamp())
-            return None
-
-        return release
 
     def _on_the_clock(self, time_of_day: float | None) -> float | None:
         """Convert seconds since the epoch to the clock."""
