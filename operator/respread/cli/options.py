@@ -305,3 +305,17 @@ def selector_option(command: Callable[..., R]) -> Callable[..., R]:
         help="Only what concerns pods with these labels: app=web, 'tier in (a,b)', '!canary'.",
     )(command)
     return decorated
+
+
+def policy_files_option(*, help: str, required: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:  # noqa: A002  # click's own name
+    """Return a decorator that adds `filenames`, files with policies."""
+    return click.option(
+        "-f",
+        "--filename",
+        "filenames",
+        metavar="FILE",
+        shell_complete=live_values.files,
+        multiple=True,
+        required=required,
+        help=help,
+    )

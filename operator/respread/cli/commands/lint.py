@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from respread.cli.completion import live_values
 from respread.cli.examples import CommandWithExamples, Example
+from respread.cli.options import policy_files_option
 from respread.cli.read.policy_files import check_policies
 
 MISTAKES: Final = 1
@@ -20,16 +20,7 @@ EXAMPLES: Final = (
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings={"max_content_width": 100})
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    metavar="FILE",
-    shell_complete=live_values.files,
-    multiple=True,
-    required=True,
-    help="A YAML or JSON file with one or more policies; - is standard input.",
-)
+@policy_files_option(required=True, help="A YAML or JSON file with one or more policies; - is standard input.")
 @click.pass_context
 def lint(ctx: click.Context, *, filenames: tuple[str, ...]) -> None:
     """Check policies in files, without a cluster.

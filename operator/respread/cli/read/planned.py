@@ -9,9 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from respread.api.policy import Policy
-from respread.cli.completion import live_values
 from respread.cli.errors import CommandError
-from respread.cli.options import ClusterOptions, cluster_options, namespace_options, output_options
+from respread.cli.options import (
+    ClusterOptions,
+    cluster_options,
+    namespace_options,
+    output_options,
+    policy_files_option,
+)
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.policy_files import DEFAULT_POLICY, read_policies
 from respread.cli.read.reading import read_for_plan, spread_with_owners
@@ -79,14 +84,8 @@ def planning_options(command: Callable[..., R]) -> Callable[..., R]:
 def planning_inputs(command: Callable[..., R]) -> Callable[..., R]:
     """Add `planning` and `cluster`: everything that a plan depends on."""
 
-    @click.option(
-        "-f",
-        "--filename",
-        "filenames",
-        metavar="FILE",
-        shell_complete=live_values.files,
-        multiple=True,
-        help="Plan for the policies in this file instead of those in the cluster; - is standard input.",
+    @policy_files_option(
+        help="Plan for the policies in this file instead of those in the cluster; - is standard input."
     )
     @click.option(
         "--namespaced-policies",
