@@ -60,6 +60,14 @@ class Files(msgspec.Struct, frozen=True):
         """What kube-apiserver makes for itself at its start, together with the authority that signed it."""
         return self.directory / "certificates" / "apiserver.crt"
 
+    def has_serving_certificate(self) -> bool:
+        """Tell whether kube-apiserver has written its certificate to the end.
+
+        The file is there before its content is; kube-apiserver writes the key after the certificate is complete
+        (MaybeDefaultWithSelfSignedCerts in k8s.io/apiserver), so that the key's file proves it.
+        """
+        return self.serving_certificate.with_suffix(".key").exists()
+
     @property
     def audit_log(self) -> Path:
         """One JSON object a line and request, if asked for."""

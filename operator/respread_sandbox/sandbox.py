@@ -284,7 +284,7 @@ class Sandbox:
         components.write_configurations(self.files, self.options)
         for component in first:
             self._spawn(component)
-        self._wait(self.files.serving_certificate.exists, f"{API_SERVER} to write its certificate")
+        self._wait(self.files.has_serving_certificate, f"{API_SERVER} to write its certificate")
         for user, secret in users.items():
             self._write_kubeconfig(user, secret)
         self._api = SandboxApi(self.kubeconfig)

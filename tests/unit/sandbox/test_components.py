@@ -1,0 +1,17 @@
+"""What is known of a component's files while it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from respread_sandbox.components import Files
+
+
+def test_a_certificate_counts_only_when_it_is_written_to_the_end(tmp_path: Path) -> None:
+    files = Files(directory=tmp_path)
+    files.serving_certificate.parent.mkdir()
+    assert not files.has_serving_certificate()
+    files.serving_certificate.touch()  # kube-apiserver has opened it and has not written a line
+    assert not files.has_serving_certificate()
+    files.serving_certificate.with_suffix(".key").touch()
+    assert files.has_serving_certificate()
