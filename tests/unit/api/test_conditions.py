@@ -62,7 +62,7 @@ def status_of(policy: Policy, found: PolicyOutcome | None) -> PolicyStatus:
     return next_status(policy, PolicyStatus(), found, now=NOON)
 
 
-def test_has_the_four_conditions_for_the_generation_it_saw() -> None:
+def test_a_status_has_four_conditions_for_the_observed_generation() -> None:
     status = status_of(ENFORCE, outcome())
     assert [each.type for each in status.conditions] == ["Ready", "Balanced", "Progressing", "Blocked"]
     assert {each.observed_generation for each in status.conditions} == {status.observed_generation} == {3}
@@ -107,27 +107,27 @@ def kstatus_conditions(status: PolicyStatus) -> dict[str, tuple[str, str]]:
     return {each.type: (each.status, each.reason) for each in status.conditions if each.type in KSTATUS}
 
 
-def test_what_kstatus_reads_is_there_only_once_it_was_true() -> None:
+def test_a_kstatus_condition_appears_only_after_it_has_been_true() -> None:
     assert kstatus_conditions(status_of(ENFORCE, outcome())) == {}
     new = status_of(ENFORCE, None)
     assert kstatus_conditions(new) == {"Reconciling": ("True", "NotPlannedYet")}
     assert kstatus_conditions(next_status(ENFORCE, new, outcome(), now=LATER)) == {"Reconciling": ("False", "Planned")}
 
 
-def test_a_change_is_reconciled_until_it_is_planned_for_and_a_restart_changes_nothing() -> None:
+def test_a_changed_policy_is_reconciling_until_the_next_plan_and_a_restart_keeps_its_conditions() -> None:
     planned = status_of(ENFORCE, outcome())
     assert kstatus_conditions(next_status(ENFORCE, planned, None, now=LATER)) == {}
     changed = msgspec.structs.replace(ENFORCE, generation=4)
     assert kstatus_conditions(next_status(changed, planned, None, now=LATER))["Reconciling"][0] == "True"
 
 
-def test_an_invalid_policy_is_stalled_until_it_is_right() -> None:
+def test_an_invalid_policy_is_stalled_until_it_is_fixed() -> None:
     stalled = status_of(BROKEN, outcome())
     assert kstatus_conditions(stalled) == {"Stalled": ("True", "InvalidPolicy")}
     assert kstatus_conditions(next_status(ENFORCE, stalled, outcome(), now=LATER)) == {"Stalled": ("False", "Valid")}
 
 
-def test_a_pause_is_told_as_long_as_it_lasts_and_that_there_was_one_after_that() -> None:
+def test_the_paused_condition_stays_with_status_false_after_a_pause() -> None:
     waiting = (BlockedCount(reason=Reason.PAUSED, pods=2),)
     paused = status_of(ENFORCE, outcome(VIOLATED, paused="evictions failed", blocked=waiting))
     assert condition(paused, "Paused") == ("True", "EvictionsFail", "Evictions failed.")
@@ -228,7 +228,7 @@ def test_a_new_generation_is_a_change() -> None:
     assert (ready.observed_generation, ready.last_transition_time) == (4, NOON)
 
 
-def test_before_the_first_plan_what_only_a_plan_can_tell_stays_as_it_was() -> None:
+def test_before_the_first_plan_the_results_of_the_last_plan_are_kept() -> None:
     before = next_status(ENFORCE, PolicyStatus(), outcome(VIOLATED), now=NOON)
     edited = msgspec.structs.replace(BROKEN, generation=4)
     after = next_status(edited, before, None, now=LATER)
@@ -238,20 +238,20 @@ def test_before_the_first_plan_what_only_a_plan_can_tell_stays_as_it_was() -> No
     assert after.last_plan_time == NOON
 
 
-def test_conditions_of_others_are_kept() -> None:
+def test_conditions_of_other_controllers_are_kept() -> None:
     foreign = Condition(type="example.com/Reviewed", status="True", reason="Yes", last_transition_time=NOON)
     previous = PolicyStatus(conditions=(foreign,))
     for found in (None, outcome()):
         assert next_status(ENFORCE, previous, found, now=LATER).conditions[-1] == foreign
 
 
-def test_the_last_eviction_is_remembered() -> None:
+def test_the_time_of_the_last_eviction_is_kept() -> None:
     first = next_status(ENFORCE, PolicyStatus(), outcome(last_eviction_time=LATER), now=NOON)
     assert first.last_eviction_time == LATER.replace(microsecond=0)
     assert next_status(ENFORCE, first, outcome(), now=LATER).last_eviction_time == first.last_eviction_time
 
 
-def test_names_the_worst_violations_by_what_they_exceed_their_max_skew_by() -> None:
+def test_the_worst_violations_are_those_furthest_above_their_max_skew() -> None:
     found = (violation(5, max_skew=4, name="a"), violation(3, name="b"), violation(4, name="d"), violation(4, name="c"))
     status = status_of(ENFORCE, outcome(VIOLATED, violations=found))
     assert [each.workloads[0].name for each in status.violations] == list("cdba")
@@ -260,7 +260,7 @@ def test_names_the_worst_violations_by_what_they_exceed_their_max_skew_by() -> N
     assert [each.skew for each in worst] == list(range(99, 99 - MAX_VIOLATIONS, -1))
 
 
-def test_names_the_domains_at_either_end() -> None:
+def test_a_violation_names_the_fullest_and_the_emptiest_domains() -> None:
     few = violation(3, domains=(DomainCount("b", 2), DomainCount("c", 5), DomainCount("a", 2)))
     many = violation(3, domains=tuple(DomainCount(f"node-{pods:02}", pods) for pods in range(50)))
     shown_many, shown_few = sorted(
@@ -273,7 +273,7 @@ def test_names_the_domains_at_either_end() -> None:
     assert len(shown_many.domains) == MAX_DOMAINS
 
 
-def test_texts_are_cut_to_what_the_api_server_takes() -> None:
+def test_texts_are_cut_to_the_length_that_the_api_server_accepts() -> None:
     broken = msgspec.structs.replace(ENFORCE, problems=(Problem("spec.windows", "x" * 9000),))
     many = tuple(AffectedWorkload("Deployment", str(number)) for number in range(MAX_WORKLOADS + 5))
     long = msgspec.structs.replace(violation(3, message="m" * 9000), workloads=many)

@@ -35,7 +35,7 @@ def problems(spec: object, kind: Any = CLUSTER) -> dict[str, str]:
     return {problem.field: problem.message for problem in decoded(spec, kind).problems}
 
 
-def test_reads_what_identifies_a_policy() -> None:
+def test_a_policy_is_identified_by_kind_namespace_name_and_uid() -> None:
     metadata = {
         "name": "default",
         "namespace": "shop",
@@ -57,13 +57,13 @@ def test_reads_what_identifies_a_policy() -> None:
     assert not policy.is_cluster_policy
 
 
-def test_a_cluster_policy_is_named_by_its_name_alone() -> None:
+def test_the_full_name_of_a_cluster_policy_is_its_name() -> None:
     policy = decode_policy(CLUSTER, {"metadata": {"name": "default"}})
     assert (policy.name, policy.namespace, policy.is_cluster_policy) == ("default", "", True)
     assert policy.spec == ClusterPolicySpec()
 
 
-def test_reads_every_field() -> None:
+def test_every_field_is_decoded() -> None:
     spec = decoded(GOOD_SPECS["everything, cluster"][1]).spec
     assert isinstance(spec, ClusterPolicySpec)
     assert spec.mode == "Enforce"
@@ -101,7 +101,7 @@ def test_reads_every_field() -> None:
 
 
 @pytest.mark.parametrize("name", GOOD_SPECS)
-def test_good_specs_have_no_problems_and_survive_being_written(name: str) -> None:
+def test_valid_specs_have_no_problems_and_survive_a_round_trip(name: str) -> None:
     kind, spec = GOOD_SPECS[name]
     policy = decoded(spec, kind)
     assert policy.problems == ()
@@ -109,7 +109,7 @@ def test_good_specs_have_no_problems_and_survive_being_written(name: str) -> Non
 
 
 @pytest.mark.parametrize("bad", BAD_SPECS, ids=lambda bad: bad.id)
-def test_what_the_api_server_refuses_is_a_problem_here_too(bad: BadSpec) -> None:
+def test_a_spec_that_the_api_server_rejects_has_a_problem(bad: BadSpec) -> None:
     found = decoded(bad.spec, bad.kind).problems
     assert len(found) == 1, found
     assert found[0].field.startswith(bad.field)
@@ -117,13 +117,15 @@ def test_what_the_api_server_refuses_is_a_problem_here_too(bad: BadSpec) -> None
 
 
 @pytest.mark.parametrize(("spec", "field", "message"), WRONG_THOUGH_ACCEPTED)
-def test_what_the_api_server_cannot_judge_is_a_problem(spec: dict[str, Any], field: str, message: str) -> None:
+def test_a_mistake_that_the_api_server_does_not_detect_is_a_problem(
+    spec: dict[str, Any], field: str, message: str
+) -> None:
     found = problems(spec)
     assert list(found) == [field]
     assert message in found[field]
 
 
-def test_names_every_problem_at_once_and_keeps_what_is_right() -> None:
+def test_all_problems_are_reported_at_once_and_valid_fields_are_kept() -> None:
     policy = decoded(
         {
             "mode": "Enforce",
@@ -142,7 +144,7 @@ def test_names_every_problem_at_once_and_keeps_what_is_right() -> None:
     assert policy.spec.quiet_period == PolicySpec().quiet_period
 
 
-def test_what_is_wrong_is_left_at_its_default_so_that_the_rest_can_be_evaluated() -> None:
+def test_invalid_fields_keep_their_defaults() -> None:
     spec = decoded(
         {
             "victims": {"minAge": "5m", "priorityThreshold": {"name": "a", "value": 1}},
@@ -194,23 +196,23 @@ def test_a_policy_with_problems_does_not_enforce() -> None:
         ("nothing", 'spec: must be an object, not "nothing"'),
     ],
 )
-def test_problems_say_what_to_do(spec: object, problem: str) -> None:
+def test_the_message_of_a_problem_says_what_to_do(spec: object, problem: str) -> None:
     assert [str(each) for each in decoded(spec).problems] == [problem]
 
 
 @pytest.mark.parametrize("document", [None, 3, "policy", [], {}, {"metadata": None}, {"metadata": {"name": ""}}])
-def test_what_is_no_object_with_a_name_is_refused(document: object) -> None:
+def test_a_document_that_is_not_an_object_with_a_name_is_rejected(document: object) -> None:
     with pytest.raises(NotAPolicyError, match=r"name|must be an object"):
         decode_policy(CLUSTER, document)
 
 
-def test_metadata_of_the_wrong_form_is_as_if_absent() -> None:
+def test_malformed_metadata_is_ignored() -> None:
     metadata = {"name": "a", "uid": 3, "generation": True, "creationTimestamp": "yesterday", "namespace": []}
     policy = decode_policy(NAMESPACED, {"metadata": metadata})
     assert (policy.uid, policy.generation, policy.creation_timestamp, policy.namespace) == ("", 0, None, "")
 
 
-def test_a_manifest_says_which_kind_it_is() -> None:
+def test_the_kind_of_a_policy_comes_from_its_manifest() -> None:
     cluster = {"apiVersion": API_VERSION, "kind": "ClusterRebalancePolicy", "metadata": {"name": "a"}}
     own = {"apiVersion": API_VERSION, "kind": "RebalancePolicy", "metadata": {"name": "a"}}
     assert decode_manifest(cluster).name == "a"
@@ -226,7 +228,7 @@ def test_a_manifest_says_which_kind_it_is() -> None:
         ({"apiVersion": API_VERSION, "kind": "Rebalance"}, "kind: must be RebalancePolicy or ClusterRebalancePolicy"),
     ],
 )
-def test_a_manifest_of_anything_else_is_refused(document: object, message: str) -> None:
+def test_a_manifest_of_another_kind_is_rejected(document: object, message: str) -> None:
     with pytest.raises(NotAPolicyError, match=message):
         decode_manifest(document)
 
@@ -241,7 +243,7 @@ def test_a_workloads_limit_is_a_number_or_a_percentage_of_its_replicas(
     assert Limits(in_flight_per_workload=limit).in_flight_of_workload(replicas) == expected
 
 
-def test_a_status_survives_being_written() -> None:
+def test_a_status_survives_a_round_trip() -> None:
     status = PolicyStatus(
         observed_generation=3,
         conditions=(
@@ -260,14 +262,14 @@ def test_a_status_survives_being_written() -> None:
 
 
 @pytest.mark.parametrize("document", [None, {}, {"status": None}, {"status": "fine"}, {"status": {"conditions": 3}}])
-def test_a_status_that_is_absent_or_unreadable_is_as_if_never_written(document: object) -> None:
+def test_an_absent_or_malformed_status_decodes_as_an_empty_one(document: object) -> None:
     assert decode_status(document) == PolicyStatus()
 
 
-def test_what_can_be_read_of_a_status_is_kept() -> None:
+def test_the_valid_parts_of_a_malformed_status_are_kept() -> None:
     status = {"summary": {"evicted": 87, "groups": "many"}, "conditions": [{"type": "Ready"}], "future": 1}
     assert decode_status({"status": status}) == PolicyStatus(summary=Summary(evicted=87))
 
 
-def test_a_problem_reads_as_field_and_message() -> None:
+def test_a_problem_is_printed_as_field_and_message() -> None:
     assert str(Problem("spec.mode", "must be set")) == "spec.mode: must be set"

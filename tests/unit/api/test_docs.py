@@ -49,13 +49,13 @@ def schema_of(part: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", ["spec", "status"])
-def test_every_field_is_documented_and_none_that_does_not_exist(part: str) -> None:
+def test_the_documented_fields_are_exactly_those_of_the_types(part: str) -> None:
     existing = [path for path, _, _ in fields(schema_of(part)) if not WITHIN_SELECTORS.search(path)]
     assert sorted(rows(f"## {part}")) == sorted(existing)
 
 
 @pytest.mark.parametrize("part", ["spec", "status"])
-def test_choices_bounds_and_defaults_are_those_of_the_schema(part: str) -> None:
+def test_documented_enums_bounds_and_defaults_match_the_schema(part: str) -> None:
     documented = rows(f"## {part}")
     for path, node, required in fields(schema_of(part)):
         if WITHIN_SELECTORS.search(path):
@@ -76,7 +76,7 @@ def test_choices_bounds_and_defaults_are_those_of_the_schema(part: str) -> None:
                 assert default == f"`{node['default']}`", path
 
 
-def test_bounds_of_durations_are_those_of_the_schema() -> None:
+def test_documented_bounds_of_durations_match_the_schema() -> None:
     found = 0
     for path, node, _ in fields(schema_of("spec")):
         for rule in node.get("x-kubernetes-validations", ()):
@@ -86,12 +86,12 @@ def test_bounds_of_durations_are_those_of_the_schema() -> None:
     assert found == 5
 
 
-def test_the_workload_limit_takes_what_the_table_says() -> None:
+def test_the_workload_limit_accepts_the_documented_values() -> None:
     assert "1 to 10000, or `1%` to `100%`" in rows("## spec")["limits.inFlightPerWorkload"]
     assert Limits(in_flight_per_workload="1%").in_flight_of_workload(1) == 1
 
 
-def test_every_reason_is_explained_and_marked_if_it_passes() -> None:
+def test_every_reason_is_documented_and_marked_if_it_is_temporary() -> None:
     documented = rows("### Reasons")
     assert sorted(documented) == sorted(Reason)
     assert {reason for reason, text in documented.items() if "*passing*" in text} == set(PASSING_REASONS)
@@ -105,7 +105,7 @@ def test_every_reason_of_a_condition_is_documented() -> None:
     assert {word for word in words if f"`{word}`" not in section} == set()
 
 
-def test_examples_are_good_and_the_full_one_is_all_defaults() -> None:
+def test_examples_are_valid_and_the_full_example_shows_the_defaults() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     policies = {policy.object_name: policy for policy in map(decode_manifest, map(yaml.safe_load, blocks))}
     assert all(policy.problems == () for policy in policies.values())

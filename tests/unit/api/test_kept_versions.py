@@ -91,7 +91,7 @@ def paths(schema: dict[str, Any], path: str) -> Iterator[str]:
         yield from paths(each, f"{path}.{name}")
 
 
-def test_the_kept_policies_have_been_at_work() -> None:
+def test_the_recorded_policies_have_moves_evictions_and_violations() -> None:
     for version in VERSIONS:
         status = [decode_status(each) for each in version.policies]
         assert any(each.moves_in_flight for each in status)
@@ -100,14 +100,16 @@ def test_the_kept_policies_have_been_at_work() -> None:
 
 
 @pytest.mark.parametrize(("version", "policy"), POLICIES)
-def test_a_policy_is_valid_and_means_what_it_did(version: KeptVersion, policy: dict[str, Any]) -> None:
+def test_a_policy_of_an_earlier_version_is_valid_and_means_the_same(
+    version: KeptVersion, policy: dict[str, Any]
+) -> None:
     found = decode_manifest(policy)
     assert found.problems == (), version.name
     assert list(missing(normal(policy["spec"]), normal(write_value(found.spec)), "spec")) == []
 
 
 @pytest.mark.parametrize(("version", "policy"), POLICIES)
-def test_what_a_status_remembers_is_read(version: KeptVersion, policy: dict[str, Any]) -> None:
+def test_the_checkpoint_in_a_status_of_an_earlier_version_is_read(version: KeptVersion, policy: dict[str, Any]) -> None:
     del version
     before = {name: each for name, each in policy["status"].items() if name not in REPORTED}
     assert list(missing(normal(before), normal(encode_status(decode_status(policy))), "status")) == []
@@ -128,7 +130,7 @@ def lacking(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
 
 @pytest.mark.parametrize(("_version", "policy"), POLICIES)
 @pytest.mark.parametrize("earlier", VERSIONS, ids=[version.name for version in VERSIONS])
-def test_definitions_of_earlier_versions_take_the_status_of_today(
+def test_crds_of_earlier_versions_accept_the_current_status(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
     """Who upgrades the operator alone, as Helm does, still gets statuses, and so evictions."""
@@ -141,7 +143,7 @@ def test_definitions_of_earlier_versions_take_the_status_of_today(
 
 @pytest.mark.parametrize("version", VERSIONS, ids=[version.name for version in VERSIONS])
 @pytest.mark.parametrize("kind", PLURALS)
-def test_the_api_server_adds_no_field_that_an_earlier_operator_does_not_know(
+def test_the_api_server_defaults_no_field_that_an_earlier_operator_does_not_know(
     version: KeptVersion, kind: PolicyKind
 ) -> None:
     known = set(paths(version.schema(kind, "spec"), "spec"))
@@ -152,7 +154,7 @@ def test_the_api_server_adds_no_field_that_an_earlier_operator_does_not_know(
 
 @pytest.mark.parametrize(("_version", "policy"), POLICIES)
 @pytest.mark.parametrize("earlier", VERSIONS, ids=[version.name for version in VERSIONS])
-def test_what_an_earlier_operator_writes_into_a_status_erases_nothing(
+def test_a_status_written_by_an_earlier_operator_loses_no_field(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
     """It reads what it knows of, writes that back, and has not changed it."""

@@ -36,13 +36,13 @@ def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
 
 
 @both_kinds
-def test_the_files_are_up_to_date(kind: PolicyKind) -> None:
+def test_the_crd_files_are_up_to_date(kind: PolicyKind) -> None:
     text = (CRDS / schema.file_name(kind)).read_text(encoding="utf-8")
     assert text == schema.manifest(kind), "the types have changed: run `make crds`"
     assert yaml.safe_load(text) == schema.custom_resource_definition(kind)
 
 
-def test_the_folder_holds_no_other_definition() -> None:
+def test_the_crd_folder_contains_no_other_file() -> None:
     found = {
         each.name for each in CRDS.glob("*.yaml") if "CustomResourceDefinition" in each.read_text(encoding="utf-8")
     }
@@ -66,7 +66,7 @@ def test_descriptions_are_sentences(kind: PolicyKind) -> None:
 
 
 @both_kinds
-def test_nothing_unknown_is_preserved_and_every_list_and_string_is_bounded(kind: PolicyKind) -> None:
+def test_unknown_fields_are_pruned_and_every_list_and_string_is_bounded(kind: PolicyKind) -> None:
     for path, node in nodes(root(kind)):
         assert "x-kubernetes-preserve-unknown-fields" not in node, path
         if path in {"", "apiVersion", "kind", "metadata"}:
@@ -97,14 +97,14 @@ def test_only_cluster_policies_select_namespaces() -> None:
 
 
 @both_kinds
-def test_status_is_a_subresource_that_nothing_is_filled_in(kind: PolicyKind) -> None:
+def test_the_status_is_a_subresource_without_defaults(kind: PolicyKind) -> None:
     (version,) = schema.custom_resource_definition(kind)["spec"]["versions"]
     assert version["subresources"] == {"status": {}}
     assert not any("default" in node for _, node in nodes(root(kind)["properties"]["status"]))
 
 
 @both_kinds
-def test_columns_and_names(kind: PolicyKind) -> None:
+def test_the_printer_columns_and_short_names_are_as_documented(kind: PolicyKind) -> None:
     definition = schema.custom_resource_definition(kind)["spec"]
     (version,) = definition["versions"]
     columns = [column["name"] for column in version["additionalPrinterColumns"]]
@@ -121,7 +121,7 @@ def test_columns_and_names(kind: PolicyKind) -> None:
 
 
 @pytest.mark.parametrize(("kind", "spec"), [(NAMESPACED, PolicySpec()), (CLUSTER, ClusterPolicySpec())])
-def test_every_default_is_the_types(kind: PolicyKind, spec: PolicySpec) -> None:
+def test_schema_defaults_match_the_types(kind: PolicyKind, spec: PolicySpec) -> None:
     def filled_in(node: dict[str, Any], given: Any) -> Any:
         """Return what the API server makes of a value, and the defaults that only the description of a field has."""
         if not isinstance(given, dict):
@@ -144,7 +144,7 @@ def test_every_default_is_the_types(kind: PolicyKind, spec: PolicySpec) -> None:
     assert pruned(filled_in(root(kind)["properties"]["spec"], {})) == pruned(write_value(spec))
 
 
-def test_every_field_of_the_spec_is_tried_with_something_good_and_something_bad() -> None:
+def test_every_field_of_the_spec_has_a_valid_and_an_invalid_example() -> None:
     leaves = {path for path, node in nodes(root(CLUSTER)["properties"]["spec"], "spec") if "properties" not in node}
     every = {path.replace("namespaceSelector.", "podSelector.") for path in leaves}  # both are of one type
     bad = {field for each in BAD_SPECS for field in _plain(each.field)}
@@ -153,7 +153,7 @@ def test_every_field_of_the_spec_is_tried_with_something_good_and_something_bad(
     assert every - good == set()
 
 
-def test_the_command_writes_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_changed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert schema.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("wrote ") == 2
     assert schema.main([str(tmp_path)]) == 0
@@ -162,7 +162,9 @@ def test_the_command_writes_what_changed(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("arguments", [[], ["no/such/folder"], ["a", "b"]])
-def test_the_command_says_what_it_needs(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_without_a_folder_prints_its_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert schema.main(arguments) == 2
     assert "folder" in capsys.readouterr().err.lower()
 
