@@ -32,7 +32,7 @@ def offered(*words: str) -> list[str]:
     return [line.split("\t")[0] for line in lines[:-1]]
 
 
-def test_commands_are_offered_with_what_they_do_and_without_being_imported() -> None:
+def test_commands_are_completed_with_their_help_and_without_importing_them() -> None:
     assert cobra_lines(respread, [""]) == [*(f"{entry.name}\t{entry.summary}" for entry in COMMANDS), ":4"]
     look = (
         "import sys\nfrom respread.cli.completion.scripts import cobra_lines\nfrom respread.cli.main import respread\n"
@@ -43,7 +43,7 @@ def test_commands_are_offered_with_what_they_do_and_without_being_imported() -> 
     assert shown.stdout.strip() == "[]"
 
 
-def test_options_and_their_values_are_offered() -> None:
+def test_options_and_their_values_are_completed() -> None:
     assert offered("skew", "--topo") == ["--topology-key"]
     assert offered("skew", "-o", "j") == ["json", "jsonpath="]
     assert offered("skew", "--when-unsatisfiable", "") == ["DoNotSchedule", "ScheduleAnyway"]
@@ -51,7 +51,7 @@ def test_options_and_their_values_are_offered() -> None:
     assert offered("skew", "-k", "") == ["hostname", "region", "zone"]
 
 
-def test_what_is_in_the_cluster_is_offered(snapshot: str) -> None:
+def test_names_of_objects_in_the_cluster_are_completed(snapshot: str) -> None:
     of = ("--snapshot", snapshot)
     assert offered("skew", *of, "-n", "") == ["default", "shop"]
     assert offered("skew", *of, "") == ["deploy/api", "deploy/web"]
@@ -62,23 +62,23 @@ def test_what_is_in_the_cluster_is_offered(snapshot: str) -> None:
     assert offered("simulate", *of, "--drain", "node-b") == ["node-b"]
 
 
-def test_contexts_of_the_kubeconfig_are_offered(tmp_path: Path) -> None:
+def test_contexts_of_the_kubeconfig_are_completed(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text("contexts: [{name: prod}, {name: dev}]", encoding="utf-8")
     assert offered("skew", "--kubeconfig", str(file), "--context", "") == ["dev", "prod"]
 
 
-def test_where_there_is_no_cluster_nothing_is_offered_and_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_cluster_completion_is_empty_and_silent(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     assert offered("skew", "--kubeconfig", missing, "-n", "") == []
     assert offered("skew", "--snapshot", missing, "w") == []
 
 
-def test_for_a_file_the_shell_offers_files() -> None:
+def test_file_options_are_completed_with_files() -> None:
     assert cobra_lines(respread, ["skew", "--snapshot", "/et"]) == [":0"]
 
 
-def test_kubectl_asks_the_program_that_is_installed_for_it(snapshot: str) -> None:
+def test_kubectl_complete_respread_completes_for_the_plugin(snapshot: str) -> None:
     program = Path(sys.executable).with_name("kubectl_complete-respread")
     done = subprocess.run(
         [program, "skew", "--snapshot", snapshot, "-n", "s"], check=True, capture_output=True, text=True
@@ -87,7 +87,7 @@ def test_kubectl_asks_the_program_that_is_installed_for_it(snapshot: str) -> Non
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_scripts_are_what_the_shells_can_read(shell: str, tmp_path: Path) -> None:
+def test_completion_scripts_are_valid_in_their_shells(shell: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(respread, ["completion", shell])
     assert done.exit_code == 0
     assert "_RESPREAD_COMPLETE" in done.stdout
@@ -98,7 +98,7 @@ def test_scripts_are_what_the_shells_can_read(shell: str, tmp_path: Path) -> Non
     subprocess.run([program, "-n", str(file)], check=True)
 
 
-def test_bash_offers_what_is_in_the_cluster(snapshot: str, tmp_path: Path) -> None:
+def test_bash_completes_names_of_objects_in_the_cluster(snapshot: str, tmp_path: Path) -> None:
     file = tmp_path / "script"
     file.write_text(CliRunner().invoke(respread, ["completion", "bash"]).stdout, encoding="utf-8")
     ask = (

@@ -42,7 +42,9 @@ def hard_defaults(tmp_path: Path) -> tuple[str, str]:
     return "--scheduler-configuration", str(file)
 
 
-def test_hard_defaults_of_the_configuration_are_restored(tmp_path: Path, hard_defaults: tuple[str, str]) -> None:
+def test_hard_default_constraints_of_the_scheduler_configuration_are_restored(
+    tmp_path: Path, hard_defaults: tuple[str, str]
+) -> None:
     plan = planned(tmp_path, [*NODES, OWNER, *PODS], *hard_defaults)
 
     assert len(plan.moves) == 4
@@ -50,15 +52,17 @@ def test_hard_defaults_of_the_configuration_are_restored(tmp_path: Path, hard_de
     assert plan.blocked == ()
 
 
-def test_without_the_configuration_there_is_nothing_to_restore(tmp_path: Path) -> None:
+def test_without_a_scheduler_configuration_there_is_nothing_to_restore(tmp_path: Path) -> None:
     assert planned(tmp_path, [*NODES, OWNER, *PODS]).groups == ()
 
 
-def test_pods_whose_owner_the_snapshot_lacks_are_left_alone(tmp_path: Path, hard_defaults: tuple[str, str]) -> None:
+def test_pods_whose_owner_is_missing_in_the_snapshot_are_not_evicted(
+    tmp_path: Path, hard_defaults: tuple[str, str]
+) -> None:
     assert planned(tmp_path, [*NODES, *PODS], *hard_defaults).moves == ()
 
 
-def test_built_in_soft_defaults_are_restored_for_a_policy_that_wants_soft_ones(tmp_path: Path) -> None:
+def test_built_in_soft_defaults_are_restored_if_a_policy_selects_soft_constraints(tmp_path: Path) -> None:
     policy = tmp_path / "policy.json"
     rules = {"constraints": {"whenUnsatisfiable": ["DoNotSchedule", "ScheduleAnyway"]}}
     about = {"apiVersion": "respread.dev/v1alpha1", "kind": "ClusterRebalancePolicy", "metadata": {"name": "soft"}}
@@ -80,18 +84,20 @@ def groups_shown(tmp_path: Path, *arguments: str) -> list[tuple[str, str, int, i
     return [(each.when_unsatisfiable, each.topology_key, each.skew, each.max_skew) for each in groups]
 
 
-def test_skew_shows_the_hard_defaults_of_the_configuration(tmp_path: Path, hard_defaults: tuple[str, str]) -> None:
+def test_skew_shows_the_hard_defaults_of_the_scheduler_configuration(
+    tmp_path: Path, hard_defaults: tuple[str, str]
+) -> None:
     assert groups_shown(tmp_path, *hard_defaults) == [("DoNotSchedule", ZONE, 6, 1)]
     assert groups_shown(tmp_path) == []
 
 
-def test_skew_shows_the_built_in_soft_defaults_if_asked(tmp_path: Path, hard_defaults: tuple[str, str]) -> None:
+def test_skew_shows_the_built_in_soft_defaults_on_request(tmp_path: Path, hard_defaults: tuple[str, str]) -> None:
     built_in = [("ScheduleAnyway", ZONE, 6, 5), ("ScheduleAnyway", HOSTNAME, 6, 3)]
     assert sorted(groups_shown(tmp_path, "--soft-defaults")) == sorted(built_in)
     assert groups_shown(tmp_path, "--soft-defaults", *hard_defaults) == [("DoNotSchedule", ZONE, 6, 1)]
 
 
-def test_skew_names_an_owner_without_whom_defaults_are_not_known(
+def test_skew_names_a_missing_owner_that_default_constraints_depend_on(
     tmp_path: Path, hard_defaults: tuple[str, str]
 ) -> None:
     done = shown(tmp_path, [*NODES, *PODS], *hard_defaults)
@@ -109,7 +115,7 @@ def snapshot_from(tmp_path: Path, about: About | None, *items: Mapping[str, Any]
     return file
 
 
-def test_a_snapshot_says_of_which_version_the_cluster_is(tmp_path: Path) -> None:
+def test_a_snapshot_contains_the_version_of_the_cluster(tmp_path: Path) -> None:
     about = read_snapshot(str(snapshot_from(tmp_path, None, *PODS)))
     assert about.server_version == ""
     taken = About(taken_at=about.time, server_version="v1.36.3")
@@ -117,7 +123,7 @@ def test_a_snapshot_says_of_which_version_the_cluster_is(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("version", "moves"), [("v1.36.3", 0), ("v1.33.0", 4)])
-def test_the_quirk_of_a_version_counts_in_plans_for_a_snapshot(tmp_path: Path, version: str, moves: int) -> None:
+def test_a_plan_for_a_snapshot_uses_the_scheduler_bugs_of_its_version(tmp_path: Path, version: str, moves: int) -> None:
     """Anti-affinity to what has `app: web` in all namespaces but the own: with the bug it meets the pods themselves."""
     foreign = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default"]}]}
     web = {"matchLabels": {"app": "web"}}

@@ -33,14 +33,14 @@ def fewest_by_trying(counts: list[int], max_skew: int) -> int:
 
 
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=3).filter(lambda counts: sum(counts) <= 14), st.integers(1, 3))
-def test_the_fewest_evictions_are_what_trying_all_arrangements_finds(counts: list[int], max_skew: int) -> None:
+def test_the_fewest_evictions_equal_an_exhaustive_search(counts: list[int], max_skew: int) -> None:
     assert fewest_evictions(counts, max_skew) == fewest_by_trying(counts, max_skew)
 
 
 @pytest.mark.parametrize(
     ("counts", "fewest"), [([4, 0, 0], 2), ([5, 3, 2], 1), ([2, 2, 1], 0), ([7, 0, 0], 4), ([0, 0, 0], 0), ([], 0)]
 )
-def test_the_fewest_evictions_of_cases_that_a_person_can_check(counts: list[int], fewest: int) -> None:
+def test_the_fewest_evictions_of_simple_cases(counts: list[int], fewest: int) -> None:
     assert fewest_evictions(counts) == fewest
 
 
@@ -81,12 +81,12 @@ def ending(
     )
 
 
-def test_before_is_what_the_ending_is_measured_against() -> None:
+def test_the_picture_before_shows_violation_skew_and_fewest_evictions() -> None:
     assert BEFORE.violated_zones == ("app-1",)
     assert (BEFORE.worst_skew, BEFORE.fewest_evictions) == (2, 1)
 
 
-def test_nothing_is_missing_where_all_is_as_it_should_be() -> None:
+def test_a_successful_demo_lists_nothing_as_missing() -> None:
     assert ending().missing == []
 
 
@@ -125,18 +125,18 @@ def test_nothing_is_missing_where_all_is_as_it_should_be() -> None:
     ],
     ids=range(11),
 )
-def test_whatever_is_missing_is_said(ended: Ending, said: str) -> None:
+def test_the_demo_names_what_is_missing(ended: Ending, said: str) -> None:
     assert "; ".join(ended.missing) == said
 
 
-def test_settled_is_exactly_so_many_ready_pods_and_none_leaving() -> None:
+def test_a_picture_is_settled_with_the_expected_ready_pods_and_none_terminating() -> None:
     assert picture().settled(5)
     assert not picture().settled(6)
     assert not picture(ready=4).settled(5)
     assert not picture(terminating=1).settled(5)
 
 
-def test_the_same_seed_makes_the_same_world() -> None:
+def test_the_same_seed_creates_the_same_objects() -> None:
     assert World.make(40, 1) == World.make(40, 1) != World.make(40, 2)
     world = World.make(40, 1)
     assert len(set(world.names)) == 40
@@ -151,7 +151,7 @@ def test_the_constraints_are_those_of_the_concept_page() -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_the_policies_are_ones_that_can_be_read(side: Side) -> None:
+def test_the_policies_of_the_demo_are_valid(side: Side) -> None:
     read = decode_manifest(policy(side, "Enforce"))
     assert enforces(read)
     assert not enforces(decode_manifest(policy(side, "DryRun")))
@@ -159,12 +159,12 @@ def test_the_policies_are_ones_that_can_be_read(side: Side) -> None:
     assert (read.spec.prevention.pod_deletion_cost == "Enabled") is side.prevents
 
 
-def test_crds_and_manifests_are_found() -> None:
+def test_the_demo_finds_crds_and_manifests() -> None:
     assert (crds() / "rebalancepolicies.respread.dev.yaml").is_file()
     assert (manifests() / "base" / "kustomization.yaml").is_file()
 
 
-def test_of_the_audit_log_only_the_operators_lines_count(tmp_path: Path) -> None:
+def test_only_the_operators_lines_of_the_audit_log_count(tmp_path: Path) -> None:
     operator, other = (
         "system:serviceaccount:respread-system:respread",
         "system:serviceaccount:respread-system:respread2",
@@ -215,7 +215,7 @@ def test_a_picture_fits_the_terminal(width: int, encoding: str) -> None:
     assert lines[-1] == "a line"
 
 
-def test_without_a_terminal_it_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_the_demo_prints_lines(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(Console(width=100, highlight=False))
     with screen.step("Doing it …") as step:
         step.result = "Done it"
@@ -230,7 +230,7 @@ def test_without_a_terminal_it_is_lines(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[-3].split("  ")[0] == "1 ▄▄▂ 2 2 1"
 
 
-def test_where_there_is_only_ascii_it_says_the_same_in_ascii() -> None:
+def test_without_unicode_the_demo_prints_ascii() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
     screen = Screen(Console(file=out, width=80, highlight=False))
     with screen.step("Doing it …") as step:

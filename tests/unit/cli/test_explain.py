@@ -74,12 +74,12 @@ def policy(name: str = "mine", **spec: Any) -> dict[str, Any]:
         ("mine", ["policy mine"]),
     ],
 )
-def test_what_is_meant_by_a_name(tmp_path: Path, word: str, subjects: list[str]) -> None:
+def test_a_name_selects_workloads_pods_or_policies(tmp_path: Path, word: str, subjects: list[str]) -> None:
     items = [*zones("a", "b"), *web(3, 1), *web(1, namespace="shop"), policy()]
     assert list(explained(tmp_path, items, word).subjects) == subjects
 
 
-def test_one_namespace_can_be_asked_about(tmp_path: Path) -> None:
+def test_explain_can_be_limited_to_a_namespace(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1), *web(1, namespace="shop")]
     assert explained(tmp_path, items, "web", "-n", "shop").subjects == ("deploy/web in shop",)
     assert {each.group.namespace for each in explained(tmp_path, items, "crbp/default").constraints} == {"default"}
@@ -87,7 +87,7 @@ def test_one_namespace_can_be_asked_about(tmp_path: Path) -> None:
     assert (in_shop.constraints, in_shop.others_that_hold, in_shop.violated) == ((), 1, 0)
 
 
-def test_a_policy_of_a_namespace_is_found_there(tmp_path: Path) -> None:
+def test_a_namespaced_policy_is_found_in_its_namespace(tmp_path: Path) -> None:
     own = {**policy("own"), "kind": "RebalancePolicy", "metadata": {"name": "own", "namespace": "shop"}}
     items = [*zones("a", "b"), *web(3, 1), *web(3, 1, namespace="shop"), own]
     for word in ("rbp/own", "own"):
@@ -106,7 +106,7 @@ def test_a_policy_of_a_namespace_is_found_there(tmp_path: Path) -> None:
         (["crbp/web"], "there is no policy named web."),
     ],
 )
-def test_what_is_not_there_is_an_error(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_a_name_that_does_not_exist_is_an_error(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = run(tmp_path, [*zones("a", "b"), *web(3, 1)], *arguments)
     assert done.exit_code == 2
     assert done.stderr.endswith(f"Error: {said}\n")
@@ -115,7 +115,7 @@ def test_what_is_not_there_is_an_error(tmp_path: Path, arguments: list[str], sai
 # Constraints
 
 
-def test_a_constraint_is_told_with_what_the_plan_makes_of_it(tmp_path: Path) -> None:
+def test_a_constraint_is_shown_with_its_planned_state(tmp_path: Path) -> None:
     report = explained(tmp_path, [*zones("a", "b"), *web(3, 1), *web(1, 1, name="other")], "web")
     (constraint,) = report.constraints
     assert (constraint.group.topology_key, constraint.group.skew, constraint.policy) == (ZONE, 2, "default")
@@ -128,7 +128,7 @@ def test_a_constraint_is_told_with_what_the_plan_makes_of_it(tmp_path: Path) -> 
     ]
 
 
-def test_domains_that_take_nothing_say_why(tmp_path: Path) -> None:
+def test_domains_that_take_no_pod_show_the_reason(tmp_path: Path) -> None:
     items = [*zones("a"), *zones("b", spec={"unschedulable": True}), *web(3)]
     (constraint,) = explained(tmp_path, items, "web").constraints
     assert constraint.reason == "NoFeasibleNode"
@@ -138,7 +138,7 @@ def test_domains_that_take_nothing_say_why(tmp_path: Path) -> None:
     assert constraint.domains[0].closed is None
 
 
-def test_nodes_that_do_not_count_say_why(tmp_path: Path) -> None:
+def test_ineligible_nodes_show_the_reason(tmp_path: Path) -> None:
     unlabelled = manifest_of_node("node-x", "zone-x")
     del unlabelled["metadata"]["labels"][ZONE]
     selecting = {"nodeSelector": {"kubernetes.io/hostname": "node-a"}}
@@ -159,7 +159,9 @@ def test_nodes_that_do_not_count_say_why(tmp_path: Path) -> None:
         ({"constraints": {"topologyKeys": ["rack"]}}, "DoNotSchedule", "policy mine restores constraints of rack only"),
     ],
 )
-def test_constraints_that_no_policy_restores(tmp_path: Path, spec: dict[str, Any], when: str, message: str) -> None:
+def test_constraints_that_no_policy_selects_are_named(
+    tmp_path: Path, spec: dict[str, Any], when: str, message: str
+) -> None:
     items = [*zones("a", "b"), *web(3, 1, when=when), policy(**spec)]
     report = explained(tmp_path, items, "web")
     (constraint,) = report.constraints
@@ -172,7 +174,7 @@ def test_constraints_that_no_policy_restores(tmp_path: Path, spec: dict[str, Any
     }
 
 
-def test_a_selector_that_does_not_match_the_pods_own_labels_is_pointed_at(tmp_path: Path) -> None:
+def test_a_selector_that_does_not_match_the_pods_own_labels_is_reported(tmp_path: Path) -> None:
     pods = web(3)
     for pod in pods:
         pod["spec"]["topologySpreadConstraints"][0]["labelSelector"] = {"matchLabels": {"app": "wbe"}}
@@ -182,7 +184,7 @@ def test_a_selector_that_does_not_match_the_pods_own_labels_is_pointed_at(tmp_pa
     assert "Its selector matches none of the pods that have it" in run(tmp_path, items, "web").stdout
 
 
-def test_an_expected_domain_without_a_node_is_told_of(tmp_path: Path) -> None:
+def test_an_expected_domain_without_a_node_is_reported(tmp_path: Path) -> None:
     expected = policy(constraints={"expectedDomains": [{"topologyKey": ZONE, "values": ["zone-a", "zone-z"]}]})
     report = explained(tmp_path, [*zones("a"), *web(3), expected], "web")
     assert [each.reason for each in report.constraints] == ["DomainHasNoNode"]
@@ -192,7 +194,7 @@ def test_an_expected_domain_without_a_node_is_told_of(tmp_path: Path) -> None:
     assert "What would be violated if every expected domain had a node:" in planned.stdout
 
 
-def test_what_the_operator_says_is_told_too(tmp_path: Path) -> None:
+def test_explain_shows_what_the_operator_reports(tmp_path: Path) -> None:
     saying = policy(mode="Enforce")
     saying["metadata"]["generation"] = 2
     condition = {
@@ -233,7 +235,7 @@ def test_what_the_operator_says_is_told_too(tmp_path: Path) -> None:
 # Pods
 
 
-def test_each_pod_says_what_becomes_of_it_and_why(tmp_path: Path) -> None:
+def test_each_pod_is_shown_with_a_state_and_a_reason(tmp_path: Path) -> None:
     pods = web(4, 1)
     pods[0]["metadata"] |= {"name": "web-never", **NEVER}
     report = explained(tmp_path, [*zones("a", "b"), *pods], "web")
@@ -248,7 +250,7 @@ def test_each_pod_says_what_becomes_of_it_and_why(tmp_path: Path) -> None:
     assert [each.pod for each in of(report, "Stays")] == ["web-node-b-0"]
 
 
-def test_pods_that_might_go_in_vain_have_the_reason_of_their_constraint(tmp_path: Path) -> None:
+def test_evictable_pods_that_can_not_move_show_the_reason_of_their_constraint(tmp_path: Path) -> None:
     items = [*zones("a"), *zones("b", spec={"unschedulable": True}), *web(3)]
     report = explained(tmp_path, items, "web")
     assert {each.reason for each in of(report, "MayMove")} == {"NoFeasibleNode"}
@@ -264,7 +266,7 @@ def test_a_pod_that_is_not_placed_is_in_motion(tmp_path: Path) -> None:
     assert (pod.fate, pod.reason, pod.node) == ("Held", "InMotion", None)
 
 
-def test_what_is_explained_is_what_is_planned(tmp_path: Path) -> None:
+def test_explain_shows_the_moves_of_plan(tmp_path: Path) -> None:
     items = [*zones("a", "b", "c"), *web(7, 1), *web(4, name="stuck", metadata=NEVER), *web(2, 2, 3, name="fine")]
     plan = json.loads(run(tmp_path, items, "-o", "json", command="plan").stdout)
     report = explained(tmp_path, items, "crbp/default")
@@ -279,7 +281,7 @@ def test_what_is_explained_is_what_is_planned(tmp_path: Path) -> None:
 # Scale-downs
 
 
-def test_what_scale_downs_go_by_and_what_they_would_leave(tmp_path: Path) -> None:
+def test_explain_shows_the_victim_order_and_the_result_of_scale_downs(tmp_path: Path) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "sts-db", "controller": True}
     items = [*zones("a", "b"), *web(2, 2), *web(2, 2, name="db")]
     for number, pod in enumerate(items[-4:]):
@@ -292,7 +294,7 @@ def test_what_scale_downs_go_by_and_what_they_would_leave(tmp_path: Path) -> Non
     assert "A scale-down to 2 would leave a constraint violated." in run(tmp_path, items, "sts/db").stdout
 
 
-def test_costs_of_ours_protect(tmp_path: Path) -> None:
+def test_deletion_costs_written_by_respread_protect_a_workload(tmp_path: Path) -> None:
     pods = web(3, 3)
     cost = "controller.kubernetes.io/pod-deletion-cost"
     fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{cost}": {}}}}
@@ -334,13 +336,13 @@ def test_every_field_is_described(of: type[msgspec.Struct]) -> None:
     assert missing == []
 
 
-def test_more_pods_than_fit_are_counted_and_wide_lists_them(tmp_path: Path) -> None:
+def test_surplus_pods_are_counted_and_listed_with_wide(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(20, 20)]
     assert "and 20 more pods (see -o wide)" in run(tmp_path, items, "web").stdout
     assert "more pods" not in run(tmp_path, items, "web", "-o", "wide").stdout
 
 
-def test_many_domains_are_told_of_only_where_it_matters(tmp_path: Path) -> None:
+def test_only_relevant_domains_of_many_are_shown(tmp_path: Path) -> None:
     nodes = [manifest_of_node(f"node-{number:03}", f"zone-{number:03}") for number in range(150)]
     items = [*nodes, *deployment_pods("web", {"node-000": 3, "node-001": 1})]
     (constraint,) = explained(tmp_path, items, "web").constraints
@@ -368,7 +370,7 @@ def test_an_explanation_fits_the_terminal(tmp_path: Path, width: int, encoding: 
     assert "Moves" in text
 
 
-def test_what_nothing_has_to_do_with_is_said_so(tmp_path: Path) -> None:
+def test_explain_says_that_no_constraint_counts_a_pod(tmp_path: Path) -> None:
     lonely = manifest_of_pod("lonely", "node-a", "lonely", {})
     assert [each.message for each in explained(tmp_path, [*zones("a"), lonely], "lonely").pods] == [
         "no constraint counts it"

@@ -90,7 +90,7 @@ def kubeconfig(tmp_path: Path) -> Callable[[int], str]:
     return write
 
 
-def test_watches_bring_changes_and_an_outage_is_said_once_until_it_ends(
+def test_watches_deliver_changes_and_an_outage_is_reported_once(
     kubeconfig: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "ABSENT_WAIT_SECONDS", 0.1)  # So that a kind that is absent is asked for again.

@@ -81,25 +81,27 @@ def authorization(connection: Connection) -> str | None:
     return value
 
 
-def test_the_current_context_is_taken(tmp_path: Path) -> None:
+def test_the_current_context_is_used(tmp_path: Path) -> None:
     connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod", current="prod")))
     assert connection.server == "https://prod:6443"
     assert (connection.name, connection.namespace) == ("context prod", "prod-ns")
     assert authorization(connection) == "Bearer token-of-prod"
 
 
-def test_a_context_is_taken_by_name_even_if_none_is_current(tmp_path: Path) -> None:
+def test_a_context_is_selected_by_name_without_a_current_context(tmp_path: Path) -> None:
     connection = connect(str(kubeconfig(tmp_path / "config", "dev", "prod")), "dev")
     assert (connection.name, authorization(connection)) == ("context dev", "Bearer token-of-dev")
 
 
-def test_the_variable_names_the_file_unless_an_option_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_kubeconfig_option_has_precedence_over_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "one", "dev", current="dev")))
     assert connect().name == "context dev"
     assert connect(str(kubeconfig(tmp_path / "two", "prod", current="prod"))).name == "context prod"
 
 
-def test_the_file_at_home_is_the_last_resort(tmp_path: Path) -> None:
+def test_the_kubeconfig_in_the_home_directory_is_the_fallback(tmp_path: Path) -> None:
     (tmp_path / "home" / ".kube").mkdir(parents=True)
     kubeconfig(tmp_path / "home" / ".kube" / "config", "home", current="home")
     assert connect().name == "context home"
@@ -113,7 +115,7 @@ def test_several_files_are_merged_as_kubectl_does(tmp_path: Path) -> None:
     assert authorization(connect(joined, "dev")) == "Bearer token-of-dev"
 
 
-def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
+def test_an_exec_plugin_provides_the_token(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     answer = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -127,7 +129,7 @@ def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
     assert authorization(connection) == "Bearer from-the-plugin"
 
 
-def test_a_password_is_sent_as_such(tmp_path: Path) -> None:
+def test_a_password_is_sent_as_basic_authentication(tmp_path: Path) -> None:
     user = {"username": "me", "password": "secret"}
     connection = connect(str(kubeconfig(tmp_path / "config", "prod", current="prod", user=user)))
     assert authorization(connection) == f"Basic {base64.b64encode(b'me:secret').decode()}"
@@ -141,7 +143,7 @@ def test_a_netrc_entry_for_the_host_is_not_sent(monkeypatch: pytest.MonkeyPatch,
     assert authorization(connection) == "Bearer token-of-prod"
 
 
-def test_a_proxy_and_a_skipped_verification_are_respected(tmp_path: Path) -> None:
+def test_proxy_url_and_insecure_skip_tls_verify_are_respected(tmp_path: Path) -> None:
     fields = {"proxy-url": "http://proxy:3128", "insecure-skip-tls-verify": True}
     connection = connect(str(kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)))
     assert connection.client.session.proxies["https"] == "http://proxy:3128"
@@ -166,39 +168,39 @@ def said(kubeconfig: str | None = None, context: str | None = None) -> str:
     return caught.value.message
 
 
-def test_no_kubeconfig_at_all() -> None:
+def test_a_missing_kubeconfig_is_an_error() -> None:
     assert said().startswith("there is no kubeconfig: ~/.kube/config does not exist. Name a kubeconfig by --kubeconfig")
 
 
-def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+def test_a_named_kubeconfig_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     assert f"{tmp_path}/missing does not exist" in said(f"{tmp_path}/missing")
 
 
-def test_an_unknown_context(tmp_path: Path) -> None:
+def test_an_unknown_context_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "dev", "prod", current="prod")
     assert said(str(file), "prdo") == f"there is no context 'prdo' in the kubeconfig {file}; it has dev, prod."
 
 
-def test_no_current_context(tmp_path: Path) -> None:
+def test_a_kubeconfig_without_a_current_context_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "dev", "prod")
     assert "has no current context: choose one by --context; it has dev, prod." in said(str(file))
 
 
 @pytest.mark.parametrize("content", ["{", "a: [b", "just text", "7", "[1, 2]", "contexts: 7"])
-def test_a_file_that_is_something_else(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_an_error(tmp_path: Path, content: str) -> None:
     file = tmp_path / "config"
     file.write_text(content, encoding="utf-8")
     assert str(file) in said(str(file))
 
 
-def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+def test_a_binary_kubeconfig_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_bytes(b"\xff\xfe\x00")
     assert f"{file} is not a kubeconfig" in said(str(file))
 
 
 @pytest.mark.parametrize("part", ["clusters", "users"])
-def test_a_context_that_leads_nowhere(tmp_path: Path, part: str) -> None:
+def test_a_missing_cluster_is_an_error_and_a_missing_user_is_anonymous(tmp_path: Path, part: str) -> None:
     file = kubeconfig(tmp_path / "config", "prod", current="prod")
     content = yaml.safe_load(file.read_text())
     content[part] = []
@@ -209,13 +211,13 @@ def test_a_context_that_leads_nowhere(tmp_path: Path, part: str) -> None:
         assert f"no cluster can be reached through the kubeconfig {file}: " in said(str(file))
 
 
-def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_certificate_file_is_an_error(tmp_path: Path) -> None:
     fields = {"certificate-authority": "missing.crt"}
     file = kubeconfig(tmp_path / "config", "prod", current="prod", cluster=fields)
     assert "missing.crt" in said(str(file))
 
 
-def test_requests_are_made_as_another_user_and_in_every_group_that_is_named(tmp_path: Path) -> None:
+def test_requests_impersonate_the_user_and_all_groups(tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -263,7 +265,7 @@ def address_of(server: ThreadingHTTPServer) -> str:
         (["--request-timeout", "-1s"], "'-1s' is below 0."),
     ],
 )
-def test_options_of_a_client_that_make_no_sense_are_refused(arguments: list[str], said: str) -> None:
+def test_invalid_client_options_are_rejected(arguments: list[str], said: str) -> None:
     for command in ("skew", "version"):
         refused = CliRunner().invoke(respread, [command, *arguments])
         assert refused.exit_code == 2

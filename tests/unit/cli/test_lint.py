@@ -26,13 +26,13 @@ def lint(directory: Path, *texts: str, more: tuple[str, ...] = (), stdin: str | 
     return CliRunner().invoke(respread, [*words, *more], input=stdin)
 
 
-def test_nothing_is_said_of_policies_without_a_mistake(tmp_path: Path) -> None:
+def test_valid_policies_produce_no_output(tmp_path: Path) -> None:
     done = lint(tmp_path, POLICY, f"{POLICY}---{POLICY.replace('own', 'other')}".replace("shop", "pay"))
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "3 policies, 0 mistakes.\n"
 
 
-def test_mistakes_of_all_files_documents_and_fields_are_named_in_one_pass(tmp_path: Path) -> None:
+def test_mistakes_in_all_files_documents_and_fields_are_reported_in_one_run(tmp_path: Path) -> None:
     wrong = """
 apiVersion: respread.dev/v1alpha1
 kind: ClusterRebalancePolicy
@@ -76,7 +76,7 @@ def test_objects_of_other_kinds_are_skipped_but_not_misspelled_policies(tmp_path
         assert done.stdout.count("\n") == 1
 
 
-def test_a_key_that_is_there_twice_is_a_mistake(tmp_path: Path) -> None:
+def test_a_duplicate_key_is_a_mistake(tmp_path: Path) -> None:
     done = lint(tmp_path, POLICY.replace("quietPeriod: 1m", "quietPeriod: 1m, quietPeriod: 2m"))
     assert done.exit_code == 1
     assert "the key 'quietPeriod' is there twice" in done.stdout

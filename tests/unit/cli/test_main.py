@@ -44,7 +44,7 @@ def command(name: str) -> click.Command:
 
 
 @pytest.mark.parametrize("entry", cli.COMMANDS, ids=lambda entry: entry.name)
-def test_the_list_of_commands_says_what_each_command_says_itself(entry: cli.Entry) -> None:
+def test_the_command_list_shows_the_help_text_of_each_command(entry: cli.Entry) -> None:
     assert command(entry.name).get_short_help_str(limit=200) == entry.summary
 
 
@@ -124,12 +124,12 @@ def run(*arguments: str, program: str = "respread", **environment: str) -> subpr
     )
 
 
-def test_no_command_shows_the_help() -> None:
+def test_calling_without_a_command_shows_the_help() -> None:
     assert "Usage: respread" in run("--help").stdout
     assert run("--help").returncode == 0
 
 
-def test_as_a_plugin_it_calls_itself_what_was_typed() -> None:
+def test_as_a_kubectl_plugin_the_usage_shows_kubectl_respread() -> None:
     assert "Usage: kubectl respread [OPTIONS]" in run("--help", program="/usr/bin/kubectl-respread").stdout
 
 
@@ -148,7 +148,7 @@ def test_as_a_plugin_it_calls_itself_what_was_typed() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_done_is_said_without_a_traceback_and_with_code_2(arguments: list[str], said: str) -> None:
+def test_errors_have_exit_code_2_and_no_traceback(arguments: list[str], said: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
@@ -156,7 +156,7 @@ def test_what_cannot_be_done_is_said_without_a_traceback_and_with_code_2(argumen
     assert done.stdout == ""
 
 
-def test_what_is_typed_counts_more_than_variables(tmp_path: Path) -> None:
+def test_options_have_precedence_over_variables(tmp_path: Path) -> None:
     missing = tmp_path / "missing.json"
     by_file = run("skew", "--snapshot", str(missing), RESPREAD_CONTEXT="prod", RESPREAD_KUBECONFIG="/nonexistent/k")
     assert f"{missing} can't be read" in by_file.stderr
@@ -166,16 +166,16 @@ def test_what_is_typed_counts_more_than_variables(tmp_path: Path) -> None:
     assert "leave out --context" in from_variables.stderr
 
 
-def test_options_of_the_sandbox_are_variables_too() -> None:
+def test_sandbox_options_can_be_set_by_variables() -> None:
     assert run("sandbox", "status", RESPREAD_SANDBOX_OUTPUT="xml").returncode == 2
 
 
-def test_a_variable_that_happens_to_name_the_version_changes_nothing() -> None:
+def test_the_variable_respread_version_is_ignored() -> None:
     assert "Usage:" in run("--help", RESPREAD_VERSION="0.1.0").stdout
     assert run("skew", RESPREAD_VERSION="0.1.0").returncode == 2
 
 
-def test_a_bug_is_not_taken_for_a_violated_constraint(
+def test_an_internal_error_does_not_have_the_exit_code_of_a_violated_constraint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -188,7 +188,7 @@ def test_a_bug_is_not_taken_for_a_violated_constraint(
     assert "this is a bug in respread" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_a_command_with_its_code(
+def test_ctrl_c_ends_a_command_with_exit_code_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:

@@ -86,7 +86,7 @@ def test_every_line_of_every_example_is_a_field_or_has_a_comment(name: str) -> N
     written(text)
 
 
-def test_files_of_many_documents_become_one_file() -> None:
+def test_several_input_documents_become_one_output_file() -> None:
     done = run("", *FILES)
     assert done.exit_code == 0, done.stderr
     policies = [decode_manifest(each) for each in yaml.safe_load_all(done.stdout) if each is not None]
@@ -95,7 +95,7 @@ def test_files_of_many_documents_become_one_file() -> None:
     assert f"{len(names)} policies in mode DryRun" in done.stderr
 
 
-def test_what_descheduler_does_unless_told_otherwise_is_said() -> None:
+def test_defaults_of_the_descheduler_are_written_out() -> None:
     spec = only(policy_of()).spec
     assert decode_manifest(yaml.safe_load(run(policy_of()).stdout)).name == "descheduler-p"
     written_spec = yaml.safe_load(run(policy_of()).stdout)["spec"]
@@ -135,7 +135,7 @@ def test_what_descheduler_does_unless_told_otherwise_is_said() -> None:
     ],
     ids=str,
 )
-def test_arguments_of_the_evictor_become_rules_for_victims(evictor: Any, victims: Any) -> None:
+def test_arguments_of_the_evictor_become_victims_fields(evictor: Any, victims: Any) -> None:
     found = yaml.safe_load(run(policy_of(evictor=evictor)).stdout)["spec"]["victims"]
     assert {name: found[name] for name in victims} == victims
     only(policy_of(evictor=evictor))
@@ -157,7 +157,7 @@ def test_arguments_of_the_evictor_become_rules_for_victims(evictor: Any, victims
     ],
     ids=str,
 )
-def test_what_has_no_field_has_a_comment_that_says_why(evictor: Any, said: str) -> None:
+def test_settings_without_a_field_have_a_comment_with_the_reason(evictor: Any, said: str) -> None:
     assert said in comments(policy_of(evictor=evictor))
 
 
@@ -195,7 +195,7 @@ SPREAD_SAMPLES: dict[str, Any] = {
     ("kind", "part", "index", "samples"),
     [(DefaultEvictorArgs, "evictor", 0, EVICTOR_SAMPLES), (SpreadArgs, "spread", 1, SPREAD_SAMPLES)],
 )
-def test_every_argument_is_named_in_a_comment_whatever_it_says(
+def test_every_argument_is_named_in_a_comment_whatever_its_value(
     kind: type[msgspec.Struct], part: str, index: int, samples: dict[str, Any]
 ) -> None:
     assert set(samples) == {field.encode_name for field in msgspec.structs.fields(kind)}
@@ -206,7 +206,7 @@ def test_every_argument_is_named_in_a_comment_whatever_it_says(
             assert path in comments(policy_of(**arguments)), name
 
 
-def test_storage_classes_are_protected_with_all_others() -> None:
+def test_protected_storage_classes_protect_all_persistent_volume_claims() -> None:
     classes = {"PodsWithPVC": {"protectedStorageClasses": [{"name": "fast"}]}}
     text = policy_of(evictor={"podProtections": {"extraEnabled": ["PodsWithPVC"], "config": classes}})
     assert only(text).spec.victims.persistent_volume_claims == "Protect"
@@ -228,7 +228,7 @@ def test_storage_classes_are_protected_with_all_others() -> None:
     ],
     ids=str,
 )
-def test_kinds_of_constraints(spread: Any, kinds: list[str]) -> None:
+def test_constraint_kinds_become_when_unsatisfiable(spread: Any, kinds: list[str]) -> None:
     assert list(only(policy_of(spread=spread)).spec.constraints.when_unsatisfiable) == kinds
 
 
@@ -259,7 +259,7 @@ def test_namespaces_are_selected_by_the_label_with_their_name() -> None:
     assert namespaces_of(both) == {"matchLabels": {"team": "x"}, "matchExpressions": [{**by_name, "values": ["a"]}]}
 
 
-def test_a_single_namespace_has_a_policy_of_its_own() -> None:
+def test_a_single_namespace_becomes_a_namespaced_policy() -> None:
     policy = only(policy_of(spread={"namespaces": {"include": ["shop"]}}))
     assert (policy.kind, policy.name) == ("RebalancePolicy", "shop/descheduler-p")
     assert "profiles[0].pluginConfig[1].args.namespaces.include: One namespace" in comments(
@@ -267,7 +267,7 @@ def test_a_single_namespace_has_a_policy_of_its_own() -> None:
     )
 
 
-def test_profiles_are_told_apart_by_name_and_priority() -> None:
+def test_profiles_become_policies_with_names_and_priorities() -> None:
     document = yaml.safe_load(policy_of(name="Some Profile"))
     document["profiles"] = [
         yaml.safe_load(policy_of(name=name))["profiles"][0] for name in ("Some Profile", "some-profile", "")
@@ -289,21 +289,21 @@ LIMITS: dict[str, Any] = {
 }
 
 
-def test_limits_of_a_run_are_limits_in_flight() -> None:
+def test_limits_of_one_run_become_in_flight_limits() -> None:
     limits = only(policy_of(**LIMITS)).spec.limits
     assert (limits.in_flight, limits.in_flight_per_namespace, limits.in_flight_per_node) == (20, 7, 10_000)
     assert limits.per_hour is None
     assert "How often descheduler runs is not known" in comments(policy_of(**LIMITS))
 
 
-def test_a_limit_of_none_is_not_taken_for_no_limit() -> None:
+def test_a_limit_of_zero_does_not_become_unlimited() -> None:
     text = policy_of(maxNoOfPodsToEvictTotal=0)
     assert "limits" not in yaml.safe_load(run(text).stdout)["spec"]
     assert "CAUTION: maxNoOfPodsToEvictTotal: With 0 descheduler evicts nothing." in comments(text)
 
 
 @pytest.mark.parametrize(("given", "seconds"), [(30, 30), (0, None), (100_000, 86_400)])
-def test_grace_periods(given: int, seconds: int | None) -> None:
+def test_grace_periods_are_kept(given: int, seconds: int | None) -> None:
     text = policy_of(gracePeriodSeconds=given)
     assert only(text).spec.eviction.grace_period_seconds == seconds
     assert "gracePeriodSeconds" in comments(text)
@@ -330,7 +330,7 @@ def values(**fields: Any) -> str:
         ("@every 90m", None, None),
     ],
 )
-def test_windows_come_from_the_schedule_of_a_cron_job(schedule: str, window: str | None, per_hour: int | None) -> None:
+def test_a_cron_job_schedule_becomes_windows(schedule: str, window: str | None, per_hour: int | None) -> None:
     policy = only(values(schedule=schedule, timeZone="Europe/Berlin"))
     assert [each.schedule for each in policy.spec.windows] == ([window] if window else [])
     assert {each.time_zone for each in policy.spec.windows} <= {"Europe/Berlin"}
@@ -338,21 +338,23 @@ def test_windows_come_from_the_schedule_of_a_cron_job(schedule: str, window: str
     assert policy.spec.limits.per_hour == per_hour
 
 
-def test_time_zones() -> None:
+def test_the_time_zone_of_a_cron_job_is_kept() -> None:
     assert only(values(schedule="CRON_TZ=Asia/Tokyo 0 2 * * *")).spec.windows[0].time_zone == "Asia/Tokyo"
     assert only(values(schedule="0 2 * * *")).spec.windows[0].time_zone == "UTC"
     assert "the clock of the kube-controller-manager" in comments(values(schedule="0 2 * * *"))
 
 
 @pytest.mark.parametrize(("interval", "per_hour"), [("5m", 240), ("10m", 120), ("24h", 1), (None, 240)])
-def test_a_deployment_acts_at_any_time_and_as_often_as_its_interval(interval: str | None, per_hour: int) -> None:
+def test_a_deployment_has_no_windows_and_a_limit_per_hour_from_its_interval(
+    interval: str | None, per_hour: int
+) -> None:
     given = {} if interval is None else {"deschedulingInterval": interval}
     spec = only(values(kind="Deployment", schedule="0 2 * * *", **given)).spec
     assert spec.windows == ()
     assert spec.limits.per_hour == per_hour
 
 
-def test_a_suspended_cron_job_and_options_are_commented_on() -> None:
+def test_a_suspended_cron_job_and_its_options_have_comments() -> None:
     said = comments(values(schedule="0 2 * * *", suspend=True, cmdOptions={"dry-run": None, "v": 3, "secure-port": 9}))
     assert "suspend: The CronJob of the chart does not run now: leave mode at DryRun" in said
     assert "cmdOptions.dry-run: The policy's mode is DryRun in any case." in said
@@ -360,7 +362,7 @@ def test_a_suspended_cron_job_and_options_are_commented_on() -> None:
     assert "cmdOptions.secure-port: It is about descheduler's own process" in said
 
 
-def test_what_the_chart_adds_to_values_is_added() -> None:
+def test_defaults_of_the_helm_chart_are_added_to_values() -> None:
     spec = only("schedule: 0 2 * * *").spec
     assert (spec.victims.local_storage, spec.victims.persistent_volume_claims) == ("Evict", "Protect")
     assert spec.windows[0].schedule == "0 2 * * *"
@@ -377,7 +379,7 @@ def test_what_the_chart_adds_to_values_is_added() -> None:
     assert written("deschedulerPolicy: {profiles: []}") == ()
 
 
-def test_values_as_helm_tells_them_and_of_a_subchart() -> None:
+def test_output_of_helm_get_values_and_values_of_a_subchart_are_accepted() -> None:
     assert (
         only(
             "USER-SUPPLIED VALUES:\ndeschedulerPolicy: {maxNoOfPodsToEvictPerNode: 3}\n"
@@ -413,7 +415,7 @@ CRON_JOB = """
 """
 
 
-def test_cron_jobs_open_windows_for_the_policies_that_they_mount() -> None:
+def test_cron_jobs_open_windows_for_their_mounted_policies() -> None:
     documents = (
         CONFIG_MAP % ("a", "A"),
         CONFIG_MAP % ("b", "B"),
@@ -426,7 +428,7 @@ def test_cron_jobs_open_windows_for_the_policies_that_they_mount() -> None:
     assert first.spec.windows[0].time_zone == "Europe/Berlin"
 
 
-def test_a_cron_job_beside_a_plain_policy_is_its_own(tmp_path: Path) -> None:
+def test_a_cron_job_applies_to_a_plain_policy_beside_it(tmp_path: Path) -> None:
     policy, job = tmp_path / "policy.yaml", tmp_path / "job.yaml"
     policy.write_text(policy_of(), encoding="utf-8")
     job.write_text(dedent(CRON_JOB % ("0 2 * * *", "whatever")), encoding="utf-8")
@@ -437,7 +439,7 @@ def test_a_cron_job_beside_a_plain_policy_is_its_own(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_run_at_any_time_as_well_has_no_windows() -> None:
+def test_a_policy_of_both_a_deployment_and_a_cron_job_has_no_windows() -> None:
     deployment = """
     apiVersion: apps/v1
     kind: Deployment
@@ -450,12 +452,12 @@ def test_what_is_run_at_any_time_as_well_has_no_windows() -> None:
     assert "Deployment tools/d does not run now" in comments(text)
 
 
-def test_other_workloads_and_kinds_are_passed_over() -> None:
+def test_other_workloads_and_kinds_are_ignored() -> None:
     other = dedent(CRON_JOB % ("0 2 * * *", "x")).replace("descheduler", "backup")
     assert only("---\n".join([policy_of(), other, "{apiVersion: v1, kind: ServiceAccount}\n"])).spec.windows == ()
 
 
-def test_lists_as_kubectl_get_writes_them() -> None:
+def test_lists_from_kubectl_get_are_accepted() -> None:
     items = [yaml.safe_load(CONFIG_MAP % ("a", "A")), yaml.safe_load(CRON_JOB % ("0 2 * * *", "a"))]
     assert (
         only(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items})).spec.windows[0].schedule
@@ -463,7 +465,7 @@ def test_lists_as_kubectl_get_writes_them() -> None:
     )
 
 
-def test_v1alpha1_says_the_same_in_other_places() -> None:
+def test_v1alpha1_migrates_to_the_same_policy() -> None:
     text = old_policy_of(
         {
             "thresholdPriority": 7,
@@ -575,12 +577,12 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_descheduler_would_refuse_is_refused_with_its_place(name: str) -> None:
+def test_input_that_the_descheduler_rejects_is_rejected_with_its_field(name: str) -> None:
     text, said = BROKEN[name]
     assert said in refusal(text)
 
 
-def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(policy_of(evictor={"minReplicas": -1, "nodeFit": 1}), encoding="utf-8")
     done = run("", file)
@@ -590,19 +592,19 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [DeschedulerPolicy, DefaultEvictorArgs, SpreadArgs, V1alpha1Policy, SpreadParams])
-def test_every_setting_is_in_the_page_for_those_who_come_from_descheduler(kind: type[msgspec.Struct]) -> None:
+def test_every_setting_is_documented_in_coming_from_descheduler(kind: type[msgspec.Struct]) -> None:
     passed = {"apiVersion", "kind", "metadata"}
     for field in msgspec.structs.fields(kind):
         if field.encode_name not in passed:
             assert f"`{field.encode_name}`" in DOCUMENTATION
 
 
-def test_the_example_of_the_page_is_what_is_written() -> None:
+def test_the_documented_example_is_the_output() -> None:
     given, shown = DOCUMENTATION.split("```yaml\n")[1:3]
     assert run(given.split("```")[0]).stdout.replace("standard input", "policy.yaml") == shown.split("```")[0]
 
 
-def test_nothing_of_http_or_kopf_is_imported() -> None:
+def test_migrate_imports_neither_http_clients_nor_kopf() -> None:
     look = (
         "import sys, io\nsys.stdin = io.StringIO('schedule: 0 2 * * *')\n"
         "from respread.cli.commands.migrate import migrate\nmigrate(standalone_mode=False, args=[])\n"

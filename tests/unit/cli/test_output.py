@@ -46,17 +46,17 @@ def output(cluster: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_skew_names_workloads_as_kubectl_does_worst_first(cluster: Path) -> None:
+def test_skew_prints_workload_names_worst_first(cluster: Path) -> None:
     assert output(cluster, "skew", "-o", "name") == "deployment.apps/api\ndeployment.apps/web\ndeployment.apps/fine\n"
 
 
-def test_plan_names_the_pods_that_it_evicts(cluster: Path) -> None:
+def test_plan_prints_the_names_of_evicted_pods(cluster: Path) -> None:
     moves = json.loads(output(cluster, "plan", "-o", "json"))["moves"]
     assert output(cluster, "plan", "-o", "name").splitlines() == [f"pod/{move['pod']}" for move in moves]
     assert len(moves) == 2
 
 
-def test_explain_and_simulate_name_pods(cluster: Path) -> None:
+def test_explain_and_simulate_print_pod_names(cluster: Path) -> None:
     explained = output(cluster, "explain", "web", "-o", "name").splitlines()
     assert sorted(explained) == ["pod/web-node-a-0", "pod/web-node-a-1", "pod/web-node-a-2", "pod/web-node-b-0"]
     deleted = output(cluster, "simulate", "--scale", "web=1", "-n", "default", "-o", "name").splitlines()
@@ -64,7 +64,7 @@ def test_explain_and_simulate_name_pods(cluster: Path) -> None:
     assert set(deleted) < set(explained)
 
 
-def test_a_template_prints_what_it_says_and_no_line_break_of_its_own(cluster: Path) -> None:
+def test_a_template_is_printed_without_a_trailing_line_break(cluster: Path) -> None:
     template = 'jsonpath={range .groups[?(@.violated==true)]}{.namespace}{"\\t"}{.skew}{"\\n"}{end}'
     assert output(cluster, "skew", "-o", template) == "shop\t3\ndefault\t2\n"
     assert output(cluster, "skew", "-o", "jsonpath={.violated}") == "2"
@@ -97,7 +97,7 @@ def test_a_template_prints_what_it_says_and_no_line_break_of_its_own(cluster: Pa
         ("no braces", "no braces"),
     ],
 )
-def test_templates_are_kubectls(template: str, text: str) -> None:
+def test_templates_have_kubectls_syntax(template: str, text: str) -> None:
     assert JsonPathTemplate(template).render(POD) == text
 
 
@@ -115,7 +115,7 @@ def test_templates_are_kubectls(template: str, text: str) -> None:
         "{.a[?(@.b=~1)]}",
     ],
 )
-def test_a_template_that_cannot_be_read_is_refused(template: str) -> None:
+def test_an_invalid_template_is_rejected(template: str) -> None:
     with pytest.raises(TemplateError):
         JsonPathTemplate(template)
     refused = CliRunner().invoke(respread, ["skew", "-o", f"jsonpath={template}"])
@@ -131,7 +131,7 @@ def test_a_template_that_cannot_be_read_is_refused(template: str) -> None:
         ("{.spec.containers[?(@.name>1)].name}", "values of different types can't be compared"),
     ],
 )
-def test_a_template_that_does_not_fit_says_where(template: str, said: str) -> None:
+def test_a_template_that_does_not_match_the_data_names_the_place(template: str, said: str) -> None:
     with pytest.raises(TemplateError, match=re.escape(said)):
         JsonPathTemplate(template).render(POD)
 
@@ -141,7 +141,7 @@ def test_a_template_that_does_not_fit_says_where(template: str, said: str) -> No
     [["skew"], ["plan"], ["explain", "web"], ["simulate", "--scale", "web=2", "-n", "default"]],
     ids=lambda arguments: str(arguments[0]),
 )
-def test_markdown_has_the_rows_of_the_table(cluster: Path, arguments: list[str]) -> None:
+def test_markdown_output_has_the_rows_of_the_table(cluster: Path, arguments: list[str]) -> None:
     text = output(cluster, *arguments, "-o", "markdown")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows
@@ -153,7 +153,7 @@ def test_markdown_has_the_rows_of_the_table(cluster: Path, arguments: list[str])
     assert "\x1b" not in text
 
 
-def test_markdown_shows_every_character_as_it_is() -> None:
+def test_markdown_output_escapes_special_characters() -> None:
     table = Table()
     table.add_column("A|B")
     table.add_row(Text("x|y\n<b>*z*"))
@@ -176,13 +176,11 @@ def groups(cluster: Path, *arguments: str) -> list[str]:
         ("", ["api", "web", "fine"]),
     ],
 )
-def test_a_selector_selects_groups_by_the_pods_that_have_the_constraint(
-    cluster: Path, selector: str, found: list[str]
-) -> None:
+def test_a_selector_selects_groups_by_the_labels_of_their_pods(cluster: Path, selector: str, found: list[str]) -> None:
     assert groups(cluster, "-l", selector) == found
 
 
-def test_a_selector_that_the_api_server_would_reject_is_refused() -> None:
+def test_a_selector_that_the_api_server_rejects_is_rejected() -> None:
     refused = CliRunner().invoke(respread, ["skew", "-l", "app in web"])
     assert refused.exit_code == 2
     assert "'app in web': expected '(', found 'web'" in refused.stderr
@@ -191,14 +189,14 @@ def test_a_selector_that_the_api_server_would_reject_is_refused() -> None:
 @pytest.mark.parametrize(
     "arguments", [["-l", "app=api"], ["api"], ["deploy/api"], ["pod/api-node-a-0"], ["-n", "shop"]], ids=" ".join
 )
-def test_a_plan_is_narrowed_to_what_is_named(cluster: Path, arguments: list[str]) -> None:
+def test_a_plan_is_limited_to_the_named_objects(cluster: Path, arguments: list[str]) -> None:
     report = json.loads(output(cluster, "plan", "-o", "json", *arguments))
     assert (report["selected"], report["violated"], report["lowerBound"]) == (1, 1, None)
     assert [group["group"]["namespace"] for group in report["groups"]] == ["shop"]
     assert {move["namespace"] for move in report["moves"]} <= {"shop"}
 
 
-def test_a_plan_for_a_policy_has_all_that_it_restores(cluster: Path) -> None:
+def test_a_plan_for_a_policy_has_all_of_its_groups(cluster: Path) -> None:
     whole = json.loads(output(cluster, "plan", "-o", "json"))
     of_policy = json.loads(output(cluster, "plan", "crbp/default", "-o", "json"))
     assert of_policy["moves"] == whole["moves"]
@@ -207,7 +205,7 @@ def test_a_plan_for_a_policy_has_all_that_it_restores(cluster: Path) -> None:
     assert "there is no workload with pods named nowhere" in refused.stderr
 
 
-def test_exit_code_1_only_where_it_is_asked_for(cluster: Path) -> None:
+def test_exit_code_1_is_used_only_on_request(cluster: Path) -> None:
     def code(*arguments: str) -> int:
         return CliRunner().invoke(respread, ["skew", "--snapshot", str(cluster), *arguments]).exit_code
 

@@ -62,7 +62,7 @@ def policy(**spec: Any) -> str:
     )
 
 
-def test_without_any_policy_it_is_planned_for_an_empty_one_and_said_so(tmp_path: Path) -> None:
+def test_without_a_policy_the_plan_uses_an_empty_one_and_a_note_says_so(tmp_path: Path) -> None:
     planned = report(tmp_path, [*zones("a", "b"), *web(3, 1)])
     assert planned.default_policy
     assert [each.name for each in planned.policies] == ["default"]
@@ -70,7 +70,7 @@ def test_without_any_policy_it_is_planned_for_an_empty_one_and_said_so(tmp_path:
     assert (planned.evictions, planned.lower_bound, planned.violated, planned.selected) == (1, 1, 1, 1)
 
 
-def test_a_move_says_what_goes_where_and_what_for(tmp_path: Path) -> None:
+def test_a_move_shows_pod_target_domains_and_constraint(tmp_path: Path) -> None:
     (move,) = report(tmp_path, [*zones("a", "b"), *web(3, 1)]).moves
     assert move.wave == 1
     assert (move.namespace, move.node, move.policy, move.feasible_nodes) == ("default", "node-a", "default", 1)
@@ -82,14 +82,14 @@ def test_a_move_says_what_goes_where_and_what_for(tmp_path: Path) -> None:
     assert (helped.skew, helped.max_skew, helped.selector) == (2, 1, "app=web")
 
 
-def test_what_becomes_of_a_group_is_told_with_before_and_after(tmp_path: Path) -> None:
+def test_a_group_is_shown_with_its_counts_before_and_after(tmp_path: Path) -> None:
     (group,) = report(tmp_path, [*zones("a", "b"), *web(3, 1)]).groups
     assert group.group.counts == {"zone-a": 3, "zone-b": 1}
     assert group.counts_after == {"zone-a": 2, "zone-b": 2}
     assert (group.group.skew, group.skew_after, group.violated_after) == (2, 0, False)
 
 
-def test_exit_code_1_if_a_constraint_is_violated_and_that_is_asked_for(tmp_path: Path) -> None:
+def test_exit_code_1_means_a_violated_constraint_if_requested(tmp_path: Path) -> None:
     balanced = run(tmp_path, [*zones("a", "b"), *web(2, 1)], "--exit-code")
     assert balanced.exit_code == 0
     assert balanced.stdout == "The constraint that the policies restore holds: nothing to do.\n"
@@ -97,7 +97,7 @@ def test_exit_code_1_if_a_constraint_is_violated_and_that_is_asked_for(tmp_path:
     assert run(tmp_path, [*zones("a", "b"), *web(3, 1)]).exit_code == 0
 
 
-def test_what_stays_violated_has_its_reason(tmp_path: Path) -> None:
+def test_groups_that_stay_violated_have_a_reason(tmp_path: Path) -> None:
     items = [*zones("a"), *zones("b", spec={"unschedulable": True}), *web(3, 0)]
     planned = report(tmp_path, items)
     assert not planned.moves
@@ -111,7 +111,7 @@ def test_what_stays_violated_has_its_reason(tmp_path: Path) -> None:
     assert "0 evictions to restore 0 of 1 violated constraint" in shown
 
 
-def test_policies_from_a_file_are_planned_for_instead(tmp_path: Path) -> None:
+def test_policies_from_a_file_replace_those_of_the_cluster(tmp_path: Path) -> None:
     soft = web(4, 0, when="ScheduleAnyway")
     assert report(tmp_path, [*zones("a", "b"), *soft]).violated_unselected == 1
     file = tmp_path / "policy.yaml"
@@ -123,20 +123,20 @@ def test_policies_from_a_file_are_planned_for_instead(tmp_path: Path) -> None:
     assert planned.violated_unselected == 0
 
 
-def test_a_policy_can_come_by_standard_input(tmp_path: Path) -> None:
+def test_a_policy_can_be_read_from_standard_input(tmp_path: Path) -> None:
     text = policy(mode="Enforce")
     done = run(tmp_path, [*zones("a", "b"), *web(3, 1)], "-f", "-", "-o", "json", stdin=text)
     assert json.loads(done.stdout)["policies"] == [{"name": "mine", "mode": "Enforce", "wrong": []}]
 
 
-def test_policies_of_the_snapshot_are_those_of_the_cluster(tmp_path: Path) -> None:
+def test_policies_in_a_snapshot_are_used(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1), json.loads(policy(mode="DryRun"))]
     planned = report(tmp_path, items)
     assert not planned.default_policy
     assert any("Policy mine is in mode DryRun" in note for note in planned.notes)
 
 
-def test_a_wrong_policy_of_the_cluster_is_noted_and_one_of_a_file_refused(tmp_path: Path) -> None:
+def test_an_invalid_policy_in_the_cluster_is_noted_and_in_a_file_rejected(tmp_path: Path) -> None:
     wrong = policy(windows=[{"schedule": "0 2 * * *", "duration": "1h", "timeZone": "Europe/Atlantis"}])
     planned = report(tmp_path, [*zones("a", "b"), *web(3, 1), json.loads(wrong)])
     assert "spec.windows[0].timeZone" in planned.policies[0].wrong[0]
@@ -149,7 +149,7 @@ def test_a_wrong_policy_of_the_cluster_is_noted_and_one_of_a_file_refused(tmp_pa
     assert f"{file} (ClusterRebalancePolicy mine): spec.windows[0].timeZone" in refused.stderr
 
 
-def test_a_priority_class_that_there_is_not_is_found_too(tmp_path: Path) -> None:
+def test_a_priority_class_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1)]
     file = tmp_path / "policy.yaml"
     file.write_text(policy(victims={"priorityThreshold": {"name": "important"}}))
@@ -165,7 +165,7 @@ def test_a_priority_class_that_there_is_not_is_found_too(tmp_path: Path) -> None
     assert run(tmp_path, [*items, important], "-f", str(file)).exit_code == 0
 
 
-def test_namespaced_policies_can_be_ignored_as_the_operator_is_told(tmp_path: Path) -> None:
+def test_namespaced_policies_can_be_ignored(tmp_path: Path) -> None:
     own = {
         "apiVersion": "respread.dev/v1alpha1",
         "kind": "RebalancePolicy",
@@ -179,7 +179,7 @@ def test_namespaced_policies_can_be_ignored_as_the_operator_is_told(tmp_path: Pa
     assert [policy.name for policy in ignoring.policies] == ["mine"]
 
 
-def test_policies_that_are_ignored_restore_nothing_and_are_not_replaced_by_the_default(tmp_path: Path) -> None:
+def test_ignored_policies_restore_nothing_and_are_not_replaced_by_the_default(tmp_path: Path) -> None:
     own = {
         "apiVersion": "respread.dev/v1alpha1",
         "kind": "RebalancePolicy",
@@ -191,7 +191,7 @@ def test_policies_that_are_ignored_restore_nothing_and_are_not_replaced_by_the_d
     assert not [note for note in ignoring.notes if note.startswith(("Polic", "There is no policy"))]
 
 
-def test_of_one_namespace_only_its_part_of_the_plan_is_shown(tmp_path: Path) -> None:
+def test_a_namespace_option_shows_only_that_part_of_the_plan(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1), *web(5, 1, name="cart", namespace="shop")]
     whole = report(tmp_path, items)
     assert (whole.evictions, whole.lower_bound, whole.violated) == (3, 3, 2)
@@ -207,7 +207,7 @@ def test_protected_pods_are_not_planned_to_move(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["kind"])
-def test_an_object_of_every_kind_that_is_read_can_be_in_a_snapshot(tmp_path: Path, entry: dict[str, Any]) -> None:
+def test_a_snapshot_can_contain_objects_of_every_kind(tmp_path: Path, entry: dict[str, Any]) -> None:
     assert run(tmp_path, [*zones("a", "b"), *web(3, 1), entry]).exit_code == 0
 
 
@@ -232,14 +232,14 @@ def long_names(tmp_path: Path) -> PlanReport:
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_plan_fits_the_terminal_whatever_things_are_called(tmp_path: Path, width: int, encoding: str) -> None:
+def test_a_plan_with_long_names_fits_the_terminal(tmp_path: Path, width: int, encoding: str) -> None:
     text = printed(long_names(tmp_path), width, encoding=encoding)
     text.encode(encoding)
     assert max(map(len, text.splitlines())) <= width
     assert "zone skew 7/1" in text
 
 
-def test_moves_are_shown_with_where_they_go(tmp_path: Path) -> None:
+def test_moves_are_shown_with_their_target_domains(tmp_path: Path) -> None:
     lines = printed(report(tmp_path, [*zones("a", "b", "c"), *web(3, 1, 1)]), 160).splitlines()
     assert lines[0] == "Evictions, in this order:"
     assert lines[2].split()[:3] == ["1", "1", "default"]
@@ -256,23 +256,23 @@ def test_moves_are_shown_with_where_they_go(tmp_path: Path) -> None:
         ((5, 1), "2 evictions to restore 1 of 1 violated constraint; no plan needs fewer."),
     ],
 )
-def test_the_last_line_says_it_in_a_sentence(tmp_path: Path, counts: tuple[int, ...], said: str) -> None:
+def test_the_last_line_summarizes_the_plan(tmp_path: Path, counts: tuple[int, ...], said: str) -> None:
     assert summary(report(tmp_path, [*zones("a", "b"), *web(*counts)])).plain == said
 
 
-def test_violations_that_no_policy_restores_are_mentioned(tmp_path: Path) -> None:
+def test_violations_that_no_policy_selects_are_mentioned(tmp_path: Path) -> None:
     soft = web(4, 0, when="ScheduleAnyway")
     assert "1 more constraint is violated that no policy restores" in run(tmp_path, [*zones("a", "b"), *soft]).stdout
 
 
-def test_yaml_says_what_json_says(tmp_path: Path) -> None:
+def test_yaml_and_json_output_are_equal(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1)]
     as_yaml = yaml.safe_load(run(tmp_path, items, "-o", "yaml").stdout)
     as_json = json.loads(run(tmp_path, items, "-o", "json").stdout)
     assert {**as_yaml, "time": ""} == {**as_json, "time": ""}
 
 
-def test_the_schedulers_configuration_can_be_given(tmp_path: Path) -> None:
+def test_a_scheduler_configuration_can_be_passed(tmp_path: Path) -> None:
     items = [*zones("a", "b"), *web(3, 1)]
     file = tmp_path / "scheduler.yaml"
     affinity = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["zone-a"]}]}]}
@@ -295,12 +295,12 @@ def full_but_for_one() -> list[dict[str, Any]]:
     return [*nodes, *web(2, 1), *web(2, 1, name="api")]
 
 
-def test_only_as_many_moves_go_at_once_as_there_is_room_for(tmp_path: Path) -> None:
+def test_the_first_wave_has_only_the_moves_that_fit(tmp_path: Path) -> None:
     moves = report(tmp_path, full_but_for_one()).moves
     assert [(move.wave, move.waits_for) for move in moves] == [(1, None)]
 
 
-def test_a_move_waits_for_a_pending_pod_that_may_take_the_room(tmp_path: Path) -> None:
+def test_a_move_waits_for_a_pending_pod_that_may_take_its_room(tmp_path: Path) -> None:
     pending = manifest_of_pod("other", "", "other", {"nodeSelector": {ZONE: "zone-c"}})
     pending["status"] = {"phase": "Pending"}
     moves = report(tmp_path, [*full_but_for_one(), pending]).moves
@@ -311,13 +311,13 @@ def test_a_move_waits_for_a_pending_pod_that_may_take_the_room(tmp_path: Path) -
     assert "1 waits: it waits until pod default/other has a node" in shown.replace("\n", " ")
 
 
-def test_a_pending_pod_that_fits_nowhere_keeps_nothing(tmp_path: Path) -> None:
+def test_a_pending_pod_that_fits_nowhere_reserves_no_room(tmp_path: Path) -> None:
     pending = manifest_of_pod("other", "", "other", {"nodeSelector": {ZONE: "zone-x"}})
     pending["status"] = {"phase": "Pending"}
     assert [move.wave for move in report(tmp_path, [*full_but_for_one(), pending]).moves] == [1]
 
 
-def test_a_move_under_way_keeps_its_room_until_its_replacement_has_a_node(tmp_path: Path) -> None:
+def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node(tmp_path: Path) -> None:
     """The pod is gone and its replacement yet to be created: only the policy's status knows of it."""
     gone = web(1, name="api")[0]["metadata"]
     in_flight = {

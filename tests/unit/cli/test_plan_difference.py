@@ -50,7 +50,7 @@ def test_a_new_violation_is_named_with_its_evictions(tmp_path: Path) -> None:
     assert "skew 4 (maxSkew 1), 2 evictions" in table
 
 
-def test_what_is_restored_and_what_is_blocked_now_is_said(tmp_path: Path) -> None:
+def test_restored_and_newly_blocked_groups_are_named(tmp_path: Path) -> None:
     held = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
     before = [*zones("a", "b"), *web(3, 1), *web(3, 0, name="api")]
     after = [*zones("a", "b"), *web(2, 2), *web(3, 0, name="api", metadata=held)]
@@ -62,7 +62,7 @@ def test_what_is_restored_and_what_is_blocked_now_is_said(tmp_path: Path) -> Non
     assert len(document["removedMoves"]) == 2
 
 
-def test_a_file_that_is_no_plan_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_plan_is_an_error(tmp_path: Path) -> None:
     cluster = snapshot_of(tmp_path, [*zones("a"), *web(1)])
     done = run(cluster, "--diff", str(cluster))
     assert done.exit_code == 2

@@ -37,7 +37,7 @@ def said(directory: Path, *texts: str) -> str:
     return caught.value.message.replace(f"{directory}/", "")
 
 
-def test_several_documents_of_several_files(tmp_path: Path) -> None:
+def test_several_documents_in_several_files_are_read(tmp_path: Path) -> None:
     other = POLICY.replace("own", "other")
     assert [each.name for each in read(tmp_path, f"---{CLUSTER_POLICY}---{POLICY}---\n", other)] == [
         "all",
@@ -46,7 +46,7 @@ def test_several_documents_of_several_files(tmp_path: Path) -> None:
     ]
 
 
-def test_lists_as_kubectl_get_writes_them(tmp_path: Path) -> None:
+def test_lists_from_kubectl_get_are_read(tmp_path: Path) -> None:
     items = "\n".join(f"- {line}" if line.startswith("api") else f"  {line}" for line in POLICY.strip().splitlines())
     assert [each.name for each in read(tmp_path, f"apiVersion: v1\nkind: List\nitems:\n{items}\n")] == ["shop/own"]
     raw = (
@@ -74,11 +74,11 @@ def test_lists_as_kubectl_get_writes_them(tmp_path: Path) -> None:
     ],
     ids=range(7),
 )
-def test_mistakes_are_named_with_file_document_and_field(tmp_path: Path, text: str, message: str) -> None:
+def test_mistakes_are_reported_with_file_document_and_field(tmp_path: Path, text: str, message: str) -> None:
     assert said(tmp_path, text).startswith(message)
 
 
-def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     wrong = CLUSTER_POLICY.replace("{mode: Enforce}", "{mode: Maybe, quietPeriod: soon}")
     message = said(tmp_path, f"{wrong}---\nkind: Pod\n---{POLICY}")
     assert message.startswith("3 mistakes:\n  0.yaml, document 1 (ClusterRebalancePolicy all): spec.mode: ")
@@ -86,17 +86,17 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
     assert "\n  0.yaml, document 2: apiVersion: " in message
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"missing.yaml can't be read: No such file or directory"):
         read_policies([str(tmp_path / "missing.yaml")], default_namespace="default")
 
 
-def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+def test_a_binary_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(CommandError, match=r"policy.yaml is not text in UTF-8"):
         read_policies([str(tmp_path / "policy.yaml")], default_namespace="default")
 
 
-def test_the_policy_where_there_is_none_is_the_empty_one(tmp_path: Path) -> None:
+def test_the_default_policy_has_an_empty_spec(tmp_path: Path) -> None:
     text = CLUSTER_POLICY.replace("{mode: Enforce}", "{}")
     assert read(tmp_path, text)[0].spec == DEFAULT_POLICY.spec

@@ -124,7 +124,7 @@ def test_a_scale_down_is_shown_with_costs_and_without(cluster: Path) -> None:
     assert (scaled["pods"], scaled["replicas"], scaled["protected"], scaled["reason"]) == (12, 5, False, "NoPolicy")
 
 
-def test_as_things_are_goes_by_the_costs_that_are_there(tmp_path: Path) -> None:
+def test_the_simulation_without_changes_uses_the_existing_costs(tmp_path: Path) -> None:
     pods = ranked(deployment_pods("web", {"node-a1": 2, "node-b1": 1, "node-c1": 1}), -1000, -4000, -3000, -2000)
     report = report_of(written(tmp_path, [*NODES, *pods, POLICY]), "--scale", "web=3")
     assert counts(report) == [1, 1, 1]
@@ -133,7 +133,7 @@ def test_as_things_are_goes_by_the_costs_that_are_there(tmp_path: Path) -> None:
     assert report["asItIs"] == report["withCosts"]
 
 
-def test_the_exit_code_says_whether_all_holds_afterwards(cluster: Path) -> None:
+def test_the_exit_code_says_whether_all_constraints_hold_afterwards(cluster: Path) -> None:
     assert simulate(cluster, "--scale", "web=5").exit_code == 0
     assert simulate(cluster, "--scale", "web=5", "--exit-code").exit_code == 1
     assert simulate(cluster, "--scale", "web=12", "--exit-code").exit_code == 0
@@ -150,7 +150,7 @@ def test_a_stateful_set_loses_its_highest_ordinals_whatever_they_cost(cluster: P
     assert "Not protected (HighestOrdinal): A StatefulSet deletes its pods of the highest ordinals" in shown
 
 
-def test_new_pods_go_where_they_may_and_are_marked_as_likely(cluster: Path) -> None:
+def test_new_pods_are_placed_in_feasible_domains_and_marked_as_likely(cluster: Path) -> None:
     report = report_of(cluster, "--scale", "web=15", "--scale", "cart=4")
     assert counts(report, at=1) == [5, 5, 5]
     assert sorted(counts(report, at=0)) == [1, 1, 2]
@@ -159,12 +159,12 @@ def test_new_pods_go_where_they_may_and_are_marked_as_likely(cluster: Path) -> N
     assert "(likely)" in simulate(cluster, "--scale", "web=14").stdout
 
 
-def test_new_ordinals_follow_the_highest(cluster: Path) -> None:
+def test_new_pods_of_a_stateful_set_get_the_next_ordinals(cluster: Path) -> None:
     report = report_of(cluster, "--scale", "db=8")
     assert [pod["pod"] for pod in report["asItIs"]["placed"]] == ["db-6", "db-7"]
 
 
-def test_a_drained_node_takes_no_pod_any_more(cluster: Path) -> None:
+def test_a_drained_node_takes_no_pods(cluster: Path) -> None:
     report = report_of(cluster, "--drain", "node-c1", "--drain", "node-c2", "--scale", "web=13")
     assert report["drainedNodes"] == ["node-c1", "node-c2"]
     assert all(pod["node"] not in {"node-c1", "node-c2"} for pod in report["asItIs"]["placed"])
@@ -173,7 +173,7 @@ def test_a_drained_node_takes_no_pod_any_more(cluster: Path) -> None:
     assert "PodTopologySpread" in report["asItIs"]["unplaced"][0]["message"]
 
 
-def test_a_domain_that_is_lost_counts_no_more(cluster: Path) -> None:
+def test_a_lost_domain_is_no_longer_eligible(cluster: Path) -> None:
     report = report_of(cluster, "--remove-domain", "zone=zone-c")
     assert report["removedNodes"] == ["node-c1", "node-c2"]
     by_name = {each["group"]["workloads"][0]["name"]: each["asItIs"]["counts"] for each in report["groups"]}
@@ -183,7 +183,7 @@ def test_a_domain_that_is_lost_counts_no_more(cluster: Path) -> None:
     assert report == report_of(cluster, "--remove-domain", f"{ZONE}=zone-c")
 
 
-def test_bare_pods_of_a_lost_node_are_gone(tmp_path: Path) -> None:
+def test_bare_pods_on_a_lost_node_are_not_replaced(tmp_path: Path) -> None:
     bare = manifest_of_pod("lone", "node-a1", "lone", {}, ownerReferences=[])
     agent = manifest_of_pod(
         "agent",
@@ -201,7 +201,7 @@ def test_bare_pods_of_a_lost_node_are_gone(tmp_path: Path) -> None:
     assert "Pod lone is deleted: no controller recreates it." in simulate(file, "--drain", "node-a1").stdout
 
 
-def test_new_nodes_are_of_each_zone_in_turn_or_like_one(cluster: Path) -> None:
+def test_new_nodes_copy_a_node_of_each_zone_in_turn_or_a_named_node(cluster: Path) -> None:
     report = report_of(cluster, "--add-nodes", "4", "--add-nodes", "1,like=node-b2")
     assert [name.rpartition("-new")[0] for name in report["addedNodes"]] == [
         "node-a1",
@@ -213,7 +213,7 @@ def test_new_nodes_are_of_each_zone_in_turn_or_like_one(cluster: Path) -> None:
     assert len(set(report["addedNodes"])) == 5
 
 
-def test_pods_that_wait_get_a_place_on_new_nodes(tmp_path: Path) -> None:
+def test_pending_pods_are_placed_on_new_nodes(tmp_path: Path) -> None:
     small = {
         "allocatable": {"cpu": "1", "memory": "1Gi", "pods": "1"},
         "conditions": [{"type": "Ready", "status": "True"}],
@@ -229,7 +229,7 @@ def test_pods_that_wait_get_a_place_on_new_nodes(tmp_path: Path) -> None:
     assert {pod["node"][:8] for pod in report["asItIs"]["placed"]} == {"node-a1-", "node-b1-"}
 
 
-def test_a_hostname_is_a_new_nodes_own(tmp_path: Path) -> None:
+def test_a_new_node_has_its_own_hostname_label(tmp_path: Path) -> None:
     pods = deployment_pods("web", {"node-a1": 1, "node-b1": 1})
     for pod in pods:
         pod["spec"]["topologySpreadConstraints"][0]["topologyKey"] = HOSTNAME
@@ -239,7 +239,7 @@ def test_a_hostname_is_a_new_nodes_own(tmp_path: Path) -> None:
     assert set(report["groups"][0]["asItIs"]["counts"]) == {"node-a1", "node-b1", *report["addedNodes"]}
 
 
-def test_nothing_is_changed_without_a_change(cluster: Path) -> None:
+def test_scaling_to_the_current_replicas_changes_nothing(cluster: Path) -> None:
     report = report_of(cluster, "--scale", "web=12")
     assert counts(report) == counts(report, "group")
     assert report["asItIs"]["deleted"] == report["asItIs"]["placed"] == []
@@ -266,13 +266,13 @@ def test_nothing_is_changed_without_a_change(cluster: Path) -> None:
         ((), "Error: say what to simulate"),
     ],
 )
-def test_what_can_not_be_simulated_is_an_error_that_says_what_to_do(
+def test_a_change_that_can_not_be_simulated_is_an_error_with_advice(
     cluster: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     assert said in error(cluster, *arguments)
 
 
-def test_a_name_that_two_workloads_have_is_asked_about(tmp_path: Path) -> None:
+def test_an_ambiguous_workload_name_is_an_error_that_asks_for_the_namespace(tmp_path: Path) -> None:
     other = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "other", "controller": True}
     everywhere = [
         *deployment_pods("web", {"node-a1": 2}),
@@ -283,7 +283,7 @@ def test_a_name_that_two_workloads_have_is_asked_about(tmp_path: Path) -> None:
     assert report_of(file, "--scale", "web=1", "-n", "shop")["scaled"][0]["namespace"] == "shop"
 
 
-def test_what_is_never_scaled_is_said_to_be_so(tmp_path: Path) -> None:
+def test_scaling_a_daemon_set_is_an_error_that_says_why(tmp_path: Path) -> None:
     agent = manifest_of_pod("agent-1", "node-a1", "agent", {}, ownerReferences=[AGENT])
     said = error(written(tmp_path, [*NODES, agent]), "--scale", "ds/agent=2")
     assert (
@@ -291,7 +291,7 @@ def test_what_is_never_scaled_is_said_to_be_so(tmp_path: Path) -> None:
     )
 
 
-def test_a_controller_with_rules_of_its_own_is_not_foretold(tmp_path: Path) -> None:
+def test_scale_downs_of_a_custom_controller_are_not_predicted(tmp_path: Path) -> None:
     owner = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "c", "controller": True}
     pods = deployment_pods("web", {"node-a1": 2}, metadata={"ownerReferences": [owner]})
     said = error(written(tmp_path, [*NODES, *pods]), "--scale", "cloneset/web=1")
@@ -299,7 +299,7 @@ def test_a_controller_with_rules_of_its_own_is_not_foretold(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("columns", ["80", "160"])
-def test_the_table_fits_and_says_what_prevention_is_worth(cluster: Path, columns: str) -> None:
+def test_the_table_fits_the_terminal_and_shows_the_effect_of_prevention(cluster: Path, columns: str) -> None:
     done = simulate(cluster, "--scale", "web=5", env={"COLUMNS": columns})
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= int(columns)
@@ -312,6 +312,6 @@ def test_the_table_fits_and_says_what_prevention_is_worth(cluster: Path, columns
     assert "deploy/web in default: 12 pods to 5. Not protected (NoPolicy): No policy selects the pods." in text
 
 
-def test_wide_names_domains(cluster: Path) -> None:
+def test_wide_output_names_domains(cluster: Path) -> None:
     shown = simulate(cluster, "--scale", "web=13", "-o", "wide").stdout
     assert "zone-a 4, zone-b 4, zone-c 4" in shown

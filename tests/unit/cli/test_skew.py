@@ -110,19 +110,21 @@ def test_empty_domains_of_a_group_with_many_are_counted_not_named() -> None:
         ({"when_unsatisfiable": "ScheduleAnyway"}, ["soft"]),
     ],
 )
-def test_filters(wanted: dict[str, object], found: list[str]) -> None:
+def test_groups_are_filtered_by_workload_namespace_topology_key_and_when_unsatisfiable(
+    wanted: dict[str, object], found: list[str]
+) -> None:
     assert [group.workloads[0].name for group in report_of(three_zones(), **wanted).groups] == found
 
 
 @pytest.mark.parametrize(
     "typed", ["web", "deploy/web", "deployment/web", "Deployment/web", "deployments.apps/web", "w?b", "deploy/*"]
 )
-def test_a_workload_is_meant_however_kubectl_would_take_it(typed: str) -> None:
+def test_a_workload_name_is_accepted_in_every_form_of_kubectl(typed: str) -> None:
     assert workload_matches(typed, WorkloadName("Deployment", "default", "web"))
 
 
 @pytest.mark.parametrize("typed", ["we", "sts/web", "web/deploy", "deploy/web2", ""])
-def test_another_workload_is_not_meant(typed: str) -> None:
+def test_names_of_other_workloads_do_not_match(typed: str) -> None:
     assert not workload_matches(typed, WorkloadName("Deployment", "default", "web"))
 
 
@@ -137,11 +139,11 @@ def test_another_workload_is_not_meant(typed: str) -> None:
         ("fleet/web", "Fleet"),
     ],
 )
-def test_a_kind_of_its_own_is_meant_by_its_name(typed: str, kind: str) -> None:
+def test_a_custom_kind_is_matched_by_its_name(typed: str, kind: str) -> None:
     assert workload_matches(typed, WorkloadName(kind, "default", "web"))
 
 
-def test_a_name_that_nobody_has_is_noticed_and_a_pattern_is_not() -> None:
+def test_an_unknown_name_is_reported_and_an_unmatched_pattern_is_not() -> None:
     assert unknown_workloads(three_zones(), GroupFilter(workloads=("bad", "typo", "none-*"))) == ["typo"]
     assert unknown_workloads(three_zones(), GroupFilter(workloads=("bad",), namespace="shop")) == ["bad"]
 
@@ -174,12 +176,12 @@ def big() -> Spread:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
-def test_a_table_fits_the_terminal_whatever_things_are_called(width: int) -> None:
+def test_a_table_with_long_names_fits_the_terminal(width: int) -> None:
     for line in printed(report_of(big()), width).splitlines():
         assert len(line) <= width
 
 
-def test_numbers_and_bars_are_there_in_80_columns() -> None:
+def test_numbers_and_bars_are_shown_in_80_columns() -> None:
     lines = printed(report_of(big()), 80).splitlines()
     assert lines[0].split() == ["NAMESPACE", "WORKLOAD", "KEY", "SKEW/MAX", "PODS", "PER", "DOMAIN"]
     hosts = lines[4:]
@@ -187,7 +189,7 @@ def test_numbers_and_bars_are_there_in_80_columns() -> None:
     assert all("ip-10-0-0-" in line and line.rstrip().endswith("█") for line in hosts[:6])
 
 
-def test_thousands_of_hosts_are_told_in_some_lines() -> None:
+def test_thousands_of_hosts_are_summarized_in_a_few_lines() -> None:
     text = printed(report_of(big(), topology_keys=("hostname",)), 100)
     assert len(text.splitlines()) < 15
     assert "2 in 3 domains" in text
@@ -206,7 +208,7 @@ def test_a_balanced_group_over_many_hosts_takes_one_line() -> None:
     assert printed(report, 100).splitlines()[1].endswith("1 in 2 domains, 0 in 38 domains")
 
 
-def test_a_violated_group_is_drawn_domain_by_domain() -> None:
+def test_a_violated_group_has_a_line_for_each_domain() -> None:
     lines = printed(report_of(three_zones(), workloads=("bad",)), 100).splitlines()
     assert [line.split()[-3:] for line in lines[1:4]] == [["a", "3", "███"], ["b", "1", "█"], ["c", "1", "█"]]
 
@@ -228,14 +230,14 @@ def test_plain_output_has_no_escapes_and_colored_output_has() -> None:
     assert "\x1b[31m" in printed(report_of(three_zones()), 100, colors=True)
 
 
-def test_where_there_is_no_unicode_there_is_ascii() -> None:
+def test_without_unicode_the_table_is_ascii() -> None:
     printed(report_of(big()), 100, encoding="ascii").encode("ascii")
     text = printed(report_of(three_zones(), workloads=("bad",)), 100, encoding="ascii")
     text.encode("ascii")
     assert "a 3 ###" in text
 
 
-def test_lines_are_printed_without_blanks_at_their_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_have_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(width=100)
     report = report_of(three_zones())
     print_parts(console, [SkewTable(console, wide=False, with_namespace=True).render(report.groups)])
@@ -254,11 +256,11 @@ def test_lines_are_printed_without_blanks_at_their_end(capsys: pytest.CaptureFix
         ({"namespace": "nowhere"}, "No pod has such a topology spread constraint."),
     ],
 )
-def test_the_last_line_says_it_in_a_sentence(wanted: dict[str, object], said: str) -> None:
+def test_the_last_line_is_a_summary(wanted: dict[str, object], said: str) -> None:
     assert summary(report_of(three_zones(), **wanted)).plain == said
 
 
-def test_topology_keys_that_end_alike_are_shown_in_full() -> None:
+def test_topology_keys_with_the_same_suffix_are_shown_in_full() -> None:
     of = spec(constraint(ZONE), constraint("example.com/zone"))
     nodes = [node("a", "a", labels={"example.com/zone": "x"})]
     text = printed(report_of(spread_of(cluster(nodes, pods({"a": 1}, of)))), 160)
@@ -271,7 +273,7 @@ def test_a_group_without_any_domain_says_so() -> None:
     assert "no eligible domain" in printed(report_of(spread_of(cluster([node("a", "a")], pods({"a": 1}, of)))), 100)
 
 
-def test_more_domains_than_are_named_are_counted() -> None:
+def test_domains_that_are_not_named_are_counted() -> None:
     counts = {f"d{number}": 1 for number in range(8)} | {"full": 5, "fuller": 6}
     shown = domains_shown(counts, 2, 3, most=6)
     assert shown == [Domain("fuller", 6), Domain("full", 5), Domain("", 1, 8), Domain("", 0, 3)]
@@ -280,11 +282,13 @@ def test_more_domains_than_are_named_are_counted() -> None:
 @pytest.mark.parametrize(
     ("count", "allowed", "most", "columns", "length"), [(3, 5, 5, 10, 3), (50, 60, 100, 10, 5), (0, 1, 9, 10, 0)]
 )
-def test_bars_are_a_column_a_pod_or_their_share(count: int, allowed: int, most: int, columns: int, length: int) -> None:
+def test_bars_have_a_column_per_pod_or_are_scaled(
+    count: int, allowed: int, most: int, columns: int, length: int
+) -> None:
     assert bar(count, allowed, most, columns).cell_len == length
 
 
-def test_what_is_too_much_of_a_bar_stands_out() -> None:
+def test_the_pods_above_max_skew_stand_out_in_a_bar() -> None:
     drawn = bar(5, 2, 5, 10)
     assert drawn.plain == "█████"
     assert (drawn.style, [(span.start, span.end, span.style) for span in drawn.spans]) == ("green", [(2, 5, "red")])
@@ -315,7 +319,7 @@ def test_wide_and_json_say_whether_a_workload_is_protected(tmp_path: Path) -> No
     assert "SCALE-DOWNS" not in shown()
 
 
-def test_where_policies_can_not_be_read_nothing_is_said_of_protection() -> None:
+def test_without_permission_to_read_policies_protection_is_not_shown() -> None:
     spread = three_zones()
     view = ReadCluster(
         snapshot=ClusterSnapshot(), time=NOW, source="a test", left_out=frozenset({"clusterrebalancepolicies"})

@@ -43,7 +43,7 @@ def test_a_list_of_mixed_kinds_is_read(tmp_path: Path) -> None:
     assert counts(done) == {"zone-a": 3, "zone-b": 1}
 
 
-def test_gzip_is_recognized_whatever_the_file_is_called(tmp_path: Path) -> None:
+def test_gzip_is_recognized_whatever_the_file_name(tmp_path: Path) -> None:
     file = write(tmp_path, gzip.compress(json.dumps(list_of(ITEMS)).encode()), "cluster.bin")
     assert counts(skew(file)) == {"zone-a": 3, "zone-b": 1}
 
@@ -56,7 +56,7 @@ def test_standard_input_is_read() -> None:
     assert counts(gzipped) == {"zone-a": 3, "zone-b": 1}
 
 
-def test_what_says_when_it_was_taken_is_as_of_then(tmp_path: Path) -> None:
+def test_the_report_has_the_time_at_which_the_snapshot_was_taken(tmp_path: Path) -> None:
     about = {"takenAt": "2026-05-04T03:02:01Z", "source": "context prod", "notes": ["Something was left out."]}
     file = write(tmp_path, json.dumps({**list_of(ITEMS), ABOUT: about}))
     report = json.loads(skew(file).stdout)
@@ -65,14 +65,14 @@ def test_what_says_when_it_was_taken_is_as_of_then(tmp_path: Path) -> None:
     assert report["notes"] == ["Something was left out."]
 
 
-def test_a_snapshot_of_an_empty_cluster_is_no_mistake(tmp_path: Path) -> None:
+def test_a_snapshot_of_an_empty_cluster_is_valid(tmp_path: Path) -> None:
     about = {"takenAt": "2026-05-04T03:02:01Z"}
     done = skew(write(tmp_path, json.dumps({**list_of([]), ABOUT: about})))
     assert done.exit_code == 0
     assert json.loads(done.stdout)["groups"] == []
 
 
-def test_items_of_a_raw_list_have_the_kind_of_the_list(tmp_path: Path) -> None:
+def test_items_of_a_typed_list_have_the_kind_of_the_list(tmp_path: Path) -> None:
     pods = [{name: value for name, value in pod.items() if name not in {"apiVersion", "kind"}} for pod in ITEMS[2:]]
     file = write(tmp_path, json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}))
     done = skew(file)
@@ -116,7 +116,7 @@ BAD_SKEW = broken(spec={"topologySpreadConstraints": [{"maxSkew": "one", "topolo
     ],
     ids=range(14),
 )
-def test_what_is_wrong_is_said_with_file_item_and_field(tmp_path: Path, content: str, said: str) -> None:
+def test_mistakes_are_reported_with_file_item_and_field(tmp_path: Path, content: str, said: str) -> None:
     file = write(tmp_path, content.encode("latin-1") if content.startswith("\x1f") else content)
     done = skew(file)
     assert done.exit_code == 2
@@ -124,7 +124,7 @@ def test_what_is_wrong_is_said_with_file_item_and_field(tmp_path: Path, content:
     assert done.stdout == ""
 
 
-def test_policies_that_cannot_be_read_are_named_too(tmp_path: Path) -> None:
+def test_invalid_policies_are_named_too(tmp_path: Path) -> None:
     nameless = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy", "metadata": {}}
     done = skew(snapshot_of(tmp_path, [*ITEMS, nameless]))
     assert done.exit_code == 2
@@ -132,12 +132,12 @@ def test_policies_that_cannot_be_read_are_named_too(tmp_path: Path) -> None:
     assert "metadata.name" in done.stderr
 
 
-def test_without_budgets_a_plan_says_that_it_knows_of_none(tmp_path: Path) -> None:
+def test_a_plan_for_a_snapshot_without_budgets_says_so(tmp_path: Path) -> None:
     done = CliRunner().invoke(respread, ["plan", "--snapshot", str(snapshot_of(tmp_path, ITEMS))])
     assert "holds no PodDisruptionBudgets" in done.stderr
 
 
-def test_secrets_are_not_in_a_snapshot_and_what_decides_is() -> None:
+def test_a_snapshot_omits_secrets_and_contains_what_a_plan_needs() -> None:
     secret = {
         "args": ["--token=secret"],
         "command": ["sh", "-c", "secret"],
@@ -171,7 +171,7 @@ def test_secrets_are_not_in_a_snapshot_and_what_decides_is() -> None:
 
 
 @pytest.mark.parametrize(("manager", "ours"), [("respread", True), ("somebody", False)])
-def test_whose_a_pod_deletion_cost_is_stays_known_and_nothing_else_of_who_wrote_what(manager: str, ours: bool) -> None:
+def test_a_snapshot_keeps_only_the_field_manager_of_deletion_costs(manager: str, ours: bool) -> None:
     cost = "controller.kubernetes.io/pod-deletion-cost"
     pod = manifest_of_pod("web-1", "node-a", "web", {}, annotations={cost: "-1000"})
     entry = {"operation": "Apply", "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, f"f:{cost}": {}}}}}
@@ -192,7 +192,7 @@ def test_whose_a_pod_deletion_cost_is_stays_known_and_nothing_else_of_who_wrote_
 @pytest.mark.parametrize(
     "broken", ["none", [1], [{"fieldsV1": 2}], [{"fieldsV1": {"f:metadata": {"f:annotations": 3}}}]]
 )
-def test_managed_fields_that_are_none_are_left_out(broken: object) -> None:
+def test_malformed_managed_fields_are_left_out(broken: object) -> None:
     pod = manifest_of_pod("web-1", "node-a", "web", {}, annotations={"controller.kubernetes.io/pod-deletion-cost": "1"})
     pod["metadata"]["managedFields"] = broken
     assert "managedFields" not in snapshot_content(KINDS["pods"], pod)["metadata"]
