@@ -37,7 +37,7 @@ def volume(labels: dict[str, str], **spec: Any) -> PersistentVolume:
         ({"portworxVolume": {"volumeID": "p-1"}}, "p-1"),
     ],
 )
-def test_handles(source: dict[str, Any], handle: str) -> None:
+def test_a_migrated_volume_has_the_csi_handle_of_kube_scheduler(source: dict[str, Any], handle: str) -> None:
     migrated = volume({}, **source).migrated
     assert migrated is not None
     assert (migrated.csi_volume_handle, migrated.error) == (handle, "")
@@ -52,7 +52,7 @@ def test_handles(source: dict[str, Any], handle: str) -> None:
         ({ZONE: "europe-west1-b__europe-west1-c"}, "projects/UNSPECIFIED/regions/europe-west1/disks/d"),
     ],
 )
-def test_a_gce_disk_is_named_by_its_zone_or_region(labels: dict[str, str], handle: str) -> None:
+def test_the_handle_of_a_gce_disk_contains_its_zone_or_region(labels: dict[str, str], handle: str) -> None:
     migrated = volume(labels, gcePersistentDisk={"pdName": "d"}).migrated
     assert migrated is not None
     assert migrated.csi_volume_handle == handle
@@ -69,7 +69,7 @@ def test_a_gce_disk_is_named_by_its_zone_or_region(labels: dict[str, str], handl
         ({ZONE: "europe-west1-b__europe-west2-b"}, {"gcePersistentDisk": {"pdName": "d"}}),
     ],
 )
-def test_what_cannot_be_translated_says_why(labels: dict[str, str], source: dict[str, Any]) -> None:
+def test_a_volume_that_cannot_be_translated_has_an_error(labels: dict[str, str], source: dict[str, Any]) -> None:
     migrated = volume(labels, **source).migrated
     assert migrated is not None
     assert migrated.csi_volume_handle == ""
@@ -106,12 +106,12 @@ def affinity(*terms: dict[str, str]) -> NodeSelector:
         (affinity({ZONE: "a", BETA_REGION: "r"}), {}, affinity({EBS_ZONE: "a", BETA_REGION: "r"})),
     ],
 )
-def test_where_a_volume_can_be_reached_is_put_in_the_drivers_words(
+def test_the_node_affinity_of_a_volume_uses_the_topology_keys_of_the_csi_driver(
     before: NodeSelector | None, labels: dict[str, str], after: NodeSelector | None
 ) -> None:
     assert migrated_node_affinity("kubernetes.io/aws-ebs", before, Map(labels)) == after
 
 
-def test_drivers_without_words_of_their_own_keep_the_affinity() -> None:
+def test_drivers_without_own_topology_keys_keep_the_affinity() -> None:
     before = affinity({ZONE: "a"})
     assert migrated_node_affinity("kubernetes.io/azure-disk", before, Map({ZONE: "b"})) == before

@@ -60,7 +60,7 @@ def test_a_node() -> None:
     )
 
 
-def test_a_heartbeat_leaves_a_node_as_it_is() -> None:
+def test_a_heartbeat_does_not_change_a_node() -> None:
     """Kubelets write a node's status every few minutes; it must not look like a change."""
     before, after = (
         decode(
@@ -74,11 +74,11 @@ def test_a_heartbeat_leaves_a_node_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("conditions", [None, [], [{"type": "Ready", "status": "Unknown"}]])
-def test_a_node_is_not_ready_until_it_says_so(conditions: Any) -> None:
+def test_a_node_without_a_ready_condition_is_not_ready(conditions: Any) -> None:
     assert not decode("nodes", {}, status={"conditions": conditions}).ready
 
 
-def test_a_node_with_a_quantity_that_is_none() -> None:
+def test_a_node_with_a_malformed_quantity_is_an_error() -> None:
     with pytest.raises(DecodeError, match=r"^nodes x: status.allocatable\[cpu\]: 'four' is not a quantity: "):
         decode("nodes", {}, status={"allocatable": {"cpu": "four"}})
 
@@ -136,7 +136,7 @@ def test_a_budget_without_selector_differs_from_one_with_an_empty_one() -> None:
 
 
 @pytest.mark.parametrize("resource", ["poddisruptionbudgets", "replicasets", "statefulsets", "persistentvolumeclaims"])
-def test_a_selector_that_is_none_is_named(resource: str) -> None:
+def test_a_malformed_selector_is_an_error_with_its_field(resource: str) -> None:
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": []}]}
     with pytest.raises(DecodeError) as raised:
         decode(resource, {"namespace": "shop"}, spec={"selector": selector})
@@ -234,7 +234,7 @@ def test_a_claim() -> None:
     assert decoded.bound
 
 
-def test_a_claim_is_bound_when_both_sides_say_so() -> None:
+def test_a_claim_is_bound_if_claim_and_volume_refer_to_each_other() -> None:
     assert not decode("persistentvolumeclaims", {"namespace": "shop"}, spec={"volumeName": "pv-1"}).bound
     assert not decode(
         "persistentvolumeclaims", {"namespace": "shop", "annotations": {"pv.kubernetes.io/bind-completed": ""}}
@@ -245,7 +245,7 @@ def test_a_claim_is_bound_when_both_sides_say_so() -> None:
     ("annotation", "field", "expected"),
     [("old", "new", "old"), (None, "new", "new"), (None, "", ""), (None, None, None)],
 )
-def test_the_class_of_a_claim_may_still_be_in_its_annotation(
+def test_the_storage_class_of_a_claim_may_be_in_its_annotation(
     annotation: str | None, field: str | None, expected: str | None
 ) -> None:
     annotations = {} if annotation is None else {"volume.beta.kubernetes.io/storage-class": annotation}
@@ -284,7 +284,7 @@ def test_a_volume_of_a_csi_driver() -> None:
     )
 
 
-def test_a_volume_of_an_in_tree_plugin_is_known_to_its_csi_driver_too() -> None:
+def test_a_volume_of_an_in_tree_plugin_has_a_migrated_csi_source() -> None:
     decoded = decode(
         "persistentvolumes",
         {"labels": {"topology.kubernetes.io/zone": "us-east-1b__us-east-1a"}},

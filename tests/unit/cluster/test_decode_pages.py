@@ -25,7 +25,7 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"namespace": "shop", "name": name}, "spec": {"containers": [], **spec}}
 
 
-def test_objects_come_in_order_and_the_rest_is_handed_on() -> None:
+def test_items_are_decoded_in_order_and_the_remaining_list_is_returned() -> None:
     decoded = Decoder().decode_page("pods", page(pod("web-2"), pod("web-1")))
 
     assert [str(each.key) for each in decoded.items] == ["shop/web-2", "shop/web-1"]
@@ -33,7 +33,7 @@ def test_objects_come_in_order_and_the_rest_is_handed_on() -> None:
     assert json.loads(decoded.remainder) == json.loads(page())
 
 
-def test_members_of_a_list_that_are_not_known_are_handed_on_too() -> None:
+def test_unknown_fields_of_a_list_are_returned_too() -> None:
     decoded = Decoder().decode_page("pods", page(pod("web-1"), future={"a": [1, 2.50, None, "ü\n"]}))
     assert json.loads(decoded.remainder) == json.loads(page(future={"a": [1, 2.50, None, "ü\n"]}))
 
@@ -46,7 +46,7 @@ def test_a_list_without_items_is_empty(items: str) -> None:
     assert json.loads(decoded.remainder)["items"] == []
 
 
-def test_one_bad_object_never_stops_the_others() -> None:
+def test_a_malformed_object_does_not_affect_the_others() -> None:
     bad_quantity = pod("bad-quantity", containers=[{"name": "a"}, {"resources": {"requests": {"cpu": "lots"}}}])
     bad_operator = pod(
         "bad-operator",
@@ -113,7 +113,7 @@ def test_one_bad_object_never_stops_the_others() -> None:
         ),
     ],
 )
-def test_no_bytes_whatever_stop_the_others(bad: bytes, message: str) -> None:
+def test_arbitrary_bytes_in_an_item_do_not_affect_the_others(bad: bytes, message: str) -> None:
     good = b'{"metadata":{"name":"good"}}'
     decoded = Decoder().decode_page("pods", b'{"items":[%s,%s]}' % (bad, good))
 
@@ -141,12 +141,12 @@ NESTED = b"[" * 100_000 + b"]" * 100_000
     ],
     ids=lambda body: repr(body[:20]),
 )
-def test_what_is_no_list_is_refused_as_a_whole(body: bytes) -> None:
+def test_a_document_that_is_not_a_list_is_rejected(body: bytes) -> None:
     with pytest.raises(DecodeError, match=r"^pods \(without a name\): .*not a list"):
         Decoder().decode_page("pods", body)
 
 
-def test_an_object_of_an_event_is_decoded_like_one_of_a_page() -> None:
+def test_the_object_of_an_event_is_decoded_like_an_item_of_a_page() -> None:
     decoder, obj = Decoder(), pod("web-1", nodeName="node-1")
     from_page = decoder.decode_page("pods", page(obj)).items[0]
 
@@ -154,25 +154,25 @@ def test_an_object_of_an_event_is_decoded_like_one_of_a_page() -> None:
     assert decoder.decode_object("pods", json.dumps(obj).encode()) == from_page
 
 
-def test_an_object_of_an_event_may_be_any_mapping() -> None:
+def test_the_object_of_an_event_may_be_any_mapping() -> None:
     """As Kopf's views of a body are."""
     obj = pod("web-1", nodeName="node-1")
     assert Decoder().decode_object("pods", MappingProxyType(obj)) == Decoder().decode_object("pods", obj)
 
 
-def test_an_object_of_an_event_that_cannot_be_decoded_is_named() -> None:
+def test_an_error_names_the_object_of_the_event() -> None:
     with pytest.raises(DecodeError) as raised:
         Decoder().decode_object("pods", pod("web-1", priority="high"))
     assert str(raised.value) == "pods shop/web-1: spec.priority: Expected `int | null`, got `str`"
 
 
-def test_metadata_of_a_wrong_form_does_not_hide_the_fault() -> None:
+def test_an_error_names_the_field_even_if_metadata_is_malformed() -> None:
     with pytest.raises(DecodeError) as raised:
         Decoder().decode_object("nodes", {"metadata": {"name": ["a"]}})
     assert str(raised.value) == "nodes (without a name): metadata.name: Expected `str`, got `array`"
 
 
-def test_the_table_of_kinds_is_complete_and_says_where_they_are() -> None:
+def test_the_table_of_kinds_is_complete_and_has_their_paths() -> None:
     assert set(KINDS) == RESOURCES
     assert {kind.resource: kind.path for kind in KINDS.values()} == {
         "pods": "/api/v1/pods",

@@ -48,7 +48,7 @@ def pod(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None
     )
 
 
-def test_metadata_and_status() -> None:
+def test_metadata_and_status_are_decoded() -> None:
     decoded = pod(
         {"nodeName": "node-1"},
         {
@@ -85,11 +85,11 @@ def test_metadata_and_status() -> None:
     assert decoded.terminating
 
 
-def test_a_pod_just_created() -> None:
+def test_a_new_pod_without_a_status_is_decoded() -> None:
     assert pod(status={"phase": "Pending"}) == Pod(namespace="shop", name="web-1", uid="u-1", spec=PodSpec())
 
 
-def test_what_is_null_is_as_if_it_were_absent() -> None:
+def test_a_null_field_equals_an_absent_one() -> None:
     spec = dict.fromkeys(
         [
             "initContainers",
@@ -111,11 +111,11 @@ def test_what_is_null_is_as_if_it_were_absent() -> None:
 
 
 @pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False)])
-def test_a_pod_is_ready_if_its_condition_says_so(status: str, *, ready: bool) -> None:
+def test_a_pod_is_ready_if_its_ready_condition_is_true(status: str, *, ready: bool) -> None:
     assert pod(status={"conditions": [{"type": "Ready", "status": status}]}).ready is ready
 
 
-def test_a_pod_says_why_it_is_disrupted() -> None:
+def test_the_reason_of_the_disruption_target_condition_is_decoded() -> None:
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     assert pod(status={"conditions": [condition]}).disruption == "EvictionByEvictionAPI"
     assert pod(status={"conditions": [{**condition, "status": "False"}]}).disruption == ""
@@ -132,7 +132,9 @@ def test_a_pod_says_why_it_is_disrupted() -> None:
         ([], False, ""),
     ],
 )
-def test_who_wrote_a_deletion_cost_is_known(owners: list[tuple[str, str]], *, ours: bool, writer: str) -> None:
+def test_the_field_manager_of_a_deletion_cost_is_decoded(
+    owners: list[tuple[str, str]], *, ours: bool, writer: str
+) -> None:
     cost = "controller.kubernetes.io/pod-deletion-cost"
     fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{cost}": {}}}}
     entries = [{"manager": name, "operation": operation, "fieldsV1": fields} for name, operation in owners]
@@ -140,7 +142,7 @@ def test_who_wrote_a_deletion_cost_is_known(owners: list[tuple[str, str]], *, ou
     assert (decoded.deletion_cost_is_ours, decoded.deletion_cost_writer) == (ours, writer)
 
 
-def test_only_annotations_that_decide_something_are_kept() -> None:
+def test_only_annotations_that_respread_uses_are_kept() -> None:
     kept = {
         "respread.dev/evict": "never",
         "respread.dev/anything": "x",
@@ -157,13 +159,13 @@ def test_only_annotations_that_decide_something_are_kept() -> None:
     assert not decoded.is_mirror
 
 
-def test_mirror_pods_are_told_by_their_annotation() -> None:
+def test_mirror_pods_are_recognized_by_their_annotation() -> None:
     decoded = pod(annotations={"kubernetes.io/config.mirror": "abc"})
     assert decoded.is_mirror
     assert decoded.annotations == Map()
 
 
-def test_spread_constraints() -> None:
+def test_spread_constraints_are_decoded() -> None:
     decoded = pod(
         {
             "topologySpreadConstraints": [
@@ -206,7 +208,7 @@ def test_spread_constraints() -> None:
         ("labelSelector", {"matchLabels": {"app": "?"}}, "matchLabels[app]: '?', wanted for key 'app', is not a label"),
     ],
 )
-def test_a_spread_constraint_that_means_nothing_is_refused(field: str, value: Any, message: str) -> None:
+def test_an_invalid_spread_constraint_is_an_error(field: str, value: Any, message: str) -> None:
     constraint: dict[str, Any] = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     name, _, within = field.partition(".")
     constraint[name] = {within: value} if within else value
@@ -215,7 +217,7 @@ def test_a_spread_constraint_that_means_nothing_is_refused(field: str, value: An
     assert str(raised.value).startswith(f"pods shop/web-1: spec.topologySpreadConstraints[0].{field}: {message}")
 
 
-def test_affinity_of_which_only_the_required_part_counts() -> None:
+def test_only_required_affinity_is_decoded() -> None:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     decoded = pod(
@@ -262,7 +264,7 @@ def test_affinity_of_which_only_the_required_part_counts() -> None:
     assert decoded.pod_anti_affinity == (PodAffinityTerm("host"),)
 
 
-def test_tolerations() -> None:
+def test_tolerations_are_decoded() -> None:
     decoded = pod(
         {
             "tolerations": [
@@ -274,7 +276,7 @@ def test_tolerations() -> None:
     assert decoded.spec.tolerations == (Toleration(operator="Exists"), Toleration("k", "Equal", "v", "NoExecute"))
 
 
-def test_host_ports_of_containers_and_sidecars() -> None:
+def test_host_ports_of_containers_and_sidecars_are_decoded() -> None:
     decoded = pod(
         {
             "initContainers": [
@@ -296,7 +298,7 @@ def test_host_ports_of_containers_and_sidecars() -> None:
     assert decoded.spec.host_ports == (HostPort("TCP", 2), HostPort("TCP", 8080), HostPort("UDP", 53, "10.0.0.1"))
 
 
-def test_volumes() -> None:
+def test_volumes_are_decoded() -> None:
     decoded = pod(
         {
             "volumes": [
@@ -341,11 +343,11 @@ def test_volumes() -> None:
         ({"configMap": {"name": "x"}}, False),
     ],
 )
-def test_local_storage_is_what_would_stay_behind_on_the_node(volume: dict[str, Any], *, local: bool) -> None:
+def test_empty_dir_and_host_path_volumes_are_local_storage(volume: dict[str, Any], *, local: bool) -> None:
     assert pod({"volumes": [{"name": "v", **volume}]}).spec.has_local_storage is local
 
 
-def test_the_rest_of_a_spec() -> None:
+def test_the_other_fields_of_a_spec_are_decoded() -> None:
     decoded = pod(
         {
             "schedulerName": "mine",
@@ -374,11 +376,11 @@ RESTART_ALL = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In"
         ({"hostUsers": False}, False),
     ],
 )
-def test_what_the_scheduler_asks_nodes_to_declare(spec: dict[str, Any], *, needed: bool) -> None:
+def test_features_that_nodes_must_declare_are_decoded(spec: dict[str, Any], *, needed: bool) -> None:
     assert pod(spec).spec.needs_declared_features is needed
 
 
-def test_requests_of_all_levels() -> None:
+def test_requests_of_containers_and_pod_are_decoded() -> None:
     decoded = pod(
         {
             "initContainers": [{"name": "init", "resources": {"requests": {"cpu": "3"}}}],
@@ -403,20 +405,20 @@ class TestResizedInPlace:
     def held(self, status: dict[str, Any], **spec: Any) -> Any:
         return pod({**self.SPEC, **spec}, status).held_requests
 
-    def test_in_force_is_what_was_asked_for(self) -> None:
+    def test_without_a_resize_the_allocated_requests_are_not_kept(self) -> None:
         """As kubelets report it of every container since 1.33; resized or not."""
         requests = {"cpu": "1000m", "memory": "1Gi"}
         status = {"name": "a", "resources": {"requests": requests}, "allocatedResources": requests}
         assert self.held({"containerStatuses": [status]}) is None
 
-    def test_more_is_still_held_than_asked_for(self) -> None:
+    def test_allocated_resources_above_the_requests_are_kept(self) -> None:
         status = {"name": "a", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"memory": "2Gi"}}
         assert self.held({"containerStatuses": [status]}) == Map(cpu=2000, memory=2 << 30)
 
-    def test_allocated_resources_alone_do_not_count(self) -> None:
+    def test_allocated_resources_without_resources_are_ignored(self) -> None:
         assert self.held({"containerStatuses": [{"name": "a", "allocatedResources": {"cpu": "2"}}]}) is None
 
-    def test_a_resize_that_can_never_be(self) -> None:
+    def test_an_infeasible_resize_is_decoded(self) -> None:
         status: dict[str, Any] = {
             "containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}],
             "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
@@ -425,25 +427,25 @@ class TestResizedInPlace:
         status["conditions"][0]["reason"] = "Deferred"
         assert self.held(status) is None
 
-    def test_the_level_of_the_pod(self) -> None:
+    def test_a_resize_of_pod_level_resources_is_decoded(self) -> None:
         status = {"resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "4"}}
         assert self.held(status, resources={"requests": {"cpu": "2"}}) == Map(cpu=4000, memory=1 << 30)
 
-    def test_sidecars(self) -> None:
+    def test_a_resize_of_a_sidecar_is_decoded(self) -> None:
         sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
         status = {"initContainerStatuses": [{"name": "s", "resources": {"requests": {"cpu": "2"}}}]}
         assert self.held(status, initContainers=[sidecar]) == Map(cpu=3000, memory=1 << 30)
 
-    def test_a_pod_without_a_node_holds_nothing(self) -> None:
+    def test_a_pod_without_a_node_has_no_allocated_resources(self) -> None:
         status = {"containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2"}}}]}
         assert self.held(status, nodeName="") is None
 
-    def test_a_quantity_of_the_status_that_is_none_is_named(self) -> None:
+    def test_a_malformed_quantity_in_the_status_is_an_error_with_its_field(self) -> None:
         status = {"containerStatuses": [{"name": "a", "resources": {"requests": {"cpu": "2x"}}}]}
         with pytest.raises(DecodeError, match=r"status.containerStatuses\[a\].resources.requests\[cpu\]: '2x' is not"):
             self.held(status)
 
-    def test_a_status_of_a_wrong_form_is_named(self) -> None:
+    def test_a_malformed_status_is_an_error_with_its_field(self) -> None:
         status = {"containerStatuses": [{"name": "a", "resources": {"requests": ["cpu"]}}]}
         with pytest.raises(DecodeError, match=r"status.containerStatuses\[0\].resources.requests: Expected `object"):
             self.held(status)

@@ -33,7 +33,7 @@ def decode(decoder: Decoder, obj: dict[str, Any] | bytes) -> Pod:
     return decoded
 
 
-def test_pods_of_one_template_share_all_that_is_not_their_own() -> None:
+def test_pods_of_one_template_share_their_spec() -> None:
     decoder = Decoder()
     volume = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
     one, two = (
@@ -106,7 +106,7 @@ def test_pods_of_a_daemon_set_share_a_spec_though_each_is_for_its_own_node() -> 
         assert each.spec.node_affinity == NodeSelector((NodeSelectorTerm((linux,), (pin,)),))
 
 
-def test_a_pin_that_was_all_the_affinity_leaves_none() -> None:
+def test_a_daemon_set_pod_pinned_to_its_node_has_no_node_affinity() -> None:
     """An empty term would match no node, where the rest of this one matches all."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
@@ -115,7 +115,7 @@ def test_a_pin_that_was_all_the_affinity_leaves_none() -> None:
     assert decoded.spec.node_affinity is None
 
 
-def test_specs_that_differ_in_what_counts_are_not_shared() -> None:
+def test_specs_that_differ_in_a_decoded_field_are_not_shared() -> None:
     decoder = Decoder()
     base = decode(decoder, pod("a"))
     others = [
@@ -132,7 +132,7 @@ def test_specs_that_differ_in_what_counts_are_not_shared() -> None:
     assert decoder.distinct_pod_specs == len(kept)
 
 
-def test_a_template_that_is_known_is_told_by_its_bytes() -> None:
+def test_a_known_template_is_recognized_by_its_bytes() -> None:
     """So that of 150,000 pods only the 5,000 templates are read in full."""
     contents = PodContents()
     volumes = [
@@ -154,7 +154,7 @@ def test_a_template_that_is_known_is_told_by_its_bytes() -> None:
     assert one[1] == two[1]
 
 
-def test_specs_that_differ_in_form_only_are_one() -> None:
+def test_specs_that_differ_only_in_formatting_are_shared() -> None:
     """An event decoded by Kopf, or a file someone wrote, may have other spaces, orders and quantities than a page."""
     decoder = Decoder()
     requests = [{"cpu": "1", "memory": "1Gi"}, {"memory": "1024Mi", "cpu": "1000m"}]
@@ -172,7 +172,7 @@ def test_specs_that_differ_in_form_only_are_one() -> None:
     assert one.controller is two.controller
 
 
-def test_what_nobody_uses_any_more_is_forgotten() -> None:
+def test_specs_that_no_pod_uses_are_released() -> None:
     decoder = Decoder()
     kept = decode(decoder, pod("a"))
     gone = decode(decoder, pod("b", priority=7, labels={"app": "old"}))

@@ -106,7 +106,7 @@ def kept_by(shape: str) -> int:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_largest_object_keeps_no_more_than_is_said(shape: str) -> None:
+def test_the_largest_object_keeps_at_most_the_documented_memory(shape: str) -> None:
     # In a process of its own: how far Python's table of interned strings has to grow depends on what others left there.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
         kept = own.submit(kept_by, shape).result()

@@ -17,12 +17,12 @@ with gzip.open(DATA, "rt", encoding="utf-8") as lines:
     ROWS: list[dict[str, Any]] = [json.loads(line) for line in lines]
 
 
-def test_the_conformance_data_is_there() -> None:
+def test_the_conformance_data_exists() -> None:
     assert len(ROWS) == 400
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "error" not in row], ids=lambda row: repr(row["quantity"]))
-def test_a_quantity_is_what_the_api_says_it_is(row: dict[str, Any]) -> None:
+def test_a_quantity_is_parsed_as_the_api_parses_it(row: dict[str, Any]) -> None:
     quantity = parse_quantity(row["quantity"])
 
     assert str(quantity) == row["canonical"]
@@ -39,7 +39,7 @@ def test_a_quantity_is_what_the_api_says_it_is(row: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "error" in row], ids=lambda row: repr(row["quantity"]))
-def test_what_the_api_refuses_is_refused_in_its_words(row: dict[str, Any]) -> None:
+def test_a_quantity_that_the_api_rejects_is_rejected_with_the_same_message(row: dict[str, Any]) -> None:
     with pytest.raises(QuantityError) as raised:
         parse_quantity(row["quantity"])
     assert str(raised.value) == row["error"]
@@ -81,35 +81,35 @@ def test_every_suffix_sign_and_form(text: str, nano: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["m", "Ki", "e3", "+", "-", ".", "+.", "0Ti", "-0n", "0e-30"])
-def test_no_digits_at_all_are_zero(text: str) -> None:
+def test_a_quantity_without_digits_is_zero(text: str) -> None:
     assert parse_quantity(text).nano == 0
     assert str(parse_quantity(text)) == "0"
 
 
 @pytest.mark.parametrize("text", ["Pi", "Ei", "e-10", "+Ei", ".e-10"])
-def test_no_digits_are_an_error_where_the_api_needs_big_numbers(text: str) -> None:
+def test_a_quantity_without_digits_and_with_a_large_suffix_is_an_error(text: str) -> None:
     with pytest.raises(QuantityError, match=r"^unable to parse numeric part of quantity$"):
         parse_quantity(text)
 
 
-def test_less_than_can_be_written_is_rounded_up_to_something() -> None:
+def test_amounts_below_one_nano_are_rounded_up_to_one_nano() -> None:
     assert parse_quantity("1e-30").nano == 1
     assert parse_quantity("-1e-30").nano == -1
     assert str(parse_quantity("0.0000000001")) == "1n"
 
 
-def test_binary_amounts_end_where_64_bits_do() -> None:
+def test_binary_amounts_are_capped_at_64_bits() -> None:
     assert str(parse_quantity("8Ei")) == str(MAX_VALUE)
     assert str(parse_quantity("-9Ei")) == str(-MAX_VALUE)
 
 
 @pytest.mark.parametrize("text", ["1e1000000000", "-1E2147483647", "9" * 900, "1e100", "10e99"])
-def test_absurd_amounts_neither_take_long_nor_pass_for_small_ones(text: str) -> None:
+def test_huge_amounts_are_parsed_quickly_and_stay_huge(text: str) -> None:
     """Anyone who may create a pod may write such a thing, and the API server stores it."""
     assert abs(parse_nano(text)) == MAX_VALUE * 10**9
 
 
-def test_a_tiny_exponent_neither_takes_long() -> None:
+def test_tiny_exponents_are_parsed_quickly() -> None:
     assert parse_nano("1e-2000000000") == 1
 
 
@@ -128,12 +128,12 @@ def test_a_tiny_exponent_neither_takes_long() -> None:
         ("1000E", "1"),
     ],
 )
-def test_when_a_string_is_rewritten_is_the_apis_whim(text: str, canonical: str) -> None:
+def test_the_canonical_form_is_that_of_apimachinery(text: str, canonical: str) -> None:
     """Answers of apimachinery 0.36.3; the last one is a fault of its own."""
     assert str(parse_quantity(text)) == canonical
 
 
-def test_an_exponent_is_kept_in_32_bits_as_the_api_keeps_it() -> None:
+def test_an_exponent_has_32_bits_as_in_the_api() -> None:
     assert parse_quantity("3e4294967297").value == 30
 
 
@@ -152,11 +152,11 @@ def test_an_exponent_is_kept_in_32_bits_as_the_api_keeps_it() -> None:
     ],
     ids=range(9),
 )
-def test_a_string_of_a_million_characters_is_read_like_any_other(text: str, nano: int) -> None:
+def test_a_string_of_a_million_characters_is_parsed(text: str, nano: int) -> None:
     assert parse_nano(text) == nano
 
 
-def test_a_string_of_a_million_characters_is_not_kept() -> None:
+def test_a_string_of_a_million_characters_is_not_cached() -> None:
     tracemalloc.start()
     try:
         for number in range(20):
@@ -168,7 +168,7 @@ def test_a_string_of_a_million_characters_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("text", ["1\n", "\uff11", "1 ", " 1", "1Gi\n"])
-def test_only_ascii_and_nothing_around_it(text: str) -> None:
+def test_only_ascii_without_surrounding_blanks_is_accepted(text: str) -> None:
     with pytest.raises(QuantityError):
         parse_quantity(text)
     with pytest.raises(QuantityError):

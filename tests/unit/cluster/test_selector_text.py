@@ -25,7 +25,7 @@ from respread.cluster.selectors import SelectorError
         ("app.kubernetes.io/name=web", "app.kubernetes.io/name=web"),
     ],
 )
-def test_what_it_stands_for(text: str, canonical: str) -> None:
+def test_a_selector_text_is_parsed(text: str, canonical: str) -> None:
     assert str(parse_selector(text)) == canonical
 
 
@@ -33,7 +33,7 @@ def test_what_it_stands_for(text: str, canonical: str) -> None:
     "text",
     ["=x", "a=b,", "a>1", "a b", "a in b", "a in (b", "a in (b c)", "!", "-a=b", "a=b=c", "a=-b", ",", "a==!b", "!a=b"],
 )
-def test_what_the_api_server_would_reject(text: str) -> None:
+def test_a_selector_text_that_the_api_server_rejects_is_an_error(text: str) -> None:
     with pytest.raises(SelectorError):
         parse_selector(text)
 
@@ -48,5 +48,5 @@ def test_what_the_api_server_would_reject(text: str) -> None:
         ("a=b,c", {"a": "b"}, False),
     ],
 )
-def test_which_labels_it_matches(text: str, labels: dict[str, str], matches: bool) -> None:
+def test_a_parsed_selector_matches_labels(text: str, labels: dict[str, str], matches: bool) -> None:
     assert parse_selector(text).matches(labels) is matches

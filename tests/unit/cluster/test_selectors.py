@@ -64,7 +64,7 @@ def test_an_absent_selector_matches_nothing_and_an_empty_one_everything() -> Non
     ],
     ids=lambda each: str(compile_selector(each)) if isinstance(each, LabelSelector) else "",
 )
-def test_all_requirements_have_to_hold(given: LabelSelector, *, matches: bool) -> None:
+def test_all_requirements_must_hold(given: LabelSelector, *, matches: bool) -> None:
     assert compile_selector(given).matches(WEB) is matches
 
 
@@ -73,7 +73,7 @@ def test_an_empty_value_is_a_value() -> None:
     assert not compile_selector(selector(app="")).matches({})
 
 
-def test_selectors_that_say_the_same_are_the_same() -> None:
+def test_equivalent_selectors_are_equal() -> None:
     same = [
         selector(("tier", "In", ["a", "b"]), app="web"),
         selector(("app", "In", ["web"]), ("tier", "In", ["b", "a"])),
@@ -96,11 +96,11 @@ def test_selectors_that_say_the_same_are_the_same() -> None:
         (selector(app=""), "app="),
     ],
 )
-def test_a_selector_reads_as_kubectl_writes_it(given: LabelSelector | None, text: str) -> None:
+def test_a_selector_is_printed_as_kubectl_prints_it(given: LabelSelector | None, text: str) -> None:
     assert str(compile_selector(given)) == text
 
 
-def test_match_label_keys_add_what_the_api_server_may_have_added_already() -> None:
+def test_labels_that_the_api_server_has_merged_are_not_added_twice() -> None:
     plain = compile_selector(selector(app="web"))
     merged = compile_selector(selector(("hash", "In", ["abc"]), app="web"))
     assert plain.with_labels([("hash", "abc")]) == merged
@@ -109,16 +109,16 @@ def test_match_label_keys_add_what_the_api_server_may_have_added_already() -> No
     assert EVERYTHING.with_labels([("hash", "abc")]) == compile_selector(selector(hash="abc"))
 
 
-def test_nothing_stays_nothing_whatever_is_added() -> None:
+def test_the_selector_of_nothing_stays_so_when_labels_are_added() -> None:
     assert NOTHING.with_labels([("app", "web")]) is NOTHING
 
 
-def test_an_index_can_start_from_the_labels_a_selector_requires() -> None:
+def test_the_required_labels_of_a_selector_are_known() -> None:
     compiled = compile_selector(selector(("tier", "In", ["a", "b"]), ("zone", "In", ["c"]), app="web"))
     assert compiled.required == (("app", "web"), ("zone", "c"))
 
 
-def test_selectors_of_plain_labels_are_not_checked() -> None:
+def test_labels_in_a_selector_are_not_validated() -> None:
     assert selector_of_labels(Map()) == EVERYTHING
     assert selector_of_labels(Map({"app": "not a label value!"})).matches({"app": "not a label value!"})
     assert selector_of_labels(Map(app="web")) == compile_selector(selector(app="web"))
@@ -145,7 +145,7 @@ def test_selectors_of_plain_labels_are_not_checked() -> None:
         (selector(("app", "In", ["web", "-"])), "matchExpressions[0]: '-', wanted for key 'app', is not a label value"),
     ],
 )
-def test_what_is_wrong_with_a_selector_is_said(given: LabelSelector, message: str) -> None:
+def test_an_invalid_selector_has_an_error_message(given: LabelSelector, message: str) -> None:
     with pytest.raises(SelectorError) as raised:
         compile_selector(given)
     assert message in str(raised.value)

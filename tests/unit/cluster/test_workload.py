@@ -22,7 +22,7 @@ from tests.worlds import pod, spec
         ("CloneSet", "web", {}, "CloneSet/web"),
     ],
 )
-def test_the_owner_of_a_replica_set_is_told_by_the_hash_of_its_template(
+def test_a_replica_set_with_a_template_hash_belongs_to_a_deployment(
     kind: str, name: str, labels: dict[str, str], expected: str
 ) -> None:
     controller = OwnerReference("apps/v1", kind, name, "uid")
