@@ -33,7 +33,7 @@ def on(event: Event) -> str:
     return f"{event.regarding.kind}/{event.regarding.name}"
 
 
-def test_an_eviction_is_told_with_its_reason() -> None:
+def test_an_eviction_produces_events_with_its_reason() -> None:
     told = Told()
     told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
     assert [(on(each), each.reason, each.type) for each in told.events] == [
@@ -46,7 +46,7 @@ def test_an_eviction_is_told_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("result", NOT_MADE)
-def test_every_other_answer_is_a_warning_with_the_servers_words(result: EvictionResult) -> None:
+def test_every_other_answer_produces_a_warning_with_the_servers_message(result: EvictionResult) -> None:
     told = Told()
     told.announcements.eviction(MOVE, Answer(result=result, message="because I say so"))
     assert [(on(each), each.reason, each.type) for each in told.events] == [
@@ -58,20 +58,20 @@ def test_every_other_answer_is_a_warning_with_the_servers_words(result: Eviction
 
 
 @pytest.mark.parametrize("result", sorted(EvictionResult))
-def test_every_answer_is_counted_by_its_name(result: EvictionResult) -> None:
+def test_every_answer_is_counted_by_result(result: EvictionResult) -> None:
     parts = Parts()
     parts.metrics.count_eviction(policy="default", namespace="shop", result=result)
     labels = {"policy_namespace": "", "policy": "default", "namespace": "shop", "result": str(result)}
     assert parts.registry.get_sample_value("respread_evictions_total", labels) == 1
 
 
-def test_of_a_policy_that_is_gone_the_owner_is_still_told() -> None:
+def test_the_owner_gets_an_event_even_if_the_policy_is_deleted() -> None:
     told = Told(policy=None)
     told.announcements.eviction(MOVE, Answer(result=EvictionResult.EVICTED))
     assert [on(each) for each in told.events] == ["ReplicaSet/web", "Pod/a"]
 
 
-def test_what_owns_the_controller_is_told_instead_of_it_once_it_was_read() -> None:
+def test_the_event_is_on_the_top_owner_once_it_is_known() -> None:
     told = Told()
     controller = MOVE.pod.controller
     assert controller is not None
@@ -85,7 +85,7 @@ def test_what_owns_the_controller_is_told_instead_of_it_once_it_was_read() -> No
 
 
 @pytest.mark.parametrize("outcome", sorted(Outcome))
-def test_only_what_did_not_improve_the_spread_is_told(outcome: Outcome) -> None:
+def test_only_moves_that_did_not_improve_the_spread_produce_events(outcome: Outcome) -> None:
     told = Told()
     told.announcements.end(Ended(move=MOVE, outcome=outcome, replacement=None, seconds=1.0, message="somehow"))
     if outcome is Outcome.IMPROVED:
@@ -95,7 +95,7 @@ def test_only_what_did_not_improve_the_spread_is_told(outcome: Outcome) -> None:
         assert all(f"({outcome}): somehow" in each.note for each in told.events)
 
 
-def test_a_pause_and_its_end_are_told_on_the_policy() -> None:
+def test_a_pause_and_its_end_produce_events_on_the_policy() -> None:
     told = Told()
     told.announcements.paused(POLICY, Held(Reason.PAUSED, "evictions failed in a row"))
     told.announcements.resumed(POLICY)

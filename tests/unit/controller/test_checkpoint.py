@@ -72,7 +72,7 @@ def through_the_api(status: PolicyStatus) -> PolicyStatus:
     return decode_status(msgspec.json.decode(msgspec.json.encode({"status": encode_status(status)})))
 
 
-def test_names_are_the_same_in_every_process_and_differ_between_groups() -> None:
+def test_group_names_are_equal_in_every_process_and_differ_between_groups() -> None:
     said = {
         subprocess.run(
             [sys.executable, "-c", _NAMES],
@@ -90,7 +90,7 @@ def test_names_are_the_same_in_every_process_and_differ_between_groups() -> None
     assert all(len(group_name(key)) <= 64 for key in keys)
 
 
-def test_a_situation_is_the_pods_and_nodes_of_each_domain() -> None:
+def test_a_situation_is_defined_by_the_pods_and_nodes_of_each_domain() -> None:
     _, before = group(3, 1)
     assert situation_of(before) == situation_of(group(3, 1)[1])
     assert situation_of(before) != situation_of(group(2, 2)[1])
@@ -99,7 +99,7 @@ def test_a_situation_is_the_pods_and_nodes_of_each_domain() -> None:
     assert situation_of(after) != situation_of(before)
 
 
-def test_a_back_off_outlives_the_process() -> None:
+def test_a_back_off_survives_a_restart() -> None:
     key, found = group(3, 1)
     situation = situation_of(found)
     before = BackOffs(RULES).failed(group_name(key), situation, NOW).failed(group_name(key), situation, NOW)
@@ -117,7 +117,7 @@ def test_a_back_off_outlives_the_process() -> None:
     assert after.held(group_name(key), situation, until + 1) is None
 
 
-def test_of_too_many_those_that_failed_most_are_remembered() -> None:
+def test_the_groups_with_most_failures_are_kept_if_there_are_too_many() -> None:
     of = [spec(constraint(max_skew=skew)) for skew in range(1, 151)]
     nodes = [node("a1", "a")]
     many = cluster(nodes, [each for number, one in enumerate(of) for each in pods({"a1": 1}, one, prefix=f"p{number}")])
@@ -128,7 +128,7 @@ def test_of_too_many_those_that_failed_most_are_remembered() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 59.9, 600.0, HOUR_SECONDS - 1])
-def test_evictions_count_for_an_hour_whoever_made_them(seconds: float) -> None:
+def test_evictions_of_earlier_leaders_count_for_an_hour(seconds: float) -> None:
     history = EvictionHistory().with_evictions(["default", "other"], NOW).with_evictions(["default"], NOW + 0.5)
     status = through_the_api(PolicyStatus(recent_evictions=evictions_to_remember(history, "default", NOW + 1)))
     _, after = recalled({"default": status}, RULES, {}, NOW)
@@ -137,7 +137,7 @@ def test_evictions_count_for_an_hour_whoever_made_them(seconds: float) -> None:
     assert evictions_to_remember(history, "nobody", NOW) == ()
 
 
-def test_a_clock_that_was_set_back_makes_no_status_that_the_api_refuses() -> None:
+def test_a_clock_that_was_set_back_keeps_the_status_valid() -> None:
     history = EvictionHistory()
     for minute in reversed(range(200)):
         history = history.with_evictions(["default"], NOW + minute * 60)
@@ -147,7 +147,7 @@ def test_a_clock_that_was_set_back_makes_no_status_that_the_api_refuses() -> Non
     assert all(each.minute.tzinfo is UTC and each.minute > datetime(2026, 1, 1, tzinfo=UTC) for each in remembered)
 
 
-def test_of_a_namespace_s_policy_only_what_it_says_of_its_own_namespace_counts() -> None:
+def test_a_namespaced_policys_back_offs_count_only_in_its_namespace() -> None:
     key, found = group(3, 1)
     said = PolicyStatus(
         back_offs=(RememberedBackOff(group=group_name(key), failures=3, until=LATEST, situation=situation_of(found)),)
@@ -160,14 +160,14 @@ def test_of_a_namespace_s_policy_only_what_it_says_of_its_own_namespace_counts()
     assert not after.groups, "a group that is not there needs no memory"
 
 
-def test_evictions_of_the_future_count_for_no_longer_than_those_of_now() -> None:
+def test_evictions_with_a_future_time_count_as_made_now() -> None:
     said = PolicyStatus(recent_evictions=(RecentEvictions(minute=LATEST, evictions=3_000_000),))
     _, after = recalled({"default": said}, RULES, {}, NOW)
     assert after.count_in_last_hour("default", NOW) == 3_000_000
     assert after.count_in_last_hour("default", NOW + HOUR_SECONDS + 60) == 0
 
 
-def test_what_is_settled_is_forgotten_once_its_time_is_over() -> None:
+def test_the_back_off_of_a_balanced_group_is_forgotten_once_it_has_expired() -> None:
     key, violated = group(3, 1)
     _, balanced = group(2, 1)
     failed = BackOffs(RULES).failed(group_name(key), "", NOW)
@@ -179,7 +179,7 @@ def test_what_is_settled_is_forgotten_once_its_time_is_over() -> None:
     assert not without_settled(failed, {}, (), later).groups
 
 
-def test_evictions_for_a_group_outlive_the_process_and_its_being_balanced() -> None:
+def test_evictions_of_a_group_survive_a_restart_and_a_balanced_state() -> None:
     key, _ = group(3, 1)
     name = group_name(key)
     history = GroupHistory().with_evictions("default", [name], NOW).with_evictions("default", [name], NOW + 100)
@@ -191,7 +191,7 @@ def test_evictions_for_a_group_outlive_the_process_and_its_being_balanced() -> N
     assert group_evictions_to_remember(after, "other", NOW + 200) == ()
 
 
-def test_of_too_many_groups_those_with_the_most_evictions_are_remembered() -> None:
+def test_the_groups_with_most_evictions_are_kept_if_there_are_too_many() -> None:
     history = GroupHistory()
     for number in range(1, 301):
         history = history.with_evictions("default", [f"group-{number}"], NOW, number)
@@ -199,7 +199,7 @@ def test_of_too_many_groups_those_with_the_most_evictions_are_remembered() -> No
     assert [each.evictions for each in remembered] == list(range(300, 100, -1))
 
 
-def test_of_a_namespace_s_policy_only_evictions_in_its_own_namespace_count() -> None:
+def test_a_namespaced_policys_evictions_count_only_in_its_namespace() -> None:
     key, found = group(3, 1)
     said = PolicyStatus(group_evictions=(GroupEvictionCount(group=group_name(key), evictions=9, last=LATEST),))
     groups = {key.namespace: {key: found}, "other": {}}
@@ -209,7 +209,7 @@ def test_of_a_namespace_s_policy_only_evictions_in_its_own_namespace_count() -> 
         assert after.in_last_hour(group_name(key), NOW + HOUR_SECONDS + 60) == 0, "the future counts as now"
 
 
-def test_failures_in_a_row_outlive_the_process() -> None:
+def test_consecutive_failures_survive_a_restart() -> None:
     before = Breakers()
     for name in "abc":
         before = before.failed("default", WorkloadName("Deployment", "shop", name), 3, NOW)

@@ -36,7 +36,9 @@ def replacement(on: str) -> Pod:
         ("b1", {"a1": 2, "b1": 3, "c1": 0}, Outcome.WORSE),
     ],
 )
-def test_the_replacements_domain_tells(on: str, others: dict[str, int], outcome: Outcome) -> None:
+def test_the_outcome_follows_from_the_domain_of_the_replacement(
+    on: str, others: dict[str, int], outcome: Outcome
+) -> None:
     new = replacement(on)
     spread = spread_of(cluster(NODES, [*pods(others, WEB), new]))
     assert Comparison(spread)(the_move(), new) is outcome
@@ -51,7 +53,7 @@ def test_the_replacements_domain_tells(on: str, others: dict[str, int], outcome:
         ("b2", {"a1": 1, "b1": 2, "c1": 1}, Outcome.WORSE),
     ],
 )
-def test_a_group_that_is_as_it_was_spoils_nothing_and_one_that_is_worse_does(
+def test_an_unchanged_group_keeps_the_outcome_and_a_worse_one_makes_it_worse(
     on: str, zones: dict[str, int], outcome: Outcome
 ) -> None:
     soft = spec(constraint(when="ScheduleAnyway"), constraint(HOSTNAME, when="ScheduleAnyway"))
@@ -64,6 +66,6 @@ def test_a_group_that_is_as_it_was_spoils_nothing_and_one_that_is_worse_does(
     assert Comparison(spread_of(cluster(nodes, [*pods(zones, soft), new])))(planned, new) is outcome
 
 
-def test_a_group_that_is_gone_tells_nothing() -> None:
+def test_a_deleted_group_does_not_affect_the_outcome() -> None:
     other = pods({"a1": 1}, spec(constraint(selector=Map(app="other"))), labels=Map(app="other"))
     assert Comparison(spread_of(cluster(NODES, other)))(the_move(), replacement("b1")) is Outcome.UNKNOWN

@@ -135,7 +135,7 @@ class Loop:
         self.parts.feed(CLUSTER_POLICIES).take_page(page(*policies, version=version))
 
 
-def test_statuses_are_written_by_the_leader_alone_and_what_was_there_is_gone_on_with() -> None:
+def test_only_the_leader_writes_statuses_and_continues_from_the_existing_ones() -> None:
     loop = Loop()
     loop.have(policy("one"), version=200)
     loop.requests.statuses = {"one": {"summary": {"evicted": 7}}}
@@ -151,7 +151,7 @@ def test_statuses_are_written_by_the_leader_alone_and_what_was_there_is_gone_on_
     assert len(loop.requests.written) == 1  # nothing has changed
 
 
-def test_every_term_begins_by_reading_what_the_one_before_left() -> None:
+def test_every_term_begins_with_reading_the_statuses() -> None:
     loop = Loop()
     loop.have(policy("one"), version=200)
     for _ in range(3):
@@ -165,7 +165,7 @@ def test_every_term_begins_by_reading_what_the_one_before_left() -> None:
     assert loop.requests.written[-1][1]["summary"]["evicted"] == 3
 
 
-def test_a_term_begins_only_when_what_the_spread_depends_on_has_been_asked_for() -> None:
+def test_a_term_begins_only_after_what_the_spread_depends_on_was_requested() -> None:
     version = ServerVersion(Scripted(), ChangeSignal())
     loop = Loop(SchedulerModel(version=version))
     loop.have(policy("one"), version=200)
@@ -181,7 +181,7 @@ def test_a_term_begins_only_when_what_the_spread_depends_on_has_been_asked_for()
     assert loop.requests.written[-1][0] == "two", "what becomes unknown later is waited for by itself"
 
 
-def test_a_leader_that_can_t_read_them_does_nothing() -> None:
+def test_a_leader_that_can_t_read_the_statuses_does_nothing() -> None:
     loop = Loop()
     loop.have(policy("one"), version=200)
     loop.requests.refuses_lists = True
@@ -192,7 +192,7 @@ def test_a_leader_that_can_t_read_them_does_nothing() -> None:
     assert len(loop.requests.written) == 1
 
 
-def test_counters_of_a_policy_that_is_gone_are_dropped() -> None:
+def test_counters_of_a_deleted_policy_are_dropped() -> None:
     loop = Loop()
     loop.have(policy("one"), policy("two"), version=200)
     asyncio.run(loop.loop.reconcile())
@@ -209,7 +209,7 @@ def test_counters_of_a_policy_that_is_gone_are_dropped() -> None:
     assert counted == [None, 1]
 
 
-def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop()
     turns: list[float] = []
     ages: list[float] = []
@@ -241,7 +241,7 @@ def test_a_turn_that_fails_is_tried_again_and_the_heart_does_not_beat_for_it(mon
 
 
 @pytest.mark.parametrize(("how", "gathered"), [("computes", 3.0), ("waits", GATHER_SECONDS)])
-def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long_as_it_waited(
+def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
     monkeypatch: pytest.MonkeyPatch, how: str, gathered: float
 ) -> None:
     """While evictions are made, replacements get Ready; their places are not to stay free for as long again."""
@@ -269,14 +269,14 @@ def test_changes_are_gathered_for_as_long_as_a_turn_computed_and_not_for_as_long
     assert found == [gathered]
 
 
-def test_time_in_which_others_have_the_cpu_is_not_counted_as_computing() -> None:
+def test_time_without_the_cpu_is_not_computing_time() -> None:
     """On a busy machine it is most of the time, and gathering for as long again would leave all places free."""
     thread = PlanningThread()
     asyncio.run(thread.compute(threading.Event().wait, 0.5))
     assert thread.take_seconds() < 0.25
 
 
-def test_stopping_ends_it_at_once_and_lets_no_move_begin() -> None:
+def test_stopping_ends_the_loop_at_once_and_no_move_begins() -> None:
     loop = Loop()
 
     async def scenario() -> None:
@@ -291,7 +291,7 @@ def test_stopping_ends_it_at_once_and_lets_no_move_begin() -> None:
 
 
 @pytest.mark.parametrize("how", ["computes", "waits"])
-def test_a_turn_that_hangs_fails_liveness_until_it_goes_on(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """It does not fail, so nothing tries again; the probes are answered all the while."""
     loop = Loop()
     loop.have(policy("one"), version=200)
@@ -354,7 +354,7 @@ async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callabl
 
 
 @pytest.mark.parametrize(("leads", "told"), [(True, 1), (False, None)])
-def test_the_outcome_of_a_move_is_told_by_who_leads_when_it_ends(leads: bool, told: int | None) -> None:
+def test_the_leader_at_the_end_of_a_move_reports_its_outcome(leads: bool, told: int | None) -> None:
     loop = Loop()
     loop.have(policy("default"), version=200)
     asyncio.run(loop.loop.reconcile())
@@ -369,7 +369,7 @@ def test_the_outcome_of_a_move_is_told_by_who_leads_when_it_ends(leads: bool, to
     assert loop.parts.registry.get_sample_value("respread_eviction_outcomes_total", outcome) == told
 
 
-def test_a_pause_outlasts_the_leader_and_only_who_leads_shows_it() -> None:
+def test_a_pause_survives_a_change_of_leader_and_only_the_leader_reports_it() -> None:
     loop = Loop()
     loop.have(policy("one"), version=200)
     until = datetime.fromtimestamp(loop.wall_clock() + 30, UTC).isoformat()
@@ -392,7 +392,7 @@ def test_a_pause_outlasts_the_leader_and_only_who_leads_shows_it() -> None:
     assert shown() == 1  # until a move that is tried succeeds
 
 
-def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None:
+def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:
     loop = Loop()
     loop.have(policy("default"), version=200)
     remembered = {
@@ -421,7 +421,7 @@ def test_who_takes_over_goes_on_with_what_the_status_says_is_under_way() -> None
     ("minutes_old", "annotations", "due_at_seconds"),
     [(0, {}, 45), (60, {"karpenter.sh/do-not-disrupt": "61m"}, 45), (60, {"karpenter.sh/do-not-disrupt": "true"}, 61)],
 )
-def test_what_becomes_due_by_time_alone_wakes_the_loop(
+def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
     minutes_old: int, annotations: dict[str, str], due_at_seconds: float
 ) -> None:
     """A pod that gets old enough, or whose protection for a time ends, makes no event."""
@@ -475,7 +475,7 @@ def test_what_becomes_due_by_time_alone_wakes_the_loop(
     assert asyncio.run(loop.loop.reconcile()) == pytest.approx(due_at_seconds, abs=0.01)
 
 
-def test_nothing_is_evicted_by_what_nothing_was_heard_of_for_long(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_evicted_while_watches_are_stale(caplog: pytest.LogCaptureFixture) -> None:
     cluster = SimulatedCluster(1, limits={})
 
     async def scenario() -> None:

@@ -153,7 +153,7 @@ class Cluster:
     ],
     ids=str,
 )
-def test_what_no_api_server_answers_holds_the_move(path: str, answer: dict[str, Any]) -> None:
+def test_a_nonsensical_answer_holds_the_move(path: str, answer: dict[str, Any]) -> None:
     world = Cluster(policy())
     world.stub.on("GET", path, answering(answer))
     made, _ = world.evict()
@@ -161,7 +161,7 @@ def test_what_no_api_server_answers_holds_the_move(path: str, answer: dict[str, 
     assert world.asked == []
 
 
-def test_a_move_is_written_down_then_made_then_counted() -> None:
+def test_a_move_is_recorded_then_made_then_counted() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     made, history = world.evict()
     assert made
@@ -175,7 +175,7 @@ def test_a_move_is_written_down_then_made_then_counted() -> None:
 
 
 @pytest.mark.parametrize("answer", [answering({"message": "no"}, status=500), answering("not now", status=503)])
-def test_what_can_t_be_written_down_is_not_made(answer: Answering) -> None:
+def test_a_move_that_can_t_be_recorded_is_not_made(answer: Answering) -> None:
     world = Cluster(policy())
     world.stub.on("PATCH", "/status", answer)
     made, history = world.evict()
@@ -184,7 +184,7 @@ def test_what_can_t_be_written_down_is_not_made(answer: Answering) -> None:
     assert history.evicted == {}
 
 
-def test_nothing_is_evicted_by_a_policy_that_has_changed_unseen(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_evicted_for_a_policy_that_changed_without_an_event(caplog: pytest.LogCaptureFixture) -> None:
     world = Cluster(policy())
     world.generation = 2
     made, _ = world.evict()
@@ -203,7 +203,7 @@ def test_nothing_is_evicted_while_the_policies_can_t_be_read(caplog: pytest.LogC
     assert "etcd is away" in caplog.text
 
 
-def test_a_policy_that_changes_unseen_in_mid_wave_stops_it() -> None:
+def test_a_policy_that_changes_without_an_event_stops_the_wave() -> None:
     """While the eviction is made ready the API server is asked again."""
     world = Cluster(policy())
 
@@ -219,7 +219,7 @@ def test_a_policy_that_changes_unseen_in_mid_wave_stops_it() -> None:
     assert history.evicted == {}
 
 
-def test_a_refusal_counts_for_nothing_but_the_metric() -> None:
+def test_a_refusal_is_counted_only_in_the_metric() -> None:
     world = Cluster(policy(limits={"perHour": 5}))
     refusal = {"kind": "Status", "message": "no", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
     world.stub.on("POST", EVICTION, answering(refusal, status=429))
@@ -230,7 +230,7 @@ def test_a_refusal_counts_for_nothing_but_the_metric() -> None:
     assert world.counted("HeldByBudget") == 1
 
 
-def test_limit_ranges_that_can_t_be_read_cost_a_request_however_many_moves_wait_for_them() -> None:
+def test_limit_ranges_that_can_t_be_read_are_requested_once_for_all_moves() -> None:
     pods = [pod(f"p-{number}", "node-1", SPEC) for number in range(20)]
     world = Cluster(policy())
     world.snapshot = cluster([node("node-1", "a")], [A, B, *pods])
@@ -245,7 +245,7 @@ ELSEWHERE = pod("c", "node-1", SPEC, namespace="greedy")
 
 
 @pytest.mark.parametrize("answer", [hanging, answering({"message": "too large"}, status=500)])
-def test_a_namespace_whose_policies_can_t_be_read_holds_its_own_moves_alone(
+def test_a_namespace_whose_policies_can_t_be_read_holds_only_its_own_moves(
     answer: Answering, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A tenant with thousands of fat policies makes them slow to read, or impossible."""
@@ -261,7 +261,7 @@ def test_a_namespace_whose_policies_can_t_be_read_holds_its_own_moves_alone(
     assert "the policies of greedy could not be read yet" in caplog.text
 
 
-def test_only_the_policies_are_read_that_may_have_a_say_in_the_wave() -> None:
+def test_only_policies_that_may_apply_to_the_wave_are_read() -> None:
     world = Cluster(policy())
     made, _ = world.evict()
     assert made

@@ -63,9 +63,7 @@ async def names_told(requests: Events, pods: int = 1) -> list[tuple[WorkloadName
         ((), None),
     ],
 )
-def test_whoever_reports_an_eviction_of_their_own_is_named(
-    events: tuple[dict[str, str], ...], expected: str | None
-) -> None:
+def test_the_reporter_of_an_eviction_event_is_named(events: tuple[dict[str, str], ...], expected: str | None) -> None:
     requests = Events(listed(*events))
     assert [name for _, name in asyncio.run(names_told(requests))] == ([] if expected is None else [expected])
     assert requests.asked == [f"regarding.uid={pod('web-0', 'a1', spec()).uid}"]
@@ -74,9 +72,9 @@ def test_whoever_reports_an_eviction_of_their_own_is_named(
 @pytest.mark.parametrize(
     ("answer", "status_code"), [(None, 200), (b"{}", 403), (b"no JSON", 200), (b'{"items": null}', 200), (b"[]", 200)]
 )
-def test_without_events_nobody_is_named(answer: bytes | None, status_code: int) -> None:
+def test_without_events_no_evictor_is_named(answer: bytes | None, status_code: int) -> None:
     assert asyncio.run(names_told(Events(answer, status_code))) == []
 
 
-def test_events_are_looked_for_about_some_pods_at_a_time_only() -> None:
+def test_events_are_requested_for_a_few_pods_at_a_time() -> None:
     assert len(asyncio.run(names_told(Events(listed(DESCHEDULER)), 3 * MOST_WAITING))) == MOST_WAITING

@@ -34,7 +34,7 @@ class Tried:
         return tried
 
 
-def test_a_move_that_was_held_and_others_of_its_group_wait_for_a_moment() -> None:
+def test_a_held_move_and_the_others_of_its_group_wait_for_a_pause() -> None:
     tried = Tried()
     assert tried.lately.why_not(A) is None
     tried.lately.note(A, MOVING)
@@ -44,13 +44,13 @@ def test_a_move_that_was_held_and_others_of_its_group_wait_for_a_moment() -> Non
     assert tried.lately.next_end() is None
 
 
-def test_what_can_t_be_read_is_tried_ever_more_seldom() -> None:
+def test_reads_that_keep_failing_are_tried_less_and_less_often() -> None:
     tried = Tried()
     assert tried.tries(UNREAD, 15) == 4  # for 1, 2, 4 and 8 s
     assert tried.tries(UNREAD, 600) == 60
 
 
-def test_what_can_t_be_read_for_several_at_a_time_counts_once() -> None:
+def test_failed_reads_for_several_moves_at_once_count_once() -> None:
     tried = Tried()
     for each in (A, B, A, B):
         tried.lately.note(each, UNREAD)
@@ -58,7 +58,7 @@ def test_what_can_t_be_read_for_several_at_a_time_counts_once() -> None:
     assert tried.lately.why_not(A) is None
 
 
-def test_what_could_be_read_in_between_begins_anew() -> None:
+def test_a_successful_read_resets_the_pause() -> None:
     tried = Tried()
     tried.tries(UNREAD, 60)
     tried.lately.note(A, MOVING)

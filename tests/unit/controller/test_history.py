@@ -28,7 +28,7 @@ def after_failures(clock: Clock) -> History:
     return history
 
 
-def test_for_a_minute_nothing_is_evicted_anywhere() -> None:
+def test_in_the_first_minute_of_a_pause_nothing_is_evicted_in_any_namespace() -> None:
     clock = Clock()
     history = after_failures(clock)
     clock.now += FIRST - 1
@@ -36,7 +36,7 @@ def test_for_a_minute_nothing_is_evicted_anywhere() -> None:
     assert history.why_not_tried(POLICY, "elsewhere", ()) is not None
 
 
-def test_then_another_namespace_has_one_at_a_time_whatever_is_under_way_in_the_failing_one() -> None:
+def test_after_a_minute_another_namespace_may_have_one_move_at_a_time() -> None:
     clock = Clock()
     history = after_failures(clock)
     clock.now += FIRST
@@ -45,7 +45,7 @@ def test_then_another_namespace_has_one_at_a_time_whatever_is_under_way_in_the_f
     assert history.why_not_tried(POLICY, "elsewhere", {"shop", "elsewhere"}) is not None
 
 
-def test_after_the_pause_the_failing_one_waits_for_whatever_is_under_way() -> None:
+def test_after_the_pause_the_failing_namespace_waits_for_all_moves_in_flight() -> None:
     clock = Clock()
     history = after_failures(clock)
     clock.now = history.breakers.policies["default"].until
@@ -53,5 +53,5 @@ def test_after_the_pause_the_failing_one_waits_for_whatever_is_under_way() -> No
     assert history.why_not_tried(POLICY, "shop", ()) is None
 
 
-def test_where_nothing_failed_in_a_row_nothing_is_held() -> None:
+def test_without_consecutive_failures_nothing_is_held() -> None:
     assert History(lambda: NOW).why_not_tried(POLICY, "shop", {"shop"}) is None

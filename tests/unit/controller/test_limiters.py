@@ -25,7 +25,7 @@ def per_hour(limiters: Limiters, *policies: Policy) -> dict[str, int | None]:
     return {each.policy: each.limits.per_hour for each in found}
 
 
-def test_while_it_is_wrong_the_limits_count_that_it_had_when_it_was_right() -> None:
+def test_an_invalid_policy_keeps_the_limits_of_its_last_valid_version() -> None:
     limiters = Limiters()
     assert WRONG.problems
     assert per_hour(limiters, RIGHT) == {"all": 3}
@@ -35,12 +35,12 @@ def test_while_it_is_wrong_the_limits_count_that_it_had_when_it_was_right() -> N
     assert per_hour(limiters, WRONG) == {"all": 9}
 
 
-def test_one_that_was_never_right_counts_as_far_as_it_can_be_read() -> None:
+def test_a_policy_that_was_never_valid_limits_as_far_as_it_can_be_decoded() -> None:
     (limiter,) = Limiters().of(Map({"all": WRONG}))
     assert limiter.limits.in_flight == 2
 
 
-def test_what_was_counted_stays_in_its_status_for_the_next_process() -> None:
+def test_the_counts_of_an_invalid_policy_stay_in_its_status() -> None:
     history = History(lambda: 1_800_000_000.0)
     history.expect("uid", Expected("shop/own", ("shop/own", "all"), ()))
     history.made("uid", "shop/own", certain=True)
@@ -50,7 +50,7 @@ def test_what_was_counted_stays_in_its_status_for_the_next_process() -> None:
     assert history.recent_evictions(policy()) == ()  # no limit asks for it
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_a_deleted_policy_is_forgotten() -> None:
     limiters = Limiters()
     per_hour(limiters, RIGHT)
     assert per_hour(limiters) == {}

@@ -38,7 +38,7 @@ async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> floa
     ("in_flight", "workloads", "eviction_seconds", "ready_seconds"),
     [(10, 100, 2.0, 2.0), pytest.param(50, 300, 0.3, 2.0, marks=pytest.mark.long)],
 )
-def test_limits_are_used_for_as_long_as_something_is_left_to_do(
+def test_limits_stay_fully_used_while_moves_are_left(
     in_flight: int, workloads: int, eviction_seconds: float, ready_seconds: float
 ) -> None:
     """Each move has a place from when it is sent until its replacement is Ready, here for ever the same time."""
@@ -62,7 +62,7 @@ def most_at_once(cluster: SimulatedCluster) -> int:
     return most
 
 
-def test_a_slow_eviction_of_one_workload_holds_up_no_other() -> None:
+def test_a_slow_eviction_does_not_delay_other_workloads() -> None:
     """As where a webhook takes its time over the pods of some; 8 s is less than an eviction may take."""
     cluster = SimulatedCluster(40, limits=limits(10))
     slow = {f"app-{number}" for number in range(4)}
@@ -77,7 +77,7 @@ def test_a_slow_eviction_of_one_workload_holds_up_no_other() -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "DryRun"])
-def test_what_was_chosen_and_not_sent_is_not_sent_once_it_may_not_be(how: str) -> None:
+def test_a_chosen_move_is_not_sent_after_the_permission_is_withdrawn(how: str) -> None:
     cluster = SimulatedCluster(100, limits=limits(50), eviction_seconds=3.0)
 
     async def scenario() -> None:
@@ -108,7 +108,7 @@ def switched(policy: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {**policy["spec"], "mode": "DryRun"}}
 
 
-def test_the_status_tells_of_what_is_under_way_although_nothing_changes_any_more() -> None:
+def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> None:
     """What is written down before evictions takes nothing back of what the reconcile has told meanwhile."""
     cluster = SimulatedCluster(3, limits=limits(10))
     cluster.ready_seconds = 3600.0

@@ -71,7 +71,7 @@ class Cluster:
         return held.until - self.now + SETTLE
 
 
-def test_a_workload_is_left_alone_for_twice_as_long_each_time() -> None:
+def test_the_wait_for_a_workload_doubles_each_time() -> None:
     cluster = Cluster()
     waits = []
     for number in range(12):
@@ -86,7 +86,7 @@ def test_a_workload_is_left_alone_for_twice_as_long_each_time() -> None:
     assert not cluster.others.repeated
 
 
-def test_pods_that_are_evicted_together_are_one_round() -> None:
+def test_pods_that_are_evicted_together_count_as_one_round() -> None:
     cluster = Cluster()
     for each in cluster.pods:
         cluster.evict(each)
@@ -96,14 +96,14 @@ def test_pods_that_are_evicted_together_are_one_round() -> None:
     assert len(cluster.counted) == 4
 
 
-def test_whoever_goes_on_while_respread_waits_does_not_double_the_wait() -> None:
+def test_evictions_during_the_wait_do_not_double_it() -> None:
     cluster = Cluster()
     for number in range(20):
         cluster.round(number, after=timedelta(seconds=15))
     assert cluster.until == FIRST_WAIT
 
 
-def test_evictions_of_ours_do_not_count_even_when_their_moves_have_ended() -> None:
+def test_respreads_own_evictions_do_not_count_even_after_their_moves() -> None:
     cluster = Cluster()
     gone = cluster.pods[0]
     cluster.look(ours=(gone.uid,))
@@ -117,7 +117,7 @@ def test_evictions_of_ours_do_not_count_even_when_their_moves_have_ended() -> No
 
 
 @pytest.mark.parametrize("disruption", ["", "PreemptionByScheduler", "DeletionByTaintManager", "TerminationByKubelet"])
-def test_only_the_eviction_api_counts(disruption: str) -> None:
+def test_only_evictions_by_the_eviction_api_count(disruption: str) -> None:
     cluster = Cluster()
     cluster.evict(cluster.pods[0], disruption)
     cluster.look()
@@ -147,7 +147,7 @@ def test_drains_do_not_count(leaving: Node | None) -> None:
     assert cluster.counted == []
 
 
-def test_whoever_evicted_what_terminates_at_the_start_is_not_known() -> None:
+def test_pods_that_terminate_at_the_start_of_a_term_do_not_count() -> None:
     cluster = Cluster()
     cluster.evict(cluster.pods[0])
     cluster.others = OtherEvictions(lambda each: cluster.counted.append(each.name))
@@ -158,7 +158,7 @@ def test_whoever_evicted_what_terminates_at_the_start_is_not_known() -> None:
     assert cluster.counted == []
 
 
-def test_the_name_of_whoever_does_it_is_told_and_kept() -> None:
+def test_the_name_of_the_evictor_is_reported_and_kept() -> None:
     cluster = Cluster()
     cluster.round(1, after=ROUND)
     cluster.round(2, after=LONGEST_WAIT / 2)

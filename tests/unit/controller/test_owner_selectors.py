@@ -99,7 +99,7 @@ def selects(workload: Workload) -> dict[str, str]:
     return {} if workload.selector is None else dict(workload.selector.match_labels)
 
 
-def test_what_is_wanted_is_read_once_and_the_control_loop_told() -> None:
+def test_a_wanted_owner_is_read_once_and_wakes_the_control_loop() -> None:
     async def story() -> None:
         async with World("web", "api") as world:
             assert not world.reader.want([owner("web")])
@@ -123,7 +123,7 @@ def test_what_is_wanted_is_read_once_and_the_control_loop_told() -> None:
         ("ReplicationController", "replication_controllers", "/api/v1/namespaces/shop/replicationcontrollers/web"),
     ],
 )
-def test_every_kind_is_read_where_it_is_served(kind: str, resource: str, path: str) -> None:
+def test_every_kind_is_read_from_its_path(kind: str, resource: str, path: str) -> None:
     async def story() -> None:
         async with World() as world:
             plain = {"app": "web"}
@@ -136,7 +136,7 @@ def test_every_kind_is_read_where_it_is_served(kind: str, resource: str, path: s
     run_in_virtual_time(story())
 
 
-def test_thousands_are_read_a_few_at_a_time_and_told_of_meanwhile() -> None:
+def test_thousands_of_owners_are_read_a_few_at_a_time_and_reported_meanwhile() -> None:
     async def story() -> None:
         names = [f"web-{number}" for number in range(1000)]
         async with World(*names) as world:
@@ -151,7 +151,7 @@ def test_thousands_are_read_a_few_at_a_time_and_told_of_meanwhile() -> None:
     run_in_virtual_time(story())
 
 
-def test_who_is_not_wanted_any_more_is_forgotten() -> None:
+def test_an_owner_that_is_no_longer_wanted_is_forgotten() -> None:
     async def story() -> None:
         async with World("web", "api") as world:
             world.reader.want([owner("web"), owner("api")])
@@ -165,7 +165,7 @@ def test_who_is_not_wanted_any_more_is_forgotten() -> None:
     run_in_virtual_time(story())
 
 
-def test_one_that_is_not_wanted_by_the_time_it_is_read_is_not_kept() -> None:
+def test_an_owner_that_is_no_longer_wanted_when_it_is_read_is_not_kept() -> None:
     async def story() -> None:
         async with World("web") as world:
             world.reader.want([owner("web")])
@@ -178,7 +178,7 @@ def test_one_that_is_not_wanted_by_the_time_it_is_read_is_not_kept() -> None:
     run_in_virtual_time(story())
 
 
-def test_an_owner_made_anew_under_the_same_name_is_read_anew() -> None:
+def test_a_recreated_owner_of_the_same_name_is_read_again() -> None:
     async def story() -> None:
         async with World("web") as world:
             world.reader.want([owner("web", uid="one")])
@@ -191,7 +191,7 @@ def test_an_owner_made_anew_under_the_same_name_is_read_anew() -> None:
     run_in_virtual_time(story())
 
 
-def test_an_owner_that_is_gone_selects_nothing_until_it_is_there() -> None:
+def test_a_missing_owner_selects_nothing_until_it_exists() -> None:
     async def story() -> None:
         async with World() as world:
             world.reader.want([owner("web")])
@@ -218,7 +218,7 @@ def test_selectors_of_replication_controllers_may_change() -> None:
     run_in_virtual_time(story())
 
 
-def test_what_may_not_be_read_stays_unknown_and_others_are_read() -> None:
+def test_a_forbidden_owner_stays_unknown_and_others_are_read() -> None:
     async def story() -> None:
         async with World("api", "web") as world:
             world.server.refusals["web"] = 403
@@ -235,7 +235,7 @@ def test_what_may_not_be_read_stays_unknown_and_others_are_read() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["silence", 429, 500, 401])
-def test_a_server_in_trouble_is_left_alone_for_a_while(trouble: str | int) -> None:
+def test_after_a_server_error_no_owner_is_read_for_a_while(trouble: str | int) -> None:
     async def story() -> None:
         names = [f"web-{number}" for number in range(100)]
         async with World(*names) as world:
@@ -255,7 +255,7 @@ def test_a_server_in_trouble_is_left_alone_for_a_while(trouble: str | int) -> No
     run_in_virtual_time(story())
 
 
-def test_one_that_can_not_be_decoded_stays_unknown() -> None:
+def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
     async def story() -> None:
         async with World("api") as world:
             world.server.objects["web"] = manifest("web", {"matchExpressions": [{"key": "", "operator": "Exists"}]})
@@ -269,7 +269,7 @@ def test_one_that_can_not_be_decoded_stays_unknown() -> None:
 # The version
 
 
-def test_the_version_is_asked_for_until_it_is_known_and_followed() -> None:
+def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
     async def story() -> None:
         world = World()
         version = ServerVersion(world.server, world.parts.intake.changes)
@@ -291,7 +291,7 @@ def test_the_version_is_asked_for_until_it_is_known_and_followed() -> None:
     run_in_virtual_time(story())
 
 
-def test_owners_are_read_only_where_a_policy_reaches() -> None:
+def test_owners_are_read_only_in_namespaces_of_a_policy() -> None:
     async def story() -> None:
         async with World("web", "api") as world:
             model = SchedulerModel(owners=world.reader)
@@ -307,7 +307,7 @@ def test_owners_are_read_only_where_a_policy_reaches() -> None:
     run_in_virtual_time(story())
 
 
-def test_soft_defaults_count_only_as_long_as_a_policy_wants_soft_constraints() -> None:
+def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> None:
     model = SchedulerModel()
     as_it_comes = model.index
     model.follow([Policy(kind="RebalancePolicy", namespace="shop", object_name="hard", spec=PolicySpec())])
@@ -317,7 +317,7 @@ def test_soft_defaults_count_only_as_long_as_a_policy_wants_soft_constraints() -
     assert model.index is not as_it_comes
 
 
-def test_the_model_has_the_quirk_of_the_version_and_nothing_else_changes_it() -> None:
+def test_the_scheduler_model_changes_only_with_the_server_version() -> None:
     world = World()
     version = ServerVersion(world.server, world.parts.intake.changes)
     model = SchedulerModel(version=version)

@@ -86,11 +86,11 @@ def move() -> Move:
     return move
 
 
-def test_nothing_stands_in_the_way_of_what_was_just_planned(move: Move) -> None:
+def test_a_move_that_was_just_planned_is_permitted(move: Move) -> None:
     assert World().reason(move) is None
 
 
-def test_a_replica_that_does_not_lead_or_is_stopped_makes_no_move(move: Move) -> None:
+def test_a_replica_that_is_not_the_leader_or_is_stopping_makes_no_move(move: Move) -> None:
     world = World()
     world.leads = False
     assert world.reason(move) is Reason.NOT_LEADING
@@ -100,7 +100,7 @@ def test_a_replica_that_does_not_lead_or_is_stopped_makes_no_move(move: Move) ->
     assert world.reason(move) is Reason.NOT_LEADING
 
 
-def test_a_move_that_was_chosen_in_an_earlier_term_is_not_made_in_a_later_one(move: Move) -> None:
+def test_a_move_chosen_in_an_earlier_term_is_not_made(move: Move) -> None:
     """Another replica may have led in between, and evicted pods for the same groups."""
     world = World()
     world.term = 2
@@ -119,21 +119,19 @@ def test_a_move_that_was_chosen_in_an_earlier_term_is_not_made_in_a_later_one(mo
         (policy(), None),  # equal, if not the same object
     ],
 )
-def test_a_policy_that_has_changed_holds_what_is_left_of_the_wave(
-    move: Move, now: Policy | None, reason: Reason | None
-) -> None:
+def test_a_changed_policy_holds_the_rest_of_the_wave(move: Move, now: Policy | None, reason: Reason | None) -> None:
     world = World()
     world.policies = Map() if now is None else Map({"default": now})
     assert world.reason(move) is reason
 
 
-def test_so_does_another_policy_that_has_come_to_be(move: Move) -> None:
+def test_a_new_policy_holds_the_rest_of_the_wave(move: Move) -> None:
     world = World()
     world.policies = world.policies.set("other", policy("other"))
     assert world.reason(move) is Reason.IN_MOTION
 
 
-def test_a_wave_that_takes_too_long_is_planned_anew(move: Move) -> None:
+def test_a_wave_that_takes_too_long_is_planned_again(move: Move) -> None:
     world = World()
     world.seconds += OLD_SECONDS
     world.confirm()
@@ -142,7 +140,7 @@ def test_a_wave_that_takes_too_long_is_planned_anew(move: Move) -> None:
     assert world.reason(move) is Reason.IN_MOTION
 
 
-def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_lately(move: Move) -> None:
+def test_nothing_is_evicted_for_policies_that_were_not_confirmed_recently(move: Move) -> None:
     world = World()
     world.seconds += CONFIRMED_SECONDS
     assert world.reason(move) is None
@@ -167,7 +165,7 @@ def test_nothing_is_done_by_policies_that_the_api_server_has_not_confirmed_latel
     ],
     ids=["deleted", "changed", "made anew", "one more"],
 )
-def test_what_the_api_server_says_counts_although_the_watch_is_silent(move: Move, there: Map[str, Policy]) -> None:
+def test_the_api_servers_answer_counts_although_the_watch_is_silent(move: Move, there: Map[str, Policy]) -> None:
     world = World()
     world.confirmations.note(EVERYWHERE, PolicyVersions(versions_of(there), world.seconds))
     assert world.reason(move) is Reason.IN_MOTION
@@ -178,7 +176,7 @@ def own(namespace: str, name: str = "own", generation: int = 1) -> Policy:
     return Policy(kind="RebalancePolicy", namespace=namespace, object_name=name, generation=generation, spec=spec)
 
 
-def test_a_policy_of_the_pods_own_namespace_holds_the_move_and_those_of_others_don_t(move: Move) -> None:
+def test_a_new_policy_of_a_namespace_holds_only_moves_in_that_namespace(move: Move) -> None:
     world = World()
     for number in range(3):
         world.policies = world.policies.set(f"shop/{number}", own("shop", str(number)))
@@ -187,7 +185,7 @@ def test_a_policy_of_the_pods_own_namespace_holds_the_move_and_those_of_others_d
     assert world.reason(move) is Reason.IN_MOTION
 
 
-def test_what_the_api_server_says_of_the_pods_own_namespace_counts_too(move: Move) -> None:
+def test_the_api_servers_answer_for_the_pods_namespace_counts_too(move: Move) -> None:
     world = World()
     unseen = Map({"shop/own": own("shop")})
     world.confirmations.note("shop", PolicyVersions(versions_of(unseen), world.seconds))
@@ -198,7 +196,7 @@ def test_what_the_api_server_says_of_the_pods_own_namespace_counts_too(move: Mov
     assert held == Held(Reason.IN_MOTION, "the policies of default have changed, and the watch has not brought it yet")
 
 
-def test_a_namespace_whose_policies_were_not_read_holds_its_own_moves_alone(move: Move) -> None:
+def test_a_namespace_whose_policies_were_not_read_holds_only_its_own_moves(move: Move) -> None:
     world = World()
     assert world.permission.unconfirmed("blog", world.planned) == Held(
         Reason.API_UNAVAILABLE, "the policies of blog could not be read yet"

@@ -48,7 +48,7 @@ def read(answer: Answering, *, namespace: str = EVERYWHERE, kinds: Iterable[Kind
     return asyncio.run(ask())
 
 
-def test_each_place_is_read_by_itself_by_the_names_that_policies_have_here() -> None:
+def test_cluster_and_namespaced_policies_are_read_separately_with_full_names() -> None:
     assert read(answering(listed(item("all", 3)))) == PolicyVersions(Map({"all": ("uid-all", 3)}), 5.0)
     own = read(answering(listed(item("own", 1, "shop"))), namespace="shop")
     assert own == PolicyVersions(Map({"shop/own": ("uid-own", 1)}), 5.0)
@@ -56,11 +56,11 @@ def test_each_place_is_read_by_itself_by_the_names_that_policies_have_here() -> 
     assert none == PolicyVersions(Map(), 5.0)
 
 
-def test_nothing_is_asked_of_a_kind_that_does_not_count() -> None:
+def test_a_kind_that_is_ignored_is_not_requested() -> None:
     assert read(dropping, namespace="shop", kinds=(CLUSTER_POLICIES,)) == PolicyVersions(Map(), 5.0)
 
 
-def test_of_more_policies_than_can_be_read_every_second_none_is() -> None:
+def test_too_many_policies_are_not_read_at_all() -> None:
     pages: list[int] = []
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -75,14 +75,14 @@ def test_of_more_policies_than_can_be_read_every_second_none_is() -> None:
     assert max(pages) * 256 * 1024 < 10 * 2**20  # of annotations in an answer, whatever a tenant writes there
 
 
-def test_they_equal_those_of_the_policies_as_they_are_known() -> None:
+def test_the_versions_read_equal_those_of_the_known_policies() -> None:
     known = Policy(
         kind="ClusterRebalancePolicy", object_name="all", uid="uid-all", generation=3, spec=ClusterPolicySpec()
     )
     assert read(answering(listed(item("all", 3)))).versions == versions_of(Map({"all": known}))
 
 
-def test_only_metadata_is_asked_for_and_all_pages_are() -> None:
+def test_only_metadata_is_requested_and_all_pages_are_read() -> None:
     async def pages(request: web.Request) -> web.StreamResponse:
         assert request.headers["Accept"].startswith("application/json;as=PartialObjectMetadataList;")
         is_first = "continue" not in request.query
@@ -104,6 +104,6 @@ def test_only_metadata_is_asked_for_and_all_pages_are() -> None:
         (answering({"message": "forbidden"}, status=403), "can't be listed: 403, forbidden"),
     ],
 )
-def test_whatever_is_no_answer_says_nothing(cluster: Answering, words: str) -> None:
+def test_a_malformed_answer_is_an_error(cluster: Answering, words: str) -> None:
     with pytest.raises(ListError, match=words):
         read(cluster)

@@ -20,7 +20,7 @@ def groups_of(a: int, b: int) -> dict[GroupKey, SpreadGroup]:
     return dict(spread_of(cluster(NODES, pods({"a1": a, "b1": b}, WEB))).groups)
 
 
-def test_a_group_is_held_from_when_it_is_first_seen() -> None:
+def test_a_group_is_held_from_its_first_observation() -> None:
     settling = QuietPeriods()
     groups = groups_of(3, 0)
     (key,) = groups
@@ -33,7 +33,7 @@ def test_a_group_is_held_from_when_it_is_first_seen() -> None:
     assert settling.held(key, QUIET, now=130) is None
 
 
-def test_a_change_starts_the_quiet_period_again() -> None:
+def test_a_change_restarts_the_quiet_period() -> None:
     settling = QuietPeriods()
     before = groups_of(3, 0)
     (key,) = before
@@ -44,7 +44,7 @@ def test_a_change_starts_the_quiet_period_again() -> None:
     assert settling.held(key, QUIET, now=69) is not None
 
 
-def test_what_our_own_moves_change_does_not() -> None:
+def test_changes_by_respreads_own_moves_do_not_restart_the_quiet_period() -> None:
     settling = QuietPeriods()
     before = groups_of(3, 0)
     (key,) = before

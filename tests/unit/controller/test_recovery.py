@@ -114,7 +114,7 @@ def sent() -> dict[str, PolicyStatus]:
     ("on", "ready", "outcome"),
     [("b1", True, Outcome.IMPROVED), ("a1", True, Outcome.UNCHANGED), ("b1", False, None), ("", False, None)],
 )
-def test_what_became_of_a_move_is_found_by_the_next_process(
+def test_the_next_process_finds_the_outcome_of_a_move(
     sent: dict[str, PolicyStatus], on: str, ready: bool, outcome: Outcome | None
 ) -> None:
     after = cluster(NODES, [*rest(), came(on=on, ready=ready)])
@@ -130,7 +130,7 @@ def test_what_became_of_a_move_is_found_by_the_next_process(
     assert len(second.in_flight) == (outcome is None)
 
 
-def test_a_replacement_in_the_wrong_place_that_is_never_ready(sent: dict[str, PolicyStatus]) -> None:
+def test_a_replacement_in_the_wrong_domain_that_is_never_ready_is_a_failure(sent: dict[str, PolicyStatus]) -> None:
     after = cluster(NODES, [*rest(), came(on="", ready=False)])
     clock = Clock(7)
     second = Register(clock, Clock(1_000_000))
@@ -140,7 +140,7 @@ def test_a_replacement_in_the_wrong_place_that_is_never_ready(sent: dict[str, Po
     assert [each.outcome for each in followed(second, after)] == [Outcome.UNPLACED]
 
 
-def test_a_pod_that_is_still_there_may_be_going_and_is_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
+def test_the_eviction_of_a_pod_that_still_exists_is_sent_again(sent: dict[str, PolicyStatus]) -> None:
     second = process(7, wall=1_000_006)
     resume(second, sent, world(), spread_of(world()), RULES)
     (flight,) = second.in_flight.flights
@@ -150,14 +150,14 @@ def test_a_pod_that_is_still_there_may_be_going_and_is_asked_for_again(sent: dic
     assert followed(second, world()) == ()
 
 
-def test_one_that_was_sent_long_ago_is_not_asked_for_again(sent: dict[str, PolicyStatus]) -> None:
+def test_an_eviction_sent_long_ago_is_not_sent_again(sent: dict[str, PolicyStatus]) -> None:
     second = process(7, wall=1_000_000 + 75)
     resume(second, sent, world(), spread_of(world()), RULES)
     assert second.in_flight.unanswered(7, 5) == ()  # what it was planned for may be another cluster by now
     assert [each.outcome for each in followed(second, world())] == [Outcome.UNKNOWN]
 
 
-def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
+def test_other_pods_of_the_same_age_are_not_taken_for_the_replacement() -> None:
     before = world(came("young"), came("replacement-of-another", creation_timestamp=NOW + ONE_SECOND))
     first = process(50)
     first.sent(of_web(before), world(came("young")))
@@ -177,7 +177,7 @@ def test_pods_as_new_as_the_replacement_are_not_taken_for_it() -> None:
     assert ended.replacement.name == "new"
 
 
-def test_pods_made_long_before_the_eviction_are_not_named_and_not_taken_for_the_replacement() -> None:
+def test_older_pods_are_neither_recorded_nor_taken_for_the_replacement() -> None:
     before = world()
     first = process(50, wall=NOW.timestamp() + 60)
     first.sent(of_web(before), before)
@@ -192,7 +192,7 @@ def test_pods_made_long_before_the_eviction_are_not_named_and_not_taken_for_the_
         statuses = killed(another, before)
 
 
-def test_of_very_many_pods_made_in_one_second_none_is_named() -> None:
+def test_no_pod_is_recorded_if_very_many_were_created_in_one_second() -> None:
     before = world(at_a=MAX_NEWEST_PODS + 2)
     first = process(50)
     first.sent(of_web(before), before)
@@ -203,7 +203,7 @@ def test_of_very_many_pods_made_in_one_second_none_is_named() -> None:
     assert second.in_flight.flights[0].known == {each.uid for each in before.pods.values()}
 
 
-def test_the_pod_of_a_stateful_set_comes_back_by_its_name() -> None:
+def test_the_replacement_in_a_stateful_set_has_the_same_name() -> None:
     controller = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
     old = [came(f"db-{number}", "a1", controller=controller) for number in range(3)]
     before = cluster(NODES, old)
@@ -216,7 +216,7 @@ def test_the_pod_of_a_stateful_set_comes_back_by_its_name() -> None:
     assert [each.outcome for each in followed(second, after)] == [Outcome.IMPROVED]
 
 
-def test_without_a_sibling_or_its_group_it_is_followed_all_the_same(sent: dict[str, PolicyStatus]) -> None:
+def test_a_move_is_followed_even_without_its_group_or_another_pod(sent: dict[str, PolicyStatus]) -> None:
     empty = cluster(NODES, [])
     second = process(7)
     resume(second, sent, empty, spread_of(empty), RULES)
@@ -228,7 +228,7 @@ def test_without_a_sibling_or_its_group_it_is_followed_all_the_same(sent: dict[s
     assert ended.outcome is Outcome.UNKNOWN
 
 
-def test_one_that_must_long_be_over_holds_nothing_up(sent: dict[str, PolicyStatus]) -> None:
+def test_a_move_that_must_be_over_blocks_nothing(sent: dict[str, PolicyStatus]) -> None:
     gone = cluster(NODES, rest())
     for seconds, outcomes in {
         Patience().longest_seconds - 2: [],
@@ -244,7 +244,7 @@ def test_one_that_must_long_be_over_holds_nothing_up(sent: dict[str, PolicyStatu
     assert ended.outcome is Outcome.UNCHANGED, "what came of it counts all the same"
 
 
-def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(sent: dict[str, PolicyStatus]) -> None:
+def test_a_leader_that_returns_keeps_its_own_moves_and_drops_finished_ones(sent: dict[str, PolicyStatus]) -> None:
     before = world()
     again = process(50)
     again.sent(of_web(before), before)
@@ -254,7 +254,7 @@ def test_who_leads_again_knows_its_own_and_forgets_what_others_saw_to_its_end(se
     assert again.in_flight.flights == (own,)
 
 
-def test_the_status_of_a_namespaces_policy_speaks_of_no_other_namespace(sent: dict[str, PolicyStatus]) -> None:
+def test_a_namespaced_policys_status_affects_no_other_namespace(sent: dict[str, PolicyStatus]) -> None:
     (status,) = sent.values()
     for policy, known in (("default", 1), ("default/own", 1), ("elsewhere/own", 0)):
         register = process(7)
@@ -262,7 +262,7 @@ def test_the_status_of_a_namespaces_policy_speaks_of_no_other_namespace(sent: di
         assert len(register.in_flight) == known
 
 
-def test_what_no_plan_of_ours_would_do_is_followed_and_not_asked_for_again() -> None:
+def test_a_recorded_move_that_breaks_a_rule_is_followed_and_not_sent_again() -> None:
     before = world(at_a=6)
     first = process(50)
     for number in range(4):

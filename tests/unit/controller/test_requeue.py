@@ -41,7 +41,7 @@ def look(
     )
 
 
-def test_once_a_minute_whatever_happens() -> None:
+def test_the_loop_reconciles_at_least_once_a_minute() -> None:
     assert look() == IDLE_SECONDS
     assert look(Reason.HELD_BY_BUDGET, others=(None, NOW + 3600)) == IDLE_SECONDS
 
@@ -55,20 +55,20 @@ def test_once_a_minute_whatever_happens() -> None:
         (Reason.DRY_RUN, IDLE_SECONDS),
     ],
 )
-def test_sooner_while_something_waits_for_time_alone(reason: Reason, seconds: float) -> None:
+def test_the_loop_reconciles_sooner_while_something_waits_for_time(reason: Reason, seconds: float) -> None:
     assert look(held=(reason,)) == seconds
     assert look(reason) == seconds
 
 
-def test_at_once_after_a_move_that_was_not_made() -> None:
+def test_the_loop_reconciles_at_once_after_a_move_that_was_not_made() -> None:
     assert look(held_back=True) == WAITING_SECONDS
 
 
-def test_when_something_else_is_due_but_never_in_the_past() -> None:
+def test_the_loop_reconciles_at_other_due_times_but_never_in_the_past() -> None:
     assert look(others=(NOW + 7, NOW + 5, None)) == 5
     assert look(others=(NOW - 5,)) == 0
 
 
-def test_when_a_group_that_is_left_alone_is_released() -> None:
+def test_the_loop_reconciles_when_a_held_group_is_released() -> None:
     quiet = {Reason.QUIET_PERIOD: NOW + 30, Reason.BACKING_OFF: NOW + 20}
     assert look(*quiet, Reason.NO_FEASIBLE_NODE, release=lambda blocked: quiet.get(blocked.reason)) == 20

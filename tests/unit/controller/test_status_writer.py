@@ -77,7 +77,7 @@ def run(scenario: Callable[[Writing], Awaitable[None]], answer: Answering | None
     return stub
 
 
-def test_a_status_goes_to_the_very_object_it_is_of() -> None:
+def test_a_status_is_written_only_to_the_object_with_its_uid() -> None:
     async def scenario(writing: Writing) -> None:
         await writing.write((ALL, evicted(1)), (OWN, evicted(2)))
 
@@ -90,7 +90,7 @@ def test_a_status_goes_to_the_very_object_it_is_of() -> None:
     assert {each["uid"] for each in uids} == {"uid-all", "uid-own"}
 
 
-def test_a_tenants_thousand_policies_hold_up_neither_the_loop_nor_the_statuses_of_others() -> None:
+def test_a_thousand_policies_of_one_tenant_delay_neither_the_loop_nor_other_statuses() -> None:
     many = [
         (msgspec.structs.replace(OWN, namespace="greedy", object_name=f"own-{number}", uid=f"uid-{number}"), evicted(1))
         for number in range(1_000)
@@ -113,7 +113,7 @@ def test_a_tenants_thousand_policies_hold_up_neither_the_loop_nor_the_statuses_o
     assert turns > 2
 
 
-def test_only_what_differs_from_what_is_there_is_written() -> None:
+def test_only_statuses_that_differ_are_written() -> None:
     async def scenario(writing: Writing) -> None:
         assert await writing.write((ALL, NONE)) is None
         assert await writing.write((ALL, evicted(1))) is None
@@ -124,7 +124,7 @@ def test_only_what_differs_from_what_is_there_is_written() -> None:
     run(scenario)
 
 
-def test_not_more_often_than_every_few_seconds() -> None:
+def test_a_status_is_written_at_most_every_few_seconds() -> None:
     async def scenario(writing: Writing) -> None:
         await writing.write((ALL, evicted(1)))
         writing.seconds += 1
@@ -136,7 +136,7 @@ def test_not_more_often_than_every_few_seconds() -> None:
     run(scenario)
 
 
-def test_unless_something_depends_on_it_or_it_was_wrong() -> None:
+def test_a_status_is_written_at_once_if_required_or_if_it_was_wrong() -> None:
     async def scenario(writing: Writing) -> None:
         await writing.write((ALL, evicted(1)))
         assert await writing.ensure((ALL, evicted(2)), (OWN, NONE)) == {"all", "shop/own"}
@@ -149,7 +149,7 @@ def test_unless_something_depends_on_it_or_it_was_wrong() -> None:
     run(scenario)
 
 
-def test_what_was_read_at_the_beginning_is_newer_than_the_watch() -> None:
+def test_a_status_read_at_the_start_of_a_term_has_precedence_over_the_watch() -> None:
     async def scenario(writing: Writing) -> None:
         writing.writer.begin({"all": FoundStatus("uid-all", evicted(7))})
         assert writing.writer.known(ALL, NONE) == evicted(7)
@@ -165,7 +165,9 @@ def test_what_was_read_at_the_beginning_is_newer_than_the_watch() -> None:
     [answering({"message": "no"}, status=500), answering({"message": "no"}, status=409), dropping, hanging],
     ids=["500", "409", "no answer", "silence"],
 )
-def test_what_was_not_written_for_certain_is_written_again(answer: Answering, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_status_whose_write_was_not_confirmed_is_written_again(
+    answer: Answering, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(writing: Writing) -> None:
         writing.exclusive_seconds = 0.2
         assert await writing.ensure((ALL, evicted(1))) == set()
@@ -177,7 +179,7 @@ def test_what_was_not_written_for_certain_is_written_again(answer: Answering, ca
     assert "Status not written" in caplog.text
 
 
-def test_a_policy_that_is_gone_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(writing: Writing) -> None:
         assert await writing.ensure((ALL, evicted(1))) == set()
 
@@ -185,7 +187,7 @@ def test_a_policy_that_is_gone_is_no_news(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text == ""
 
 
-def test_who_no_longer_leads_writes_nothing() -> None:
+def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
     """As after a freeze: the next leader may have written what it remembers."""
 
     async def scenario(writing: Writing) -> None:
@@ -196,7 +198,7 @@ def test_who_no_longer_leads_writes_nothing() -> None:
     run(scenario)
 
 
-def test_only_a_few_are_written_at_a_time() -> None:
+def test_only_a_few_statuses_are_written_at_a_time() -> None:
     at_once = [0, 0]
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -214,7 +216,7 @@ def test_only_a_few_are_written_at_a_time() -> None:
     assert 2 <= at_once[1] <= 8
 
 
-def test_who_asks_together_is_served_by_one_request_and_nothing_that_was_written_meanwhile_is_taken_back() -> None:
+def test_concurrent_callers_share_a_write_and_newer_statuses_are_not_overwritten() -> None:
     async def scenario(writing: Writing) -> None:
         writing.remembered = {"all": evicted(2)}
         first, second = (asyncio.create_task(writing.writer.ensure([(ALL, NONE)])) for _ in range(2))
@@ -233,7 +235,7 @@ def test_who_asks_together_is_served_by_one_request_and_nothing_that_was_written
     run(scenario)
 
 
-def test_where_a_status_takes_long_more_is_gathered_for_the_next_one() -> None:
+def test_slow_writes_gather_more_changes_for_the_next_one() -> None:
     took_seconds, here = 0.15, list[Writing]()
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -255,7 +257,7 @@ def test_where_a_status_takes_long_more_is_gathered_for_the_next_one() -> None:
     run(scenario, slowly)
 
 
-def test_what_is_due_goes_along_with_what_is_written_down_and_nobody_waits_for_it() -> None:
+def test_a_due_report_is_written_with_the_next_checkpoint_without_waiting() -> None:
     async def scenario(writing: Writing) -> None:
         writing.remembered = {}
         asking = asyncio.create_task(writing.writer.ensure([(ALL, evicted(1))]))
@@ -272,7 +274,7 @@ def test_what_is_due_goes_along_with_what_is_written_down_and_nobody_waits_for_i
     run(scenario)
 
 
-def test_what_went_along_and_was_not_written_is_written_again() -> None:
+def test_a_report_whose_write_failed_is_written_again() -> None:
     async def scenario(writing: Writing) -> None:
         writing.stub.on("PATCH", "/status", answering({"message": "no"}, status=500))
         asking = asyncio.create_task(writing.writer.ensure([(ALL, evicted(1))]))
@@ -289,7 +291,7 @@ def test_what_went_along_and_was_not_written_is_written_again() -> None:
     run(scenario)
 
 
-def test_requests_for_one_status_go_one_after_another() -> None:
+def test_requests_for_one_status_are_sent_one_after_another() -> None:
     """The one that was sent last arrives last: an older one takes back nothing."""
     at_once = [0, 0]
 

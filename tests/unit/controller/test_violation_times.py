@@ -26,7 +26,7 @@ def test_a_violation_lasts_until_the_group_is_balanced() -> None:
     assert told == [("default", 20.0)]
 
 
-def test_a_group_that_is_gone_or_nobody_s_any_more_was_not_restored() -> None:
+def test_a_deleted_or_deselected_group_does_not_count_as_restored() -> None:
     told: list[tuple[str, float]] = []
     times = ViolationTimes(lambda policy, seconds: told.append((policy, seconds)))
     (key,) = group(3, 0)
