@@ -31,7 +31,7 @@ def refused(spec: dict[str, Any], of: ResourceQuota, *others: dict[str, int], **
 class TestUsage:
     """What a pod takes of quotas, by the names they have."""
 
-    def test_of_an_ordinary_pod(self) -> None:
+    def test_a_pod_uses_its_requests_and_limits(self) -> None:
         assert usage(SPEC) == {
             "pods": UNIT,
             "count/pods": UNIT,
@@ -42,12 +42,12 @@ class TestUsage:
             "limits.cpu": UNIT,
         }
 
-    def test_overhead_counts_for_limits_that_there_are(self) -> None:
+    def test_overhead_is_added_to_existing_limits(self) -> None:
         found = usage({**SPEC, "overhead": {"cpu": "750m", "memory": "1Gi"}})
         assert (found["requests.cpu"], found["limits.cpu"]) == (UNIT, 7 * UNIT // 4)
         assert "limits.memory" not in found
 
-    def test_extended_resources_and_claims_of_ephemeral_volumes(self) -> None:
+    def test_extended_resources_and_ephemeral_volume_claims_are_counted(self) -> None:
         claim = {"storageClassName": "fast", "resources": {"requests": {"storage": "5"}}}
         requests = {"example.org/gpu": "2", "hugepages-2Mi": "2Mi"}
         container = {"name": "a", "resources": {"requests": requests}}
@@ -65,24 +65,24 @@ class TestQuota:
     @pytest.mark.parametrize(
         ("used", "reason"), [("2", None), ("3", Reason.REPLACEMENT_REFUSED), ("4", Reason.REPLACEMENT_REFUSED)]
     )
-    def test_it_is_full_or_not(self, used: str, reason: Reason | None) -> None:
+    def test_a_full_quota_refuses_the_replacement(self, used: str, reason: Reason | None) -> None:
         assert refused(SPEC, quota({"pods": "3"}, {"pods": used})) is reason
 
-    def test_what_is_freed_before(self) -> None:
+    def test_usage_that_is_freed_first_is_subtracted(self) -> None:
         assert refused(SPEC, quota({"pods": "3"}, {"pods": "3"}), pods=UNIT) is None
         assert refused(SPEC, quota({"pods": "3"}, {"pods": "4"}), pods=UNIT) is Reason.REPLACEMENT_REFUSED
 
-    def test_others_that_are_not_counted_yet(self) -> None:
+    def test_replacements_in_flight_are_counted(self) -> None:
         assert refused(SPEC, quota({"pods": "3"}, {"pods": "1"}), {"pods": UNIT}) is None
         assert refused(SPEC, quota({"pods": "3"}, {"pods": "2"}), {"pods": UNIT}) is Reason.IN_MOTION
 
-    def test_what_containers_must_say(self) -> None:
+    def test_a_quota_on_limits_requires_them_in_every_container(self) -> None:
         assert refused(SPEC, quota({"limits.memory": "9"}, {"limits.memory": "0"})) is Reason.REPLACEMENT_REFUSED
         assert refused(SPEC, quota({"limits.ephemeral-storage": "9"})) is None
         whole = {**SPEC, "resources": {"limits": {"cpu": "1"}}}
         assert refused(whole, quota({"limits.memory": "9"}, {"limits.memory": "0"})) is None
 
-    def test_a_status_that_is_behind(self) -> None:
+    def test_a_quota_whose_status_is_behind_holds_the_move(self) -> None:
         assert refused(SPEC, quota({"pods": "3"})) is Reason.IN_MOTION
         behind = msgspec.structs.replace(quota({"pods": "3"}, {"pods": "0"}), status=quota({"pods": "9"}).status)
         assert refused(SPEC, behind) is Reason.IN_MOTION
@@ -104,7 +104,7 @@ class TestQuota:
         ],
         ids=str,
     )
-    def test_scopes(self, scopes: dict[str, Any], *, counts: bool) -> None:
+    def test_a_quota_counts_only_pods_in_its_scopes(self, scopes: dict[str, Any], *, counts: bool) -> None:
         spec = {**SPEC, "priorityClassName": "high"}
         assert (refused(spec, quota({"pods": "0"}, {"pods": "0"}, **scopes)) is not None) is counts
 
@@ -119,12 +119,14 @@ class TestQuota:
             ("DoesNotExist", [], False),
         ],
     )
-    def test_scopes_of_priority_classes(self, operator: str, values: list[str], *, counts: bool) -> None:
+    def test_a_quota_with_a_priority_class_scope_counts_its_pods(
+        self, operator: str, values: list[str], *, counts: bool
+    ) -> None:
         expression = {"scopeName": "PriorityClass", "operator": operator, "values": values}
         of = quota({"pods": "0"}, {"pods": "0"}, scopeSelector={"matchExpressions": [expression]})
         assert (refused({**SPEC, "priorityClassName": "high"}, of) is not None) is counts
 
-    def test_affinity_across_namespaces(self) -> None:
+    def test_a_quota_with_a_cross_namespace_affinity_scope_counts_its_pods(self) -> None:
         of = quota({"pods": "0"}, {"pods": "0"}, scopes=["CrossNamespacePodAffinity"])
         term = {"topologyKey": "zone", "namespaceSelector": {}}
         preferred = [{"weight": 1, "podAffinityTerm": term}]
@@ -153,7 +155,7 @@ class TestQuota:
     ],
     ids=str,
 )
-def test_limit_ranges(limit: dict[str, Any], *, refuses: bool) -> None:
+def test_limit_ranges_are_applied_to_a_template(limit: dict[str, Any], *, refuses: bool) -> None:
     given = {"metadata": {"name": "most"}, "spec": {"limits": [limit]}}
     held = why_limit_range_refuses(SPEC, [msgspec.convert(given, type=LimitRange)])
     assert (held is not None) is refuses
@@ -176,15 +178,15 @@ class TestAdmitted:
         made = admitted({"spec": {"containers": [{"name": "main", **template}]}}, self.POD, ranges)
         return [each["resources"]["requests"] for each in made["spec"]["containers"]]
 
-    def test_containers_of_others_come_again(self) -> None:
+    def test_injected_containers_are_expected_again(self) -> None:
         assert self.requests({}, []) == [{}, {"cpu": "100m"}]
 
-    def test_where_limit_ranges_are_not_known_the_pod_shows_them(self) -> None:
+    def test_without_limit_ranges_their_defaults_are_read_from_the_pod(self) -> None:
         assert self.requests({}, None)[0] == {"cpu": "1"}
         own = {"resources": {"requests": {"cpu": "2"}}}
         assert self.requests(own, None)[0] == {"cpu": "2"}
 
-    def test_the_first_limit_range_that_says_something_counts(self) -> None:
+    def test_the_first_limit_range_with_a_default_counts(self) -> None:
         ranges = [
             msgspec.convert(
                 {

@@ -67,7 +67,7 @@ def status(message: str = "", kind: str = "", *causes: str) -> bytes:
         (302, b"", None, EvictionResult.SERVER_ERROR, Reason.API_UNAVAILABLE),
     ],
 )
-def test_what_an_answer_means(
+def test_an_answer_has_a_result(
     code: int, body: bytes, retry_after: float | None, result: EvictionResult, reason: Reason | None
 ) -> None:
     answer = answer_of(code, body, retry_after)
@@ -77,7 +77,7 @@ def test_what_an_answer_means(
     assert answer.retry_after_seconds == retry_after
 
 
-def test_after_an_error_of_the_server_the_pod_may_be_going() -> None:
+def test_after_a_server_error_the_pod_may_be_evicted() -> None:
     assert answer_of(500, b"").may_have_evicted
     assert answer_of(504, b"").may_have_evicted
     assert answer_of(201, b"").may_have_evicted
@@ -86,7 +86,7 @@ def test_after_an_error_of_the_server_the_pod_may_be_going() -> None:
         assert not sure.may_have_evicted
 
 
-def test_people_read_the_servers_words_and_its_causes() -> None:
+def test_a_message_contains_the_servers_message_and_causes() -> None:
     answer = answer_of(429, status("Cannot evict pod.", "", "DisruptionBudget"))
     assert answer.message == "Cannot evict pod. (DisruptionBudget)"
     assert answer_of(502, b"<html>Bad Gateway</html>\n").message == "<html>Bad Gateway</html>"
@@ -105,7 +105,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.integers(100, 599), st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_nothing_that_comes_back_breaks_it(code: int, body: bytes) -> None:
+def test_any_answer_can_be_parsed(code: int, body: bytes) -> None:
     answer = answer_of(code, body)
     assert isinstance(answer.message, str)
     if code >= 500 and "more than one PodDisruptionBudget" not in answer.message:

@@ -8,12 +8,12 @@ from respread.eviction.backoff import BackOffRules, BackOffs
 PLAIN = BackOffRules(first_seconds=60, longest_seconds=600, jitter=0)
 
 
-def test_delays_double_up_to_the_longest() -> None:
+def test_delays_double_up_to_the_maximum() -> None:
     assert [PLAIN.delay_seconds("web", failures) for failures in range(1, 7)] == [60, 120, 240, 480, 600, 600]
     assert PLAIN.delay_seconds("web", 100_000) == 600
 
 
-def test_jitter_only_lengthens_differs_by_group_and_is_the_same_every_time() -> None:
+def test_jitter_only_lengthens_delays_and_is_constant_for_a_group() -> None:
     rules = BackOffRules(first_seconds=100, jitter=0.2, seed="cluster")
     delays = {group: rules.delay_seconds(group, 1) for group in map(str, range(200))}
     assert all(100 <= delay < 120 for delay in delays.values())
@@ -25,7 +25,7 @@ def test_jitter_only_lengthens_differs_by_group_and_is_the_same_every_time() -> 
     assert other.delay_seconds("0", 1) != delays["0"]
 
 
-def test_a_group_is_held_until_its_delay_is_over_and_fails_longer_next_time() -> None:
+def test_a_group_is_held_until_its_delay_is_over_and_longer_after_the_next_failure() -> None:
     once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
     assert once.held("web", "3,1,1", now=1059.9) is not None
     assert once.held("web", "3,1,1", now=1060) is None
@@ -39,7 +39,7 @@ def test_a_group_is_held_until_its_delay_is_over_and_fails_longer_next_time() ->
     )
 
 
-def test_a_changed_situation_is_a_new_chance_sooner_but_failures_still_add_up() -> None:
+def test_a_changed_situation_shortens_the_delay_but_failures_still_add_up() -> None:
     once = BackOffs(PLAIN).failed("web", "3,1,1", now=1000)
     assert once.held("web", "3,1,1,0", now=1007.4) is not None
     assert once.held("web", "3,1,1,0", now=1007.5) is None
@@ -49,7 +49,7 @@ def test_a_changed_situation_is_a_new_chance_sooner_but_failures_still_add_up() 
     assert again.held("web", "3,1,1", now=1023) is None
 
 
-def test_whatever_changes_there_is_a_floor_that_grows_with_the_failures() -> None:
+def test_the_minimum_delay_after_a_change_grows_with_the_failures() -> None:
     backing_off, now, floors = BackOffs(PLAIN), 1000.0, []
     for failures in range(1, 8):
         backing_off = backing_off.failed("web", f"at failure {failures}", now)
@@ -68,19 +68,19 @@ def test_whatever_changes_there_is_a_floor_that_grows_with_the_failures() -> Non
     )
 
 
-def test_an_improvement_forgets() -> None:
+def test_an_improvement_ends_the_back_off() -> None:
     once = BackOffs(PLAIN).failed("web", "s", now=1000)
     assert once.improved("web").held("web", "s", now=1000) is None
     assert once.improved("web").failed("web", "s", now=2000).groups["web"].failures == 1
     assert once.improved("other") is once
 
 
-def test_a_clock_set_back_does_not_hold_for_years() -> None:
+def test_a_clock_set_back_does_not_hold_a_group_for_years() -> None:
     once = BackOffs(PLAIN).failed("web", "s", now=2_000_000_000)
     assert once.held("web", "s", now=1_700_000_000) is None
 
 
-def test_the_release_of_a_group_is_when_it_is_held_no_longer() -> None:
+def test_the_release_time_is_when_the_group_is_no_longer_held() -> None:
     both = BackOffs(PLAIN).failed("web", "3,1", now=1000).failed("web", "3,1", now=1100).failed("api", "2,0", now=1200)
     assert both.release("web", "3,1") == 1220
     assert both.release("api", "2,0") == 1260
@@ -88,7 +88,7 @@ def test_the_release_of_a_group_is_when_it_is_held_no_longer() -> None:
     assert both.release("db", "3,1") is None
 
 
-def test_groups_that_are_gone_are_forgotten() -> None:
+def test_deleted_groups_are_forgotten() -> None:
     both = BackOffs(PLAIN).failed("web", "s", now=1).failed("api", "s", now=1)
     assert set(both.without_others({"web", "new"}).groups) == {"web"}
     assert both.without_others({"web", "api"}) is both

@@ -26,7 +26,7 @@ def after(*names: str, most: int = 3, at: float = NOW) -> Breakers:
     return breakers
 
 
-def test_a_few_workloads_in_a_row_pause_a_policy_and_it_says_which() -> None:
+def test_consecutive_failures_of_a_few_workloads_pause_a_policy_and_are_named() -> None:
     assert after("a", "b").paused("default", 3, NOW) is None
     held = after("a", "b", "c").paused("default", 3, NOW + 10)
     assert held is not None
@@ -39,29 +39,29 @@ def test_a_few_workloads_in_a_row_pause_a_policy_and_it_says_which() -> None:
     assert after("a", "b", "c").paused("other", 3, NOW) is None
 
 
-def test_one_workload_that_always_fails_pauses_nothing() -> None:
+def test_repeated_failures_of_one_workload_do_not_pause_a_policy() -> None:
     assert after(*["a"] * 50, "b").paused("default", 3, NOW) is None
 
 
-def test_a_success_in_between_begins_a_new_row() -> None:
+def test_a_success_resets_the_consecutive_failures() -> None:
     breakers = after("a", "b").succeeded("default")
     assert breakers.failed("default", workload("c"), 3, NOW).paused("default", 3, NOW) is None
     assert after("a").succeeded("other") == after("a")
 
 
-def test_0_never_pauses_and_what_a_policy_says_counts_at_once() -> None:
+def test_zero_never_pauses_and_a_changed_limit_applies_at_once() -> None:
     breakers = after("a", "b", "c", most=0)
     assert breakers.paused("default", 0, NOW) is breakers.single("default", 0) is None
     assert breakers.single("default", 3) is not None  # never paused, and still it tries one at first
     assert after("a", "b", "c").paused("default", 4, NOW) is None
 
 
-def test_those_that_fail_together_make_one_pause() -> None:
+def test_simultaneous_failures_cause_one_pause() -> None:
     breakers = after("a", "b", "c", "d", "e")
     assert breakers.next_end(NOW) == NOW + 60
 
 
-def test_after_a_pause_one_move_is_tried_and_pauses_grow_until_it_succeeds() -> None:
+def test_after_a_pause_one_move_is_made_and_pauses_grow_until_one_succeeds() -> None:
     breakers, now, pauses = after("a", "b", "c"), NOW, []
     for _ in range(6):
         end = breakers.policies["default"].until
@@ -84,7 +84,7 @@ def test_after_a_pause_one_move_is_tried_and_pauses_grow_until_it_succeeds() -> 
     assert again.next_end(now) == now + 60
 
 
-def test_namespaces_in_which_nothing_failed_wait_for_a_first_pause_only() -> None:
+def test_namespaces_without_failures_wait_only_for_the_first_pause() -> None:
     breakers, now = after("a", "b", "c"), NOW
     for _ in range(4):
         now = breakers.policies["default"].until
@@ -98,25 +98,25 @@ def test_namespaces_in_which_nothing_failed_wait_for_a_first_pause_only() -> Non
     assert breakers.failing_namespaces("default") == {"shop"}
 
 
-def test_a_move_that_comes_to_nothing_when_one_is_tried_is_waited_for_as_long_as_before() -> None:
+def test_an_undecided_trial_move_repeats_the_pause_with_the_same_length() -> None:
     breakers = after("a", "b", "c")
     assert breakers.undecided("default", 3, NOW + 30) is breakers  # it began before the pause
     assert breakers.undecided("default", 3, NOW + 60).next_end(NOW + 60) == NOW + 120
     assert after("a").undecided("default", 3, NOW) == after("a")
 
 
-def test_a_clock_set_back_does_not_pause_for_years() -> None:
+def test_a_clock_set_back_does_not_pause_a_policy_for_years() -> None:
     assert after("a", "b", "c", at=NOW + 1e9).paused("default", 3, NOW) is None
     assert after("a", "b", "c", at=NOW + 1e9).next_end(NOW) is None
 
 
-def test_no_more_is_remembered_than_a_status_holds() -> None:
+def test_no_more_failures_are_kept_than_a_status_can_hold() -> None:
     (known,) = after(*map(str, range(100))).policies.values()
     assert len(known.workloads) == MAX_FAILED_WORKLOADS
 
 
 @given(st.integers(-(2**70), 2**70))
-def test_no_number_of_pauses_breaks_it(pauses: int) -> None:
+def test_a_large_number_of_pauses_causes_no_overflow(pauses: int) -> None:
     assert 60 <= RULES.pause_seconds(pauses) <= 600
     (known,) = after("a", "b", "c").policies.values()
     breakers = after("a", "b", "c")

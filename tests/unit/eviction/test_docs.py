@@ -23,22 +23,22 @@ ANSWERS = [
 ]
 
 
-def test_every_result_has_its_line_and_every_line_its_result() -> None:
+def test_the_documented_results_are_those_of_the_code() -> None:
     assert sorted(cells[1] for cells in ANSWERS) == sorted(f"`{result}`" for result in EvictionResult)
 
 
 @pytest.mark.parametrize("cells", ANSWERS, ids=lambda cells: cells[1])
-def test_reasons_and_what_follows(cells: list[str]) -> None:
+def test_the_documented_reasons_and_consequences_are_those_of_the_code(cells: list[str]) -> None:
     answer = Answer(result=EvictionResult(cells[1].strip("`")))
     assert cells[2] == (f"`{answer.held.reason}`" if answer.held else "")
     assert ("in flight" in cells[3]) == answer.may_have_evicted
 
 
-def test_outcomes() -> None:
+def test_the_documented_outcomes_are_those_of_the_code() -> None:
     assert all(f"`{outcome}`" in PAGE for outcome in Outcome)
 
 
-def test_numbers() -> None:
+def test_the_documented_numbers_are_those_of_the_code() -> None:
     patience, times, rules = Patience(), LeaseTimes(), BackOffRules()
     assert f"| {patience.unconfirmed_seconds:.0f} s, longer" in PAGE
     assert f"| {patience.step_seconds:.0f} s each |" in PAGE

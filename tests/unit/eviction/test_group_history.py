@@ -11,7 +11,7 @@ HOUR = 3600.0
 NOW = 1_800_000_000.0
 
 
-def test_they_count_for_an_hour_and_then_are_forgotten() -> None:
+def test_evictions_of_a_group_count_for_an_hour() -> None:
     history = GroupHistory().with_evictions("default", ["web", "api"], NOW)
     history = history.with_evictions("default", ["web"], NOW + 600)
     assert [history.in_last_hour(name, NOW + 600) for name in ("web", "api", "db")] == [2, 1, 0]
@@ -22,7 +22,7 @@ def test_they_count_for_an_hour_and_then_are_forgotten() -> None:
     assert history.without_old(NOW + 2 * HOUR) == GroupHistory()
 
 
-def test_a_policy_remembers_those_that_were_made_in_its_name_last() -> None:
+def test_evictions_of_a_group_belong_to_the_policy_that_evicted_last() -> None:
     history = GroupHistory().with_evictions("old", ["web"], NOW).with_evictions("new", ["web"], NOW + 60)
     assert list(history.of_policy("old", NOW + 60)) == []
     ((name, minutes),) = history.of_policy("new", NOW + 60)
@@ -32,7 +32,7 @@ def test_a_policy_remembers_those_that_were_made_in_its_name_last() -> None:
 
 # Times since the epoch: of shorter ones the sum would lose what the comparison below still sees.
 @given(st.lists(st.floats(NOW, NOW + 3 * HOUR), max_size=200).map(sorted))
-def test_none_of_an_hour_is_missed_and_little_is_kept(times: list[float]) -> None:
+def test_all_evictions_of_an_hour_are_counted_by_minute(times: list[float]) -> None:
     history = GroupHistory()
     for number, second in enumerate(times):
         history = history.with_evictions("default", ["web"], second)

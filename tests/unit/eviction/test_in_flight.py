@@ -78,17 +78,17 @@ def test_a_move_from_its_eviction_to_its_ready_replacement() -> None:
     assert end.message == "its replacement d on node-2 is Ready"
 
 
-def test_where_the_replacement_landed_is_for_the_caller_to_judge() -> None:
+def test_the_caller_decides_the_outcome_of_a_replacement() -> None:
     _, (end,) = ended(evicted(A), world(B, C, web("d", "node-1")), 1)
     assert end.outcome is Outcome.UNCHANGED
 
 
 @pytest.mark.parametrize("result", [EvictionResult.HELD_BY_BUDGET, EvictionResult.GONE, EvictionResult.UNREACHABLE])
-def test_what_was_refused_was_never_under_way(result: EvictionResult) -> None:
+def test_a_refused_move_was_never_in_flight(result: EvictionResult) -> None:
     assert len(evicted(A, answer=Answer(result=result))) == 0
 
 
-def test_what_was_held_back_was_never_under_way() -> None:
+def test_a_held_move_was_never_in_flight() -> None:
     assert len(InFlight().sent(move(A), BEFORE, 0).answered(move(A), None, 0)) == 0
 
 
@@ -97,15 +97,15 @@ class TestUnknown:
 
     in_flight = evicted(A, answer=UNKNOWN)
 
-    def test_it_counts_like_any_other(self) -> None:
+    def test_an_unanswered_eviction_counts_as_in_flight(self) -> None:
         assert len(self.in_flight) == 1
         assert self.in_flight.overlay(BEFORE).pods[A.key].terminating
 
-    def test_it_is_followed_once_the_pod_goes(self) -> None:
+    def test_an_unanswered_eviction_is_followed_once_the_pod_terminates(self) -> None:
         after, over = ended(self.in_flight, world(B, C), 60)
         assert (stage(after), over) == (Stage.LEAVING, [])
 
-    def test_after_a_while_the_pod_was_not_evicted(self) -> None:
+    def test_an_unanswered_eviction_counts_as_not_made_after_a_while(self) -> None:
         after, over = ended(self.in_flight, BEFORE, 74.9)
         assert (len(after), over) == (1, [])
         after, (end,) = ended(after, BEFORE, 75)
@@ -114,13 +114,13 @@ class TestUnknown:
         assert end.message == "no answer came to its eviction, and it is still there after 75 s"
 
 
-def test_what_was_there_before_is_no_replacement() -> None:
+def test_a_pod_that_existed_before_is_not_the_replacement() -> None:
     in_flight = evicted(A)
     after, over = ended(in_flight, world(B, C), 1)
     assert (stage(after), over) == (Stage.LEAVING, [])
 
 
-def test_pods_of_other_controllers_are_no_replacement() -> None:
+def test_a_pod_of_another_controller_is_not_the_replacement() -> None:
     other = web("d", "node-2", controller=OwnerReference("apps/v1", "ReplicaSet", "api", "uid-api"))
     after, over = ended(evicted(A), world(B, C, other), 1)
     assert (stage(after), over) == (Stage.LEAVING, [])
@@ -137,7 +137,7 @@ def test_two_moves_of_one_controller_have_two_replacements() -> None:
     assert len(in_flight) == 0
 
 
-def test_replacements_that_come_together_are_told_apart() -> None:
+def test_replacements_that_are_created_together_are_distinguished() -> None:
     late, early = web("d", "node-1"), web("e", "node-2", creation_timestamp=NOW - timedelta(hours=2))
     _, over = ended(evicted(A, B), world(C, late, early), 1)
     replaced_by = {end.move.pod.name: end.replacement.name for end in over if end.replacement is not None}
@@ -156,7 +156,7 @@ def test_a_replacement_that_fails_is_followed_by_the_next() -> None:
     assert end.replacement.name == "e"
 
 
-def test_a_stateful_sets_replacement_has_the_pods_name_and_comes_after_it() -> None:
+def test_a_stateful_sets_replacement_has_the_pods_name_and_is_created_after_it() -> None:
     owner = OwnerReference("apps/v1", "StatefulSet", "db", "uid-db")
     zero, one = (pod(f"db-{n}", "node-1", SPEC, controller=owner) for n in (0, 1))
     in_flight = evicted(zero, snapshot=cluster([], [zero, one]))
@@ -174,7 +174,7 @@ def test_a_stateful_sets_replacement_has_the_pods_name_and_comes_after_it() -> N
 class TestGivingUp:
     """Nothing is waited for longer than patience lasts, counted from the last step."""
 
-    def test_no_replacement(self) -> None:
+    def test_a_move_without_a_replacement_ends(self) -> None:
         in_flight, _ = ended(evicted(A), world(B, C), 5)
         in_flight, over = ended(in_flight, world(B, C), 304.9)
         assert over == []
@@ -182,20 +182,20 @@ class TestGivingUp:
         assert (end.outcome, end.message) == (Outcome.UNKNOWN, "it was not replaced within 300 s")
         assert end.failed
 
-    def test_no_node(self) -> None:
+    def test_a_move_whose_replacement_has_no_node_ends(self) -> None:
         pending = world(B, C, web("d", ""))
         in_flight, _ = ended(evicted(A), pending, 10)
         _, (end,) = ended(in_flight, pending, 310)
         assert (end.outcome, end.message) == (Outcome.UNPLACED, "its replacement d has no node after 300 s")
 
-    def test_not_ready(self) -> None:
+    def test_a_move_whose_replacement_is_not_ready_ends(self) -> None:
         placed = world(B, C, web("d", "node-2", ready=False))
         in_flight, _ = ended(evicted(A), placed, 10)
         _, (end,) = ended(in_flight, placed, 310)
         assert (end.outcome, end.failed) == (Outcome.NOT_READY, True)
         assert end.message == "its replacement d on node-2 was not Ready after 300 s"
 
-    def test_not_ready_for_as_long_as_the_policy_says(self) -> None:
+    def test_a_move_waits_for_readiness_as_long_as_the_policy_says(self) -> None:
         placed = world(B, C, web("d", "node-2", ready=False))
         quick = Patience(ready_seconds=Map(default=20.0))
         in_flight, _ = ended(evicted(A).patient(quick), placed, 10)
@@ -207,7 +207,7 @@ class TestGivingUp:
         _, over = ended(in_flight.patient(Patience(ready_seconds=Map(default=60.0))), placed, 30)
         assert over == []  # the policy was changed meanwhile
 
-    def test_one_replacement_that_fails_after_the_other(self) -> None:
+    def test_a_move_whose_replacements_keep_failing_ends(self) -> None:
         in_flight = evicted(A)
         for second in range(10, 300, 20):
             placed = world(B, C, web(f"d-{second}", "node-2", ready=False))
@@ -222,14 +222,14 @@ class TestGivingUp:
         _, (end,) = ended(in_flight, world(B, C, web("e", "")), 310)
         assert end.message == "its replacement e, which has no node, was not Ready after 300 s"
 
-    def test_the_pod_does_not_go(self) -> None:
+    def test_a_move_whose_pod_does_not_terminate_ends(self) -> None:
         _, (end,) = ended(evicted(A), BEFORE, 300)
         assert (end.outcome, end.message) == (
             Outcome.UNKNOWN,
             "its eviction was accepted, and it is still there after 300 s",
         )
 
-    def test_the_next_deadline_is_when_it_may_happen(self) -> None:
+    def test_the_next_deadline_is_the_earliest_of_all_moves(self) -> None:
         assert InFlight().next_deadline() is None
         in_flight = evicted(A, at=100)
         assert in_flight.next_deadline() == 400
@@ -241,7 +241,7 @@ class TestGivingUp:
 class TestNotWanted:
     """A scale-down or a rollout may leave a move without a replacement."""
 
-    def test_the_move_is_over_once_the_pod_has_left(self) -> None:
+    def test_a_move_without_a_wanted_replacement_ends_once_the_pod_is_deleted(self) -> None:
         in_flight = evicted(A).not_wanted(move(A))
         in_flight, over = ended(in_flight, BEFORE, 1)
         assert (len(in_flight), over) == (1, [])
@@ -250,16 +250,16 @@ class TestNotWanted:
         assert end.message == "its controller wants no replacement any more"
         assert not end.failed
 
-    def test_a_replacement_that_is_there_counts_all_the_same(self) -> None:
+    def test_an_existing_replacement_counts_even_if_it_is_not_wanted(self) -> None:
         _, (end,) = ended(evicted(A).not_wanted(move(A)), world(B, C, web("d", "node-2")), 1)
         assert end.outcome is Outcome.IMPROVED
 
-    def test_other_moves_go_on(self) -> None:
+    def test_moves_of_other_owners_continue(self) -> None:
         in_flight, over = ended(evicted(A, B).not_wanted(move(A)), world(C), 1)
         assert [end.move.pod.name for end in over] == ["a"]
         assert [each.pod.name for each in in_flight.moves] == ["b"]
 
-    def test_whom_to_ask(self) -> None:
+    def test_moves_without_a_replacement_are_listed(self) -> None:
         in_flight, _ = ended(evicted(A, B), world(B, C), 10)
         assert in_flight.unreplaced_since(9.9) == ()
         assert [each.pod.name for each in in_flight.unreplaced_since(10)] == ["a"]
@@ -267,7 +267,7 @@ class TestNotWanted:
         assert in_flight.unreplaced_since(20) == ()
 
 
-def test_planning_sees_pods_in_flight_as_terminating_and_nothing_else_changed() -> None:
+def test_plans_treat_pods_in_flight_as_terminating() -> None:
     in_flight = evicted(A)
     overlaid = in_flight.overlay(BEFORE)
     assert overlaid.pods[A.key].terminating
@@ -279,7 +279,7 @@ def test_planning_sees_pods_in_flight_as_terminating_and_nothing_else_changed() 
     assert not in_flight.overlay(world(namesake, B, C)).pods[A.key].terminating
 
 
-def test_budgets_see_pods_in_flight_as_the_watch_does_and_gone_ones_as_going() -> None:
+def test_budgets_count_pods_in_flight_as_watched_and_deleted_ones_as_terminating() -> None:
     in_flight = evicted(A)
     assert in_flight.pods(BEFORE) == (A,)
     (gone,) = in_flight.pods(world(B, C))
@@ -287,7 +287,7 @@ def test_budgets_see_pods_in_flight_as_the_watch_does_and_gone_ones_as_going() -
     assert gone.uid == A.uid
 
 
-def test_what_an_owner_is_missing_because_of_us() -> None:
+def test_the_missing_pods_of_an_owner_include_respreads_evictions() -> None:
     in_flight = evicted(A, B)
     assert in_flight.leaving("uid-web") == {A.uid, B.uid}
     assert in_flight.unreplaced("uid-web") == 2
@@ -311,7 +311,7 @@ class TestOwed:
         assert len(in_flight) == 1
         return in_flight.sent(both[1], BEFORE, 0).owed(both[1])
 
-    def test_it_counts_as_under_way_and_is_asked_for_again(self, owing: InFlight) -> None:
+    def test_an_owed_move_counts_as_in_flight_and_is_requested_again(self, owing: InFlight) -> None:
         moves = {each.pod.name for each in owing.moves}
         assert moves == {"a", "b"}
         assert not owing.uncertain  # nothing is on its way
@@ -324,12 +324,12 @@ class TestOwed:
         after = owing.answered(owing.moves[1], UNKNOWN, 2)
         assert [each.stage for each in after.flights] == [Stage.EVICTED, Stage.SENT]
 
-    def test_it_is_given_up_on(self, owing: InFlight) -> None:
+    def test_an_owed_move_ends_after_a_while(self, owing: InFlight) -> None:
         after, over = ended(owing, BEFORE, 75)
         assert [(each.move.pod.name, each.outcome) for each in over] == [("b", Outcome.UNKNOWN)]
         assert [each.uid for each in after.flights] == [A.uid]
 
-    def test_it_is_owed_no_longer_once_the_others_have_their_replacements(self, owing: InFlight) -> None:
+    def test_a_move_is_not_owed_once_the_others_have_their_replacements(self, owing: InFlight) -> None:
         after, over = ended(owing, world(web("d", "node-2"), B, C), 10)
         assert [(each.move.pod.name, each.outcome) for each in over] == [("a", Outcome.IMPROVED)]
         assert after.flights == ()

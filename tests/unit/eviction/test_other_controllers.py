@@ -70,14 +70,14 @@ def look(requests: Answering, controllers: int, reading_seconds: float = 60.0) -
     return asyncio.run(run())
 
 
-def test_each_is_read_once_a_wave_and_several_at_a_time() -> None:
+def test_each_controller_is_read_once_per_wave_and_several_concurrently() -> None:
     requests = Answering()
     assert look(requests, 100) == [None, None]
     assert requests.read == {f"web-{number}": 1 for number in range(1, 101)}
     assert requests.most == AT_ONCE
 
 
-def test_what_cannot_be_read_in_time_is_said_with_its_size() -> None:
+def test_a_selector_over_too_many_controllers_is_reported_with_their_number() -> None:
     requests = Answering(slow=frozenset({"web-7", "web-8"}))
     one, two = look(requests, 50, reading_seconds=0.5)
     assert one is not None
@@ -87,7 +87,7 @@ def test_what_cannot_be_read_in_time_is_said_with_its_size() -> None:
     assert two.reason is Reason.GROUP_TOO_LARGE
 
 
-def test_more_than_can_be_read_in_a_wave_are_not_even_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_controllers, "MOST_CONTROLLERS", 10)
     requests = Answering()
     held, _ = look(requests, 11)
@@ -126,7 +126,7 @@ def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return tried[0]
 
 
-def test_twice_as_many_workloads_are_at_most_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_grows_at_most_linearly_with_the_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
     work = [label_sets_tried(workloads, monkeypatch) for workloads in (50, 100, 200)]
     assert 0 < work[1] <= 2 * work[0]
     assert work[2] <= 2 * work[1]

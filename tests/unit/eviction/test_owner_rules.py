@@ -79,11 +79,11 @@ def words(held: Held | None) -> str:
     return str(held)
 
 
-def test_a_controller_with_all_its_pods_where_we_saw_them_is_at_rest() -> None:
+def test_a_controller_with_all_its_pods_as_watched_is_at_rest() -> None:
     assert at_rest(reading(controller(3), listed(*ALL))) is None
 
 
-def test_finished_and_terminating_pods_count_for_neither_side() -> None:
+def test_finished_and_terminating_pods_are_not_counted() -> None:
     finished, going = watched("d", phase="Failed"), watched("e", deletion_timestamp=NOW)
     assert at_rest(reading(controller(3), listed(*ALL, finished, going)), known=(*ALL, finished, going)) is None
     assert at_rest(reading(controller(3), listed(*ALL, going)), known=ALL) is None
@@ -96,7 +96,7 @@ class TestCount:
         held = at_rest(reading(controller(3), listed(A, B)), known=(A, B))
         assert words(held) == "InMotion: ReplicaSet web-1 has 2 pods and wants 3: a replacement is still to come"
 
-    def test_a_pod_is_missing_because_it_is_going(self) -> None:
+    def test_a_pod_is_missing_because_it_is_terminating(self) -> None:
         going = watched("c", "node-3", deletion_timestamp=NOW)
         assert "a replacement is still to come" in words(at_rest(reading(controller(3), listed(A, B, going))))
 
@@ -106,30 +106,30 @@ class TestCount:
         # the API server accepted it and the list does not show it yet
         assert at_rest(reading(controller(3), listed(*ALL)), leaving={C.uid}, unreplaced=1) is None
 
-    def test_one_is_missing_because_of_us_and_another_is_not(self) -> None:
+    def test_one_pod_is_missing_because_of_us_and_another_is_not(self) -> None:
         four = (*ALL, watched("d"))
         held = at_rest(reading(controller(5), listed(A, B, four[3])), known=four, leaving={C.uid}, unreplaced=1)
         assert "has 3 pods and wants 5" in words(held)
 
-    def test_a_scale_down_takes_pods_without_replacing_them(self) -> None:
+    def test_a_scale_down_deletes_pods_without_replacements(self) -> None:
         assert "being scaled down" in words(at_rest(reading(controller(2), listed(*ALL))))
 
 
 class TestView:
     """The plan was made from what we watched: it holds only if that is how it is."""
 
-    def test_there_is_a_pod_we_do_not_know(self) -> None:
+    def test_a_pod_exists_that_the_watch_has_not_shown(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B, watched("d"))), known=(A, B))
         assert words(held) == "InMotion: pods of its workload have changed since the plan was made (d)"
 
-    def test_a_pod_we_know_is_gone_and_replaced(self) -> None:
+    def test_a_watched_pod_was_deleted_and_replaced(self) -> None:
         assert "(c, d)" in words(at_rest(reading(controller(3), listed(A, B, watched("d")))))
 
-    def test_a_pod_has_got_a_node_since(self) -> None:
+    def test_a_pod_was_scheduled_since(self) -> None:
         held = at_rest(reading(controller(3), listed(*ALL)), known=(A, B, watched("c", "")))
         assert "(c)" in words(held)
 
-    def test_the_pod_itself_is_not_there(self) -> None:
+    def test_the_pod_itself_does_not_exist(self) -> None:
         held = at_rest(reading(controller(2), listed(B, C)))
         assert words(held) == "InMotion: it is not where it was when the plan was made"
 
@@ -141,7 +141,9 @@ class TestView:
         ({"status": {"observedGeneration": 1}}, Reason.IN_MOTION),
     ],
 )
-def test_a_controller_that_is_going_or_has_not_caught_up(changes: dict[str, Any], reason: Reason) -> None:
+def test_a_controller_is_being_deleted_or_has_not_observed_its_generation(
+    changes: dict[str, Any], reason: Reason
+) -> None:
     held = at_rest(reading(controller(3, **changes), listed(*ALL)))
     assert held is not None
     assert held.reason is reason
@@ -163,19 +165,19 @@ class TestRollout:
     def test_it_is_at_rest(self) -> None:
         assert self.check() is None
 
-    def test_its_controller_has_not_seen_the_change_yet(self) -> None:
+    def test_its_controller_has_not_observed_the_generation(self) -> None:
         assert words(self.check(observedGeneration="1")).startswith("InMotion: Rollout web has changed")
 
     @pytest.mark.parametrize("observed", ["", "6d5f7c9b4", "-1", "²", "9" * 5000])
-    def test_nobody_knows_what_its_controller_has_seen(self, observed: str) -> None:
+    def test_its_controller_reports_no_observed_generation(self, observed: str) -> None:
         assert words(self.check(observedGeneration=observed)).startswith("InMotion: Rollout web has changed")
 
-    def test_it_is_in_a_canary_or_was_stopped_there(self) -> None:
+    def test_it_is_in_a_canary_or_was_aborted_there(self) -> None:
         assert words(self.check(currentPodHash="7e", updatedReplicas=1)).startswith(
             "InMotion: Rollout web is being rolled out"
         )
 
-    def test_it_keeps_pods_of_the_template_before(self) -> None:
+    def test_it_keeps_pods_of_an_older_template(self) -> None:
         assert "3 of its pods are of an older template" in words(self.check(replicas=6))
 
     def test_it_restarts_its_pods(self) -> None:
@@ -223,18 +225,18 @@ class TestDeployment:
         )
         return at_rest(reading(controller(3), listed(*ALL), deployment=deployment))
 
-    def test_it_is_over(self) -> None:
+    def test_its_rollout_is_complete(self) -> None:
         assert self.check(3) is None
         assert self.check(3, paused=True) is None
 
-    def test_pods_that_we_evicted_are_missing_from_both_numbers(self) -> None:
+    def test_pods_that_respread_evicted_are_missing_from_both_numbers(self) -> None:
         assert self.check(2, 2) is None
 
-    def test_it_is_under_way(self) -> None:
+    def test_its_rollout_is_in_progress(self) -> None:
         held = self.check(1, 4)
         assert words(held) == "InMotion: Deployment web is being rolled out: 3 of its pods are of an older template"
 
-    def test_it_is_paused_halfway(self) -> None:
+    def test_its_rollout_is_paused_halfway(self) -> None:
         held = self.check(0, paused=True)
         assert held is not None
         assert held.reason is Reason.PROTECTED_POD
@@ -256,17 +258,19 @@ class TestStatefulSet:
         read = reading(controller(3, "db", spec=spec, status=status), shown, kind="StatefulSet")
         return why_not_at_rest(read, self.pods[of], self.pods, now=NOW)
 
-    def test_all_are_of_the_newest(self) -> None:
+    def test_all_pods_have_the_newest_revision(self) -> None:
         assert self.check("222") is None
         assert self.check("111", status={"updateRevision": "v1"}) is None
 
-    def test_a_rollout_is_under_way(self) -> None:
+    def test_a_rollout_is_in_progress(self) -> None:
         held = self.check("112", of=0)
         assert words(held) == "InMotion: StatefulSet db is being rolled out: db-0 is still at revision v1"
         assert "db-0 is still at revision v1" in words(self.check("122", of=2))
 
     @pytest.mark.parametrize(("start", "partition", "at_rest"), [(0, 2, True), (0, 1, False), (5, 2, False)])
-    def test_a_partition_keeps_lower_ordinals_back(self, start: int, partition: int, *, at_rest: bool) -> None:
+    def test_a_partition_keeps_lower_ordinals_at_the_old_revision(
+        self, start: int, partition: int, *, at_rest: bool
+    ) -> None:
         spec = {
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}},
             "ordinals": {"start": start},
@@ -283,7 +287,7 @@ class TestStatefulSet:
         assert held.reason is Reason.PROTECTED_POD
         assert "at revision v2 instead of v1" in held.message
 
-    def test_a_set_without_a_rolling_update_says_how_many_stay(self) -> None:
+    def test_without_a_rolling_update_block_current_replicas_says_how_many_stay(self) -> None:
         rolling = {"updateStrategy": {"type": "RollingUpdate"}}
         assert self.check("122", spec=rolling, status={"currentReplicas": 1}) is None
         assert self.check("122", spec=rolling, status={"currentReplicas": 2}) is not None
@@ -326,10 +330,10 @@ class TestOrder:
             together=[self.pods[number].uid for number in together],
         )
 
-    def test_no_pod_of_a_whole_set_waits(self) -> None:
+    def test_no_pod_of_a_complete_set_waits(self) -> None:
         assert [self.check(of) for of in range(3)] == [None] * 3
 
-    def test_a_lower_ordinal_that_is_not_ready_holds_the_higher_ones_alone(self) -> None:
+    def test_a_lower_ordinal_that_is_not_ready_holds_only_the_higher_ones(self) -> None:
         broken: dict[int, dict[str, Any] | None] = {
             1: {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}}
         }
@@ -343,12 +347,12 @@ class TestOrder:
         assert self.check(0, broken) is None
         assert self.check(2, broken, podManagementPolicy="Parallel") is None
 
-    def test_a_lower_ordinal_has_to_be_available_too(self) -> None:
+    def test_a_lower_ordinal_must_be_available_too(self) -> None:
         assert "has not been Ready for minReadySeconds, 30 s, yet" in words(self.check(2, minReadySeconds=30))
         assert self.check(0, minReadySeconds=30) is None
         assert self.check(2, minReadySeconds=20) is None
 
-    def test_a_move_under_way_at_a_lower_or_higher_ordinal(self) -> None:
+    def test_a_move_in_flight_at_another_ordinal_holds_the_pod(self) -> None:
         assert words(self.check(2, leaving=[0])).startswith("InMotion: ")
         assert "db-0 is being moved" in words(self.check(2, leaving=[0]))
         assert "would create db-2, which is being moved, only when the replacement of db-1" in words(

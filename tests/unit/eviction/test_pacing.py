@@ -87,19 +87,19 @@ def numbers(moves: Sequence[Move]) -> list[int]:
         ),
     ],
 )
-def test_each_limit_alone(of: Limits, fields: dict[str, Any], made: list[int], message: str) -> None:
+def test_each_limit_holds_the_surplus_moves(of: Limits, fields: dict[str, Any], made: list[int], message: str) -> None:
     paced = pace([victim(number, **fields) for number in range(1, 5)], cluster_policy(of))
     assert numbers(paced.now) == made
     assert [each.held for each in paced.held] == [Held(Reason.LIMIT_REACHED, message)] * (4 - len(made))
 
 
 @pytest.mark.parametrize(("percent", "pods", "made"), [("10%", 30, 3), ("10%", 29, 2), ("10%", 5, 1), ("100%", 4, 4)])
-def test_percentages_of_a_workload(percent: str, pods: int, made: int) -> None:
+def test_the_workload_limit_can_be_a_percentage(percent: str, pods: int, made: int) -> None:
     moves = [victim(number, app="web") for number in range(pods)]
     assert len(pace(moves, cluster_policy(limits(in_flight_per_workload=percent))).now) == made
 
 
-def test_pods_that_are_going_are_no_part_of_a_percentage() -> None:
+def test_terminating_pods_do_not_count_for_a_percentage() -> None:
     moves = [victim(number, app="web") for number in range(30)]
     pods = [each.pod for each in moves]
     going = msgspec.structs.replace(pods[0], deletion_timestamp=NOW)
@@ -108,7 +108,7 @@ def test_pods_that_are_going_are_no_part_of_a_percentage() -> None:
     assert len(of_29.now) == 2
 
 
-def test_what_is_in_flight_counts() -> None:
+def test_moves_in_flight_count() -> None:
     policy = cluster_policy(limits(in_flight=3, in_flight_per_node=1))
     in_flight = (victim(1, on="node-x"), victim(2))
     paced = pace([victim(3, on="node-x"), victim(4), victim(5)], policy, in_flight=in_flight)
@@ -116,13 +116,13 @@ def test_what_is_in_flight_counts() -> None:
     assert ["inFlightPerNode (node-x)" in each.held.message for each in paced.held] == [True, False]
 
 
-def test_a_held_move_holds_no_other() -> None:
+def test_a_held_move_does_not_hold_others() -> None:
     policy = cluster_policy(limits(in_flight_per_node=1))
     paced = pace([victim(1, on="node-x"), victim(2, on="node-x"), victim(3)], policy)
     assert numbers(paced.now) == [1, 3]
 
 
-def test_limits_of_the_defaults() -> None:
+def test_the_default_limits_apply() -> None:
     paced = pace([victim(number) for number in range(1, 21)], cluster_policy(Limits()))
     assert len(paced.now) == 5  # inFlightPerNamespace
     assert numbers(pace([victim(1, on="a"), victim(2, on="a"), victim(3, on="a")], cluster_policy(Limits())).now) == [
@@ -134,7 +134,7 @@ def test_limits_of_the_defaults() -> None:
 class TestWhoseLimits:
     """A policy bounds what is done in its name, a cluster policy also what is done to pods it selects."""
 
-    def test_a_namespaces_policy_bounds_only_its_own_moves(self) -> None:
+    def test_a_namespaced_policy_limits_only_its_own_moves(self) -> None:
         own = Policy(
             kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=limits(in_flight=1))
         )
@@ -143,7 +143,7 @@ class TestWhoseLimits:
         paced = pace([*moves, *others], own, cluster_policy(WIDE))
         assert numbers(paced.now) == [1, 3, 4]
 
-    def test_a_cluster_policy_holds_in_total(self) -> None:
+    def test_the_limits_of_a_cluster_policy_apply_in_total(self) -> None:
         own = Policy(kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=WIDE))
         moves = [
             victim(1, namespace="shop", policy="shop/own"),
@@ -154,7 +154,7 @@ class TestWhoseLimits:
         assert numbers(paced.now) == [1, 2]
         assert "of policy default is 2" in paced.held[0].held.message
 
-    def test_a_cluster_policy_does_not_bound_what_it_does_not_select(self) -> None:
+    def test_a_cluster_policy_does_not_limit_pods_that_it_does_not_select(self) -> None:
         database = cluster_policy(
             limits(in_flight=1), "databases", pod_selector=LabelSelector(match_labels=Map(app="database"))
         )
@@ -162,7 +162,7 @@ class TestWhoseLimits:
         paced = pace(moves, database, cluster_policy(WIDE))
         assert numbers(paced.now) == [1, 2, 3]
 
-    def test_its_namespaces_are_selected_by_label_and_name(self) -> None:
+    def test_namespaces_of_a_cluster_policy_are_selected_by_label_and_name(self) -> None:
         team = cluster_policy(limits(in_flight=1), "team", namespace_selector=LabelSelector(match_labels=Map(team="a")))
         moves = [victim(1, namespace="a1"), victim(2, namespace="a1"), victim(3, namespace="kube-system"), victim(4)]
         snapshot = cluster(
@@ -198,7 +198,7 @@ class TestPerHour:
         assert history.in_last_hour("other", 4600) == ((2000, 1),)
         assert history.with_evictions(["default"], 9000).minutes["default"] == ((9000, 1),)
 
-    def test_those_of_a_minute_are_counted_and_as_old_as_the_last(self) -> None:
+    def test_evictions_of_a_minute_are_counted_with_the_time_of_the_last(self) -> None:
         history = EvictionHistory()
         for second in range(120):
             history = history.with_evictions(["default"], 6000 + second)
@@ -206,18 +206,18 @@ class TestPerHour:
         assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS - 1) == 120
         assert history.count_in_last_hour("default", 6059 + HOUR_SECONDS) == 60
 
-    def test_a_clock_that_is_set_back_again_and_again_forgets_none_and_takes_no_more_memory(self) -> None:
+    def test_a_clock_set_back_repeatedly_forgets_nothing_and_uses_no_more_memory(self) -> None:
         history = EvictionHistory()
         for minute in range(200):
             history = history.with_evictions(["default"], 60_000 - 60 * minute)
         assert len(history.minutes["default"]) == MAX_RECENT_EVICTIONS
         assert history.count_in_last_hour("default", 0) == 200
 
-    def test_however_many_there_were_they_can_be_written_down(self) -> None:
+    def test_the_count_of_evictions_is_capped_at_what_a_status_can_hold(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 1000, MAX_COUNT).with_evictions(["default"], 1001)
         assert history.minutes["default"] == ((1001, MAX_COUNT),)
 
-    def test_left_out_it_is_no_limit(self) -> None:
+    def test_without_per_hour_there_is_no_limit(self) -> None:
         history = EvictionHistory().with_evictions(["default"], 9_000, 1000)
         assert len(pace([victim(1)], cluster_policy(limits()), history=history).now) == 1
 
@@ -246,7 +246,7 @@ class TestPerHourPerGroup:
         assert numbers(paced.now) == now
         assert {each.held.reason for each in paced.held} == {Reason.LIMIT_REACHED}
 
-    def test_it_says_so_and_holds_no_other_group(self) -> None:
+    def test_a_full_group_limit_is_reported_and_holds_no_other_group(self) -> None:
         moves = [victim(1, groups=(self.shared,)), victim(2)]
         paced = self.paced(limits(per_hour_per_group=7), moves, 3, 7)
         assert numbers(paced.now) == [2]
@@ -265,7 +265,7 @@ class TestPerHourPerGroup:
             "limits.perHourPerGroup of policy default is 0: none is made"
         }
 
-    def test_those_of_a_cluster_policy_hold_in_total(self) -> None:
+    def test_the_group_limit_of_a_cluster_policy_applies_in_total(self) -> None:
         of = limits(per_hour_per_group=2)
         moves = [victim(1, policy="default/own", groups=(self.shared,))]
         everything = cluster_policy(of, namespace_selector=LabelSelector())
@@ -274,7 +274,7 @@ class TestPerHourPerGroup:
         assert numbers(paced.now) == []
 
 
-def test_a_policy_that_is_tried_makes_a_single_step() -> None:
+def test_a_policy_on_trial_makes_a_single_step() -> None:
     tried = Held(Reason.PAUSED, "one pod is tried")
     moves = [victim(1), victim(2), victim(3, policy="shop/own")]
     paced = pace(moves, cluster_policy(WIDE), single={"default": tried})
@@ -282,14 +282,14 @@ def test_a_policy_that_is_tried_makes_a_single_step() -> None:
     assert [each.held for each in paced.held] == [tried]
 
 
-def test_closed_policies_do_nothing_and_say_why() -> None:
+def test_policies_with_closed_windows_hold_their_moves_with_the_reason() -> None:
     closed = Held(Reason.WINDOW_CLOSED, "until Monday")
     paced = pace([victim(1), victim(2, policy="shop/own")], cluster_policy(WIDE), closed={"shop/own": closed})
     assert numbers(paced.now) == [1]
     assert paced.held[0].held is closed
 
 
-def test_later_turns_and_groups_in_flight_wait() -> None:
+def test_later_waves_and_groups_in_flight_wait() -> None:
     moves = [victim(1, turn=1), victim(2, groups=(group("web"),)), victim(3, groups=(group("web"),)), victim(4)]
     paced = pace(moves, cluster_policy(WIDE), in_flight=())
     assert numbers(paced.now) == [2, 3, 4]
@@ -311,7 +311,7 @@ class TestPodsThatAreNotReady:
     def broken(number: int, app: str = "web") -> Pod:
         return msgspec.structs.replace(victim(number, app=app).pod, ready=False)
 
-    def test_a_workload_with_one_is_left_alone_and_says_so(self) -> None:
+    def test_a_workload_with_an_unready_pod_is_held_with_the_reason(self) -> None:
         moves = [victim(1, app="web"), victim(2, app="api")]
         paced = self.paced(limits(in_flight_per_workload=1), moves, self.broken(7))
         assert numbers(paced.now) == [2]
@@ -323,19 +323,19 @@ class TestPodsThatAreNotReady:
             )
         ]
 
-    def test_of_a_higher_limit_the_rest_is_left(self) -> None:
+    def test_unready_pods_reduce_a_higher_limit(self) -> None:
         moves = [victim(number, app="web") for number in range(4)]
         paced = self.paced(limits(in_flight_per_workload=4), moves, self.broken(7), self.broken(8))
         assert numbers(paced.now) == [0, 1]
         assert "4, and 2 of its pods are not Ready, web-7 for one" in paced.held[0].held.message
 
-    def test_one_that_is_to_be_evicted_does_not_stand_in_its_own_way(self) -> None:
+    def test_an_unready_pod_does_not_block_its_own_eviction(self) -> None:
         first, second = (msgspec.structs.replace(victim(each, app="web"), pod=self.broken(each)) for each in (1, 2))
         assert numbers(self.paced(limits(in_flight_per_workload=1), [first]).now) == [1]
         assert numbers(self.paced(limits(in_flight_per_workload=1), [first, second]).now) == []
         assert numbers(self.paced(limits(in_flight_per_workload=2), [first, second]).now) == [1, 2]
 
-    def test_a_move_under_way_and_its_replacement_count_once(self) -> None:
+    def test_a_move_in_flight_and_its_replacement_count_once(self) -> None:
         going = victim(5, app="web")
         replacement = self.broken(7)
         fields: dict[str, Any] = {"in_flight": (going,), "replacements": frozenset({replacement.uid})}
@@ -343,7 +343,7 @@ class TestPodsThatAreNotReady:
         assert numbers(self.paced(of, [victim(1, app="web")], replacement, **fields).now) == [1]
         assert numbers(self.paced(of, [victim(1, app="web")], replacement, self.broken(8), **fields).now) == []
 
-    def test_those_that_are_terminating_or_finished_do_not_count(self) -> None:
+    def test_terminating_and_finished_pods_do_not_count(self) -> None:
         gone = msgspec.structs.replace(self.broken(7), deletion_timestamp=NOW)
         failed = msgspec.structs.replace(self.broken(8), phase="Failed")
         of = limits(in_flight_per_workload=1)
@@ -353,7 +353,7 @@ class TestPodsThatAreNotReady:
 class TestSteps:
     """Moves of one step are made together or not at all."""
 
-    def test_a_step_that_a_limit_has_no_room_for_now_waits_whole(self) -> None:
+    def test_a_step_waits_as_a_whole_if_a_limit_has_no_room(self) -> None:
         policy = cluster_policy(limits(in_flight=3))
         step = [victim(2, component=9), victim(3, component=9)]
         paced = pace([*step, victim(4)], policy, in_flight=(victim(0), victim(1)))
@@ -374,7 +374,7 @@ class TestSteps:
             (limits(per_hour=1), {}, "perHour"),
         ],
     )
-    def test_a_limit_that_can_never_allow_it_says_how_high_it_would_have_to_be(
+    def test_a_limit_below_the_size_of_a_step_is_reported_with_the_needed_value(
         self, of: Limits, fields: dict[str, Any], field: str
     ) -> None:
         step = [victim(number, component=9, **fields) for number in (1, 2)]
@@ -388,20 +388,20 @@ class TestSteps:
             )
         ] * 2
 
-    def test_whose_policy_is_closed_keeps_the_others_of_its_step(self) -> None:
+    def test_a_move_of_a_closed_policy_holds_its_step(self) -> None:
         step = [victim(1, component=9), victim(2, component=9, policy="shop/own")]
         closed = Held(Reason.WINDOW_CLOSED, "until Monday")
         paced = pace([*step, victim(3)], cluster_policy(WIDE), closed={"shop/own": closed})
         assert numbers(paced.now) == [3]
         assert [each.held for each in paced.held] == [closed, closed]
 
-    def test_later_steps_of_a_component_wait_for_the_earlier_ones(self) -> None:
+    def test_later_steps_of_a_component_wait_for_earlier_ones(self) -> None:
         policy = cluster_policy(limits(in_flight_per_node=1))
         first, second = victim(1, on="node-x", component=9), victim(2, component=9, step=1)
         assert numbers(pace([first, second], policy).now) == [1, 2]
         assert numbers(pace([first, second], policy, in_flight=(victim(3, on="node-x"),)).now) == []
 
-    def test_no_more_are_in_flight_than_a_status_remembers(self) -> None:
+    def test_no_more_moves_are_in_flight_than_a_status_can_hold(self) -> None:
         policy = cluster_policy(limits(in_flight=10_000, in_flight_per_namespace=10_000))
         paced = pace([victim(number) for number in range(MAX_MOVES_IN_FLIGHT + 2)], policy)
         assert len(paced.now) == MAX_MOVES_IN_FLIGHT
@@ -422,7 +422,7 @@ some_moves = st.lists(
 
 
 @given(some_moves, st.integers(0, 20), *[st.integers(1, 4) for _ in range(4)], st.none() | st.integers(0, 6))
-def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
+def test_no_limit_is_exceeded_and_no_move_is_held_unnecessarily(
     moves: list[Move],
     going: int,
     total: int,
@@ -460,7 +460,7 @@ def test_no_limit_is_ever_exceeded_and_nothing_is_held_without_need(
         assert not room(under_way, len(paced.now), each.move)
 
 
-def test_places_go_to_the_namespace_with_the_fewest_in_flight() -> None:
+def test_the_namespace_with_the_fewest_moves_in_flight_is_next() -> None:
     policy = cluster_policy(limits(in_flight=6))
     moves = [victim(number, namespace="greedy") for number in range(1, 8)]
     moves += [victim(number, namespace="shop") for number in (11, 12)]
@@ -471,7 +471,7 @@ def test_places_go_to_the_namespace_with_the_fewest_in_flight() -> None:
     assert numbers([each.move for each in paced.held]) == [2, 3, 4, 5, 6, 7, 12]
 
 
-def test_among_those_with_as_many_the_one_that_was_served_longest_ago_is_next() -> None:
+def test_among_equal_namespaces_the_one_served_longest_ago_is_next() -> None:
     policy = cluster_policy(limits(in_flight=1))
     moves = [victim(number, namespace=name) for number, name in enumerate(("a", "b", "c"))]
     served = Standings().with_eviction("a").with_eviction("c")
@@ -485,10 +485,10 @@ class TestUnprovenNamespaces:
     policy = cluster_policy(limits(in_flight=10))
     greedy = tuple(victim(number, namespace="greedy") for number in range(10))
 
-    def test_one_alone_has_all(self) -> None:
+    def test_a_single_namespace_uses_the_whole_limit(self) -> None:
         assert len(pace(self.greedy, self.policy, standings=Standings()).now) == 10
 
-    def test_one_that_is_new_has_a_first_place_whatever_the_others_have(self) -> None:
+    def test_a_new_namespace_gets_a_first_move(self) -> None:
         others = [victim(20 + number, namespace=f"other-{number}") for number in range(5)]
         paced = pace([*self.greedy, *others], self.policy, standings=Standings())
         assert Counter(each.pod.namespace for each in paced.now) == {
@@ -501,20 +501,20 @@ class TestUnprovenNamespaces:
             "limits.inFlight of policy default allows, and 6 are in flight",
         )
 
-    def test_one_that_failed_has_no_more_than_its_share_though_nobody_else_wants_any(self) -> None:
+    def test_a_failed_namespace_gets_only_its_share_even_if_it_is_alone(self) -> None:
         failed = Standings().with_end("greedy", ready=False)
         paced = pace(self.greedy, self.policy, standings=failed)
         assert len(paced.now) == 2
         assert "in namespace greedy the last replacement was not Ready" in paced.held[0].held.message
         assert len(pace(self.greedy, self.policy, standings=failed.with_end("greedy", ready=True)).now) == 10
 
-    def test_a_step_larger_than_the_share_goes_when_it_has_it_to_itself(self) -> None:
+    def test_a_step_larger_than_the_share_is_made_if_the_share_is_free(self) -> None:
         failed = Standings().with_end("greedy", ready=False)
         step = [victim(number, namespace="greedy", component=9) for number in (1, 2, 3)]
         assert len(pace(step, self.policy, standings=failed).now) == 3
         assert len(pace(step, self.policy, standings=failed, in_flight=self.greedy[4:5]).now) == 0
 
-    def test_a_namespaces_own_policy_is_shared_with_nobody(self) -> None:
+    def test_the_limit_of_a_namespaced_policy_is_not_shared(self) -> None:
         own = Policy(
             kind="RebalancePolicy", namespace="shop", object_name="own", spec=PolicySpec(limits=limits(in_flight=5))
         )
@@ -522,7 +522,7 @@ class TestUnprovenNamespaces:
         others = [victim(number, namespace="blog") for number in (11, 12)]
         assert len(pace([*moves, *others], own, standings=Standings().with_end("shop", ready=False)).now) == 7
 
-    def test_what_is_gone_is_forgotten(self) -> None:
+    def test_deleted_namespaces_are_forgotten(self) -> None:
         known = Standings().with_end("a", ready=True).with_eviction("a").with_eviction("b")
         left = known.among({"b"})
         assert (dict(left.ready), dict(left.served)) == ({}, {"b": 2})
@@ -530,7 +530,7 @@ class TestUnprovenNamespaces:
 
 
 @given(some_moves, st.lists(st.integers(1, 3), min_size=20, max_size=20), *[st.integers(1, 4) for _ in range(4)])
-def test_steps_are_made_whole_and_within_every_limit(
+def test_steps_are_made_completely_and_within_every_limit(
     moves: list[Move], sizes: list[int], total: int, per_namespace: int, per_node: int, per_workload: int
 ) -> None:
     of = Limits(

@@ -70,7 +70,7 @@ async def until_sent(server: Server, requests: int) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_however_many_ask_one_request_is_made_while_another_is_under_way() -> None:
+def test_concurrent_callers_share_one_request() -> None:
     async def scenario() -> None:
         names_of = [f"c{number}" for number in range(50)]
         server = Server(*(listed(f"pod-{name}", name) for name in names_of))
@@ -89,7 +89,7 @@ def test_however_many_ask_one_request_is_made_while_another_is_under_way() -> No
     asyncio.run(scenario())
 
 
-def test_nobody_gets_what_was_listed_before_it_asked() -> None:
+def test_a_caller_never_gets_a_list_from_before_its_call() -> None:
     async def scenario() -> None:
         server = Server(listed("one", "c"))
         lists = PodLists(server)
@@ -104,7 +104,7 @@ def test_nobody_gets_what_was_listed_before_it_asked() -> None:
     asyncio.run(scenario())
 
 
-def test_of_the_pods_with_the_label_only_those_count_that_the_controller_selects_and_owns() -> None:
+def test_only_pods_that_the_controller_selects_and_owns_count() -> None:
     async def scenario() -> None:
         server = Server(
             listed("its", "c"),
@@ -119,7 +119,7 @@ def test_of_the_pods_with_the_label_only_those_count_that_the_controller_selects
 
 
 @pytest.mark.parametrize("selector", [{"app": "db"}, {"pod-template-hash": ""}])
-def test_controllers_that_are_not_told_apart_by_the_label_are_listed_alone(selector: dict[str, str]) -> None:
+def test_controllers_that_the_label_does_not_distinguish_are_listed_separately(selector: dict[str, str]) -> None:
     async def scenario() -> None:
         server = Server()
         server.lets.set()
@@ -132,7 +132,7 @@ def test_controllers_that_are_not_told_apart_by_the_label_are_listed_alone(selec
     asyncio.run(scenario())
 
 
-def test_who_stops_waiting_leaves_the_others_theirs_and_a_failure_is_everybodys() -> None:
+def test_a_cancelled_caller_does_not_affect_the_others_and_a_failure_reaches_all() -> None:
     async def scenario() -> None:
         server = Server(listed("one", "c"), listed("two", "d"))
         lists = PodLists(server)

@@ -20,7 +20,7 @@ def judged(now: float, *pods: Pod) -> tuple[Probation, Judged]:
     return WATCHED.judged(cluster([], pods), now)
 
 
-def test_one_that_stays_ready_lasts() -> None:
+def test_a_replacement_that_stays_ready_is_a_success() -> None:
     going_on, verdict = judged(100 + STEADY_SECONDS - 0.1, NEW)
     assert going_on == WATCHED
     assert verdict == Judged((), ())
@@ -31,7 +31,7 @@ def test_one_that_stays_ready_lasts() -> None:
     assert going_on.next_end() is None
 
 
-def test_one_that_does_not_is_a_failure() -> None:
+def test_a_replacement_that_does_not_stay_ready_is_a_failure() -> None:
     for gone in (msgspec.structs.replace(NEW, ready=False), msgspec.structs.replace(NEW, phase="Failed")):
         going_on, verdict = judged(103, gone)
         assert going_on == Probation()
@@ -40,14 +40,14 @@ def test_one_that_does_not_is_a_failure() -> None:
         assert ended.message == "its replacement b on node-2 was Ready for less than 3 s"
 
 
-def test_one_that_is_deleted_in_its_turn_says_nothing() -> None:
+def test_a_replacement_that_is_deleted_is_not_judged() -> None:
     other = msgspec.structs.replace(NEW, uid="another")
     going = msgspec.structs.replace(NEW, deletion_timestamp=NOW, ready=False)
     for pods in ((), (other,), (going,)):
         assert judged(103, *pods) == (Probation(), Judged((), ()))
 
 
-def test_only_successes_are_watched() -> None:
+def test_only_successful_moves_are_on_probation() -> None:
     worse = msgspec.structs.replace(IMPROVED, outcome=Outcome.WORSE)
     assert Probation().begun([worse], 1).moves == ()
     assert WATCHED.moves == (IMPROVED.move,)

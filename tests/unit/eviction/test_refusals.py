@@ -42,7 +42,7 @@ def refused(
 @pytest.mark.parametrize(
     "result", [EvictionResult.HELD_BY_BUDGET, EvictionResult.BUDGET_REFUSED, EvictionResult.OVERLAPPING_BUDGETS]
 )
-def test_a_budget_holds_all_its_pods_until_it_changes(result: EvictionResult) -> None:
+def test_a_refusal_by_a_budget_holds_its_pods_until_the_budget_changes(result: EvictionResult) -> None:
     seen = budgets(1)
     refusals, clock = refused(result, of=seen)
     clock.now = 599
@@ -55,19 +55,19 @@ def test_a_budget_holds_all_its_pods_until_it_changes(result: EvictionResult) ->
     assert refusals.why_not(B, budgets(2)) is None
 
 
-def test_a_budget_that_has_changed_and_changed_back_is_asked_again() -> None:
+def test_a_budget_that_changed_and_changed_back_is_tried_again() -> None:
     refusals, _ = refused(EvictionResult.HELD_BY_BUDGET, of=budgets(1))
     assert refusals.why_not(A, budgets(1)) is None
 
 
-def test_nothing_is_held_for_ever_by_a_change_that_was_missed() -> None:
+def test_a_missed_change_does_not_hold_pods_forever() -> None:
     seen = budgets(1)
     refusals, clock = refused(EvictionResult.HELD_BY_BUDGET, of=seen)
     clock.now = 600
     assert refusals.why_not(A, seen) is None
 
 
-def test_two_budgets_that_we_do_not_see_hold_the_pod_until_we_do() -> None:
+def test_two_budgets_that_the_watch_has_not_shown_hold_the_pod() -> None:
     refusals, _ = refused(EvictionResult.OVERLAPPING_BUDGETS)
     assert refusals.why_not(A, ()) is not None
     assert refusals.why_not(B, ()) is None
@@ -84,7 +84,7 @@ def test_two_budgets_that_we_do_not_see_hold_the_pod_until_we_do() -> None:
         (EvictionResult.UNAUTHORIZED, 10),
     ],
 )
-def test_some_refusals_hold_one_pod_for_a_while(result: EvictionResult, seconds: float) -> None:
+def test_other_refusals_hold_one_pod_for_a_while(result: EvictionResult, seconds: float) -> None:
     refusals, clock = refused(result)
     clock.now = seconds - 0.1
     assert refusals.why_not(A, ()) is not None
@@ -94,14 +94,14 @@ def test_some_refusals_hold_one_pod_for_a_while(result: EvictionResult, seconds:
     assert refusals.why_not(A, ()) is None
 
 
-def test_the_server_says_for_how_long() -> None:
+def test_the_retry_after_of_the_server_is_respected() -> None:
     refusals, clock = refused(EvictionResult.BUDGET_OUT_OF_DATE, retry_after_seconds=3)
     clock.now = 3
     assert refusals.why_not(A, ()) is None
 
 
 @pytest.mark.parametrize("result", [EvictionResult.THROTTLED, EvictionResult.UNREACHABLE])
-def test_a_busy_server_is_left_alone_altogether(result: EvictionResult) -> None:
+def test_no_eviction_is_sent_to_a_busy_server(result: EvictionResult) -> None:
     refusals, clock = refused(result, retry_after_seconds=5)
     clock.now = 4.9
     held = refusals.why_not(B, budgets())
@@ -121,12 +121,12 @@ def test_a_busy_server_is_left_alone_altogether(result: EvictionResult) -> None:
         EvictionResult.SERVER_ERROR,
     ],
 )
-def test_what_is_no_refusal_holds_nothing(result: EvictionResult) -> None:
+def test_other_results_hold_nothing(result: EvictionResult) -> None:
     refusals, _ = refused(result, of=budgets())
     assert refusals.why_not(A, budgets()) is None
 
 
-def test_what_is_over_is_not_kept_for_ever() -> None:
+def test_expired_refusals_are_dropped() -> None:
     refusals, clock = refused(EvictionResult.FORBIDDEN)
     clock.now = 60
     refusals.note(B, (), Answer(result=EvictionResult.FORBIDDEN))
@@ -169,7 +169,9 @@ class TestLastLook:
             (Reason.API_UNAVAILABLE, [False, False]),
         ],
     )
-    def test_it_holds_the_pod_or_all_of_its_controller_for_a_minute(self, reason: Reason, held: list[bool]) -> None:
+    def test_a_last_look_holds_the_pod_or_its_whole_controller_for_a_minute(
+        self, reason: Reason, held: list[bool]
+    ) -> None:
         refusals, clock = self.holding(reason)
         clock.now = 59
         assert self.held(refusals) == held

@@ -55,13 +55,15 @@ def said(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, str] |
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_it_names_the_field_and_both_values(pod: dict[str, Any], template: dict[str, Any], words: str) -> None:
+def test_a_difference_names_the_field_and_both_values(
+    pod: dict[str, Any], template: dict[str, Any], words: str
+) -> None:
     message = said(pod, template)
     assert message is not None
     assert words in message
 
 
-def test_labels_count_where_the_template_has_them_or_a_selector_asks_for_them() -> None:
+def test_labels_count_if_the_template_or_a_selector_has_them() -> None:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     asking = {"topologySpreadConstraints": [{**constraint, "labelSelector": {"matchLabels": {"role": "leader"}}}]}
     leader = {"app": "web", "role": "leader"}
@@ -74,7 +76,7 @@ def test_labels_count_where_the_template_has_them_or_a_selector_asks_for_them() 
     assert "the label app is api, in the template web" in other
 
 
-def test_what_admission_adds_to_every_pod_is_no_difference() -> None:
+def test_fields_that_admission_adds_to_every_pod_are_ignored() -> None:
     added = [
         {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
         for taint in ("not-ready", "unreachable")

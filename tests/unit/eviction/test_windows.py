@@ -41,7 +41,7 @@ def test_without_windows_it_is_always_open() -> None:
     assert always.why_closed(utc("2026-11-21T03:00")) is None
 
 
-def test_a_window_opens_on_the_minute_and_closes_when_its_time_is_over() -> None:
+def test_a_window_opens_on_the_minute_and_closes_after_its_duration() -> None:
     nightly = windows("0 2 * * *")
     assert not nightly.is_open(utc("2026-11-21T00:59:59.999999"))
     assert nightly.is_open(utc("2026-11-21T01:00:00"))
@@ -49,14 +49,14 @@ def test_a_window_opens_on_the_minute_and_closes_when_its_time_is_over() -> None
     assert not nightly.is_open(utc("2026-11-21T03:00:00"))
 
 
-def test_what_is_said_of_closed_windows() -> None:
+def test_the_message_for_closed_windows_names_the_next_opening() -> None:
     held = windows("0 2 * * *").why_closed(datetime(2026, 11, 21, 12, tzinfo=BERLIN))
     assert held is not None
     assert held.reason == Reason.WINDOW_CLOSED
     assert held.message == "the policy's windows are all closed; the next one opens at 2026-11-22 01:00 UTC"
 
 
-def test_any_open_window_is_enough_and_the_first_to_open_is_named() -> None:
+def test_one_open_window_is_enough_and_the_next_to_open_is_named() -> None:
     both = Windows.of(
         [
             Window(schedule="0 2 * * *", duration=timedelta(hours=1)),
@@ -88,17 +88,17 @@ def test_any_open_window_is_enough_and_the_first_to_open_is_named() -> None:
         ),
     ],
 )
-def test_windows_across_changes_of_daylight_saving(schedule: str, hours: float, start: str, turns: list[str]) -> None:
+def test_windows_follow_daylight_saving_time(schedule: str, hours: float, start: str, turns: list[str]) -> None:
     span = 3 if schedule.startswith("15 *") else 64 if start.endswith("00:00") else 40
     assert open_minutes(windows(schedule, hours), start, span) == turns
 
 
-def test_windows_longer_than_their_schedule_overlap_into_one() -> None:
+def test_windows_longer_than_their_schedule_merge() -> None:
     assert open_minutes(windows("0 */6 * * *", 8, "UTC"), "2026-11-21T00:00", 24) == []
     assert windows("0 */6 * * *", 8, "UTC").is_open(utc("2026-11-21T05:59"))
 
 
-def test_a_window_across_midnight_and_the_end_of_the_year() -> None:
+def test_a_window_can_span_midnight_and_the_end_of_the_year() -> None:
     late = windows("0 23 31 12 *", 4, "UTC")
     assert late.is_open(utc("2027-01-01T02:59"))
     assert not late.is_open(utc("2027-01-01T03:00"))
@@ -110,7 +110,7 @@ zones = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/
 
 
 @given(moments, schedules, zones, st.integers(1, 300))
-def test_the_next_opening_is_the_next_moment_at_which_it_is_open(
+def test_the_next_opening_is_the_next_time_at_which_a_window_is_open(
     moment: datetime, schedule: str, time_zone: str, minutes: int
 ) -> None:
     of = windows(schedule, minutes / 60, time_zone)
