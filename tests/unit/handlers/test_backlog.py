@@ -8,7 +8,7 @@ import socket
 from respread.handlers.backlog import Backlog, unread_bytes
 
 
-def test_it_is_as_old_as_the_last_moment_at_which_nothing_was_left_to_read() -> None:
+def test_the_lag_counts_from_the_last_time_at_which_nothing_was_unread() -> None:
     seconds = [100.0]
     backlog = Backlog(clock=lambda: seconds[0])
     assert backlog.lag_seconds() == 0
@@ -24,7 +24,7 @@ def test_it_is_as_old_as_the_last_moment_at_which_nothing_was_left_to_read() -> 
     assert backlog.lag_seconds() == 0
 
 
-def test_what_the_system_holds_for_a_connection_is_counted() -> None:
+def test_bytes_in_the_socket_buffer_are_counted() -> None:
     async def scenario() -> None:
         here, there = socket.socketpair()
         with here, there:

@@ -9,7 +9,7 @@ import pytest
 from respread.stores.changes import ChangeSignal
 
 
-def test_all_that_changed_is_reported_once() -> None:
+def test_every_change_is_reported_once() -> None:
     async def scenario() -> None:
         changes = ChangeSignal()
         for resource in ("pods", "pods", "nodes"):
@@ -21,7 +21,7 @@ def test_all_that_changed_is_reported_once() -> None:
     asyncio.run(scenario())
 
 
-def test_who_waits_is_woken() -> None:
+def test_a_change_wakes_the_waiting_task() -> None:
     async def scenario() -> None:
         changes = ChangeSignal()
         waiting = asyncio.create_task(changes.wait())
@@ -32,7 +32,7 @@ def test_who_waits_is_woken() -> None:
     asyncio.run(scenario())
 
 
-def test_what_changes_while_nobody_waits_is_kept() -> None:
+def test_changes_are_kept_while_no_task_waits() -> None:
     async def scenario() -> None:
         changes = ChangeSignal()
         changes.notify("pods")
@@ -44,7 +44,7 @@ def test_what_changes_while_nobody_waits_is_kept() -> None:
     asyncio.run(scenario())
 
 
-def test_the_oldest_change_waits_until_it_is_decided_on() -> None:
+def test_the_oldest_change_is_pending_until_it_is_planned_for() -> None:
     seconds = [100.0]
     changes = ChangeSignal(lambda: seconds[0])
     assert changes.lag_seconds() == 0

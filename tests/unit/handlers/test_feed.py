@@ -17,7 +17,7 @@ from tests.intake import Parts, broken_pod, page, pod
 WEB, API, DB = (ObjectKey("shop", name) for name in ("web", "api", "db"))
 
 
-def test_pages_are_taken_over_together_with_the_last() -> None:
+def test_the_pages_of_a_list_are_applied_together_after_the_last() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -29,7 +29,7 @@ def test_pages_are_taken_over_together_with_the_last() -> None:
     assert parts.health.has_synced("pods")
 
 
-def test_a_page_is_returned_without_items_and_otherwise_as_it_was() -> None:
+def test_a_page_is_returned_unchanged_but_without_items() -> None:
     feed = Parts().feed("pods")
     feed.begin_list()
     assert feed.take_page(page(pod("web"), version=7, rest="more")) == {
@@ -40,7 +40,7 @@ def test_a_page_is_returned_without_items_and_otherwise_as_it_was() -> None:
     }
 
 
-def test_what_a_later_list_does_not_hold_is_gone() -> None:
+def test_an_object_missing_in_a_later_list_is_deleted() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -51,7 +51,7 @@ def test_what_a_later_list_does_not_hold_is_gone() -> None:
     assert parts.counted("respread_watch_relists_total", "pods") == 1
 
 
-def test_a_list_that_was_broken_off_leaves_nothing() -> None:
+def test_an_aborted_list_changes_nothing() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -61,7 +61,7 @@ def test_a_list_that_was_broken_off_leaves_nothing() -> None:
     assert set(parts.intake.state.snapshot.pods) == {API}
 
 
-def test_events_change_one_object_each() -> None:
+def test_each_event_changes_one_object() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -95,7 +95,7 @@ def test_a_replayed_event_does_not_bring_a_deleted_pod_back() -> None:
     assert not parts.intake.state.snapshot.pods
 
 
-def test_changes_are_told_and_repetitions_are_not() -> None:
+def test_changes_are_reported_and_repetitions_are_not() -> None:
     async def scenario() -> None:
         parts = Parts()
         feed = parts.feed("pods")
@@ -113,7 +113,7 @@ def test_changes_are_told_and_repetitions_are_not() -> None:
     asyncio.run(scenario())
 
 
-def test_an_object_that_cannot_be_read_leaves_the_others_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_object_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -130,7 +130,7 @@ def test_an_object_that_cannot_be_read_leaves_the_others_alone(caplog: pytest.Lo
     assert "operator" in record.getMessage()
 
 
-def test_the_last_version_that_could_be_read_is_kept() -> None:
+def test_the_last_valid_version_of_an_object_is_kept() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -144,7 +144,7 @@ def test_the_last_version_that_could_be_read_is_kept() -> None:
     assert set(feed.undecodable) == {WEB}
 
 
-def test_the_same_fault_is_logged_once_and_another_one_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_same_decode_error_is_logged_once_and_a_different_one_again(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts()
     feed = parts.feed("pods")
     for version in (11, 12, 13):
@@ -157,7 +157,7 @@ def test_the_same_fault_is_logged_once_and_another_one_again(caplog: pytest.LogC
     assert sum(record.levelno == logging.ERROR for record in caplog.records) == 2
 
 
-def test_an_object_that_can_be_read_again_or_is_gone_is_no_longer_reported() -> None:
+def test_an_object_that_is_valid_again_or_deleted_is_no_longer_reported() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     parts.event("pods", broken_pod("web", 1))
@@ -172,7 +172,7 @@ def test_an_object_that_can_be_read_again_or_is_gone_is_no_longer_reported() -> 
     assert set(parts.intake.state.snapshot.pods) == {WEB}
 
 
-def test_kopf_gets_nothing_but_the_identity_of_an_object() -> None:
+def test_kopf_receives_only_the_identity_of_an_object() -> None:
     line = json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode()
     assert Parts().light("pods", line) == {
         "type": "ADDED",
@@ -184,7 +184,7 @@ def test_kopf_gets_nothing_but_the_identity_of_an_object() -> None:
     }
 
 
-def test_an_object_is_applied_when_kopf_calls_for_it_and_once() -> None:
+def test_an_object_is_applied_once_when_kopf_calls_the_handler() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
@@ -196,7 +196,7 @@ def test_an_object_is_applied_when_kopf_calls_for_it_and_once() -> None:
     assert not parts.intake.state.snapshot.pods
 
 
-def test_with_an_event_come_all_that_were_read_before_it_in_their_order() -> None:
+def test_an_event_applies_all_earlier_events_first_in_order() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     lights = [
@@ -219,7 +219,7 @@ def test_with_an_event_come_all_that_were_read_before_it_in_their_order() -> Non
     assert WEB in parts.intake.state.snapshot.pods
 
 
-def test_an_event_that_changes_nothing_is_a_bookmark_for_kopf() -> None:
+def test_kopf_receives_a_bookmark_for_an_event_that_changes_nothing() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -237,7 +237,7 @@ def test_an_event_that_changes_nothing_is_a_bookmark_for_kopf() -> None:
     assert not parts.intake.state.snapshot.pods
 
 
-def test_an_event_that_undoes_one_that_waits_is_not_passed_over() -> None:
+def test_an_event_that_reverts_a_buffered_one_is_not_skipped() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -248,7 +248,7 @@ def test_an_event_that_undoes_one_that_waits_is_not_passed_over() -> None:
     assert parts.intake.state.snapshot.pods[WEB].phase == "Running"
 
 
-def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
+def test_the_event_buffer_tells_how_far_the_watch_is_behind() -> None:
     seconds = [100.0]
     handover = Handover(PODS, lambda document: (ObjectKey("shop", "web"), document), clock=lambda: seconds[0])
     for version in ("7", "8"):
@@ -262,7 +262,7 @@ def test_what_waits_for_kopf_says_how_far_the_watch_is_behind() -> None:
     assert handover.lag_seconds() == 0
 
 
-def test_a_list_makes_void_what_was_read_before_and_not_called_for() -> None:
+def test_a_new_list_discards_buffered_events() -> None:
     parts = Parts()
     feed = parts.feed("pods")
     light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
@@ -273,13 +273,13 @@ def test_a_list_makes_void_what_was_read_before_and_not_called_for() -> None:
 
 
 @pytest.mark.parametrize("line", [b"{}", b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":5}'])
-def test_what_is_no_event_is_refused(line: bytes) -> None:
+def test_a_malformed_event_is_rejected(line: bytes) -> None:
     with pytest.raises(NotAnEventError, match="pods"):
         Parts().feed("pods").read_event(line)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'{"kind":"Status","code":500}', b"[1]"])
-def test_what_is_no_list_is_refused_and_changes_nothing(body: bytes) -> None:
+def test_a_malformed_list_is_rejected_and_changes_nothing(body: bytes) -> None:
     parts = Parts()
     feed = parts.feed("pods")
     feed.begin_list()
@@ -311,7 +311,7 @@ def test_objects_are_counted_by_kind() -> None:
     assert counts["nodes"] == counts["priorityclasses"] == counts["rebalancepolicies"] == 0
 
 
-def test_ignoring_namespaced_policies_leaves_them_out_altogether() -> None:
+def test_ignored_namespaced_policies_are_not_watched() -> None:
     resources = {feed.kind.resource for feed in Parts(namespaced_policies=False).intake.feeds}
     assert "clusterrebalancepolicies" in resources
     assert "rebalancepolicies" not in resources
@@ -329,7 +329,7 @@ def test_ignoring_namespaced_policies_leaves_them_out_altogether() -> None:
         b"",
     ],
 )
-def test_a_page_that_makes_no_sense_is_no_list(resource: str, body: bytes) -> None:
+def test_a_malformed_page_is_rejected(resource: str, body: bytes) -> None:
     """Whatever else was raised would end the process."""
     feed = Parts().feed(resource)
     with pytest.raises(DecodeError):
@@ -338,7 +338,7 @@ def test_a_page_that_makes_no_sense_is_no_list(resource: str, body: bytes) -> No
 
 @pytest.mark.parametrize("resource", ["pods", "clusterrebalancepolicies", "priorityclasses"])
 @pytest.mark.parametrize("item", [b"5", b'{"metadata":5}', b'{"metadata":{"name":"\xff"}}'])
-def test_an_item_that_makes_no_sense_leaves_the_list_alone(resource: str, item: bytes) -> None:
+def test_a_malformed_item_does_not_affect_the_list(resource: str, item: bytes) -> None:
     parts = Parts()
     parts.feed(resource).take_page(b'{"metadata":{"resourceVersion":"7"},"items":[' + item + b"]}")
     assert parts.health.has_synced(resource)

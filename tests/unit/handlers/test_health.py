@@ -17,7 +17,7 @@ def failed(health: WatchHealth) -> dict[str, str]:
     return {each.name: each.message for each in health.watch_checks() if not each.passed}
 
 
-def test_ready_once_every_kind_was_listed() -> None:
+def test_the_operator_is_ready_once_every_kind_was_listed() -> None:
     health = WatchHealth(["pods", "nodes"])
     assert not health.synced
     health.listed("pods")
@@ -31,7 +31,7 @@ def test_ready_once_every_kind_was_listed() -> None:
     assert all(each.passed for each in health.sync_checks())
 
 
-def test_what_hinders_a_kind_is_said_until_a_request_is_granted() -> None:
+def test_the_obstacle_of_a_kind_is_reported_until_a_request_succeeds() -> None:
     health = WatchHealth(["pods"])
     health.listed("pods")
     health.hindered("pods", "not allowed to list and watch pods")
@@ -41,7 +41,7 @@ def test_what_hinders_a_kind_is_said_until_a_request_is_granted() -> None:
     assert health.sync_checks()[0].passed
 
 
-def test_ages_count_from_the_last_thing_heard() -> None:
+def test_the_age_of_a_watch_counts_from_its_last_data() -> None:
     clock = Clock()
     health = WatchHealth(["pods", "nodes"], clock)
     clock.now += 10
@@ -51,7 +51,7 @@ def test_ages_count_from_the_last_thing_heard() -> None:
     assert health.ages_seconds() == {"pods": 5, "nodes": 15}
 
 
-def test_a_kind_that_nobody_asks_for_is_stuck() -> None:
+def test_a_kind_without_requests_is_stuck() -> None:
     clock = Clock()
     health = WatchHealth(["pods", "nodes"], clock)
     clock.now += IDLE_LIMIT_SECONDS
@@ -64,7 +64,7 @@ def test_a_kind_that_nobody_asks_for_is_stuck() -> None:
     assert not failed(health)
 
 
-def test_a_kind_that_is_asked_for_in_vain_is_given_longer() -> None:
+def test_a_kind_whose_requests_fail_has_a_longer_limit() -> None:
     clock = Clock()
     health = WatchHealth(["pods"], clock)
     while clock.now < 1000 + SILENCE_LIMIT_SECONDS:

@@ -102,7 +102,7 @@ def names(parts: Parts) -> set[str]:
 
 
 @pytest.mark.parametrize("prefix", ["", "/k8s/clusters/c-1"])
-def test_a_list_is_taken_over_page_by_page(tmp_path: Path, prefix: str) -> None:
+def test_a_list_is_decoded_page_by_page(tmp_path: Path, prefix: str) -> None:
     async def scenario() -> None:
         parts = Parts()
         script = Script(answer(200, page(pod("web"), rest="token")), answer(200, page(pod("api"))))
@@ -120,7 +120,7 @@ def test_a_list_is_taken_over_page_by_page(tmp_path: Path, prefix: str) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_not_watched_passes_untouched(tmp_path: Path) -> None:
+def test_responses_for_other_resources_pass_unchanged(tmp_path: Path) -> None:
     async def scenario() -> None:
         parts, body = Parts(), {"kind": "PodList", "metadata": {}, "items": [pod("web")]}
         async with session_with(Script(answer(200, body)), parts, tmp_path) as (session, server):
@@ -130,7 +130,7 @@ def test_what_is_not_watched_passes_untouched(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_list_that_took_too_long_is_begun_anew(tmp_path: Path) -> None:
+def test_a_list_that_took_too_long_is_started_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         parts = Parts()
         script = Script(
@@ -155,7 +155,7 @@ def test_a_list_that_took_too_long_is_begun_anew(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_forbidden_is_asked_for_until_it_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forbidden_kind_is_requested_until_it_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         parts = Parts()
         refusal = 'pods is forbidden: User "system:serviceaccount:respread:respread" cannot list resource "pods"'
@@ -175,7 +175,7 @@ def test_what_is_forbidden_is_asked_for_until_it_is_allowed(tmp_path: Path, capl
     assert "not allowed to list and watch pods" in caplog.text
 
 
-def test_policies_whose_definition_is_gone_are_gone_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_policies_are_deleted_with_their_crd(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         parts = Parts()
         policy = {"metadata": {"name": "default", "resourceVersion": "1"}, "spec": {"mode": "Enforce"}}
@@ -196,7 +196,7 @@ def test_policies_whose_definition_is_gone_are_gone_too(tmp_path: Path, caplog: 
     assert "clusterrebalancepolicies.respread.dev is gone: kubectl apply -f crds/" in caplog.text
 
 
-def test_a_page_that_is_no_list_counts_as_a_broken_transfer(tmp_path: Path) -> None:
+def test_a_malformed_page_counts_as_a_broken_transfer(tmp_path: Path) -> None:
     async def scenario() -> None:
         parts = Parts()
         script = Script(answer(200, page(pod("web"))), answer(200, page(pod("api"))[:-20]))
@@ -210,7 +210,7 @@ def test_a_page_that_is_no_list_counts_as_a_broken_transfer(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("code", [401, 500, 503, 504])
-def test_all_other_refusals_reach_kopf(tmp_path: Path, code: int) -> None:
+def test_other_error_responses_reach_kopf(tmp_path: Path, code: int) -> None:
     async def scenario() -> None:
         async with (
             session_with(Script(status(code, "no")), Parts(), tmp_path) as (session, server),
@@ -222,7 +222,7 @@ def test_all_other_refusals_reach_kopf(tmp_path: Path, code: int) -> None:
     asyncio.run(scenario())
 
 
-def test_of_a_watch_only_whole_lines_come(tmp_path: Path) -> None:
+def test_a_watch_delivers_only_complete_lines(tmp_path: Path) -> None:
     bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
 
     async def stream(request: web.Request) -> web.StreamResponse:
@@ -247,7 +247,7 @@ def test_of_a_watch_only_whole_lines_come(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_new_list_follows_a_watch_from_its_version(tmp_path: Path) -> None:
+def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path: Path) -> None:
     """Events from before a list, that a slow worker still holds, are not applied after it."""
 
     async def scenario() -> None:
@@ -260,7 +260,7 @@ def test_a_new_list_follows_a_watch_from_its_version(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_redirection_takes_the_credentials_nowhere(tmp_path: Path) -> None:
+def test_a_redirect_does_not_receive_the_credentials(tmp_path: Path) -> None:
     """As aggregated API servers could once send clients anywhere (CVE-2022-3172)."""
 
     async def scenario() -> None:
@@ -289,9 +289,7 @@ def test_a_redirection_takes_the_credentials_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [CredentialsError("the token file is empty"), FileNotFoundError("token")])
-def test_credentials_that_can_t_be_read_for_a_moment_look_like_a_lost_connection(
-    tmp_path: Path, error: Exception
-) -> None:
+def test_credentials_that_can_t_be_read_look_like_a_lost_connection(tmp_path: Path, error: Exception) -> None:
     """Which Kopf tries again, where it would end over what it does not know."""
 
     async def scenario() -> None:
@@ -314,7 +312,7 @@ def test_credentials_that_can_t_be_read_for_a_moment_look_like_a_lost_connection
     asyncio.run(scenario())
 
 
-def test_a_watch_that_is_refused_for_its_version_looks_like_one_that_ends(tmp_path: Path) -> None:
+def test_a_watch_with_an_expired_resource_version_looks_like_one_that_ends(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with (
             session_with(Script(status(410, "too old resource version")), Parts(), tmp_path) as (session, server),
@@ -328,7 +326,7 @@ def test_a_watch_that_is_refused_for_its_version_looks_like_one_that_ends(tmp_pa
 
 
 @pytest.mark.parametrize("header", ["7", "Sat, 21 Nov 2026 12:00:00 GMT", "86400", "nan"])
-def test_a_busy_server_is_left_alone_for_as_long_as_it_says_but_not_for_ever(
+def test_the_retry_after_of_a_busy_server_is_respected_up_to_a_maximum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
 ) -> None:
     waited: list[float] = []
@@ -351,7 +349,7 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_says_but_not_for_ever(
     assert seconds <= 60
 
 
-def test_a_page_that_is_far_too_large_is_asked_for_again_in_parts(tmp_path: Path) -> None:
+def test_a_page_that_is_too_large_is_requested_again_in_smaller_pages(tmp_path: Path) -> None:
     async def scenario() -> None:
         parts = Parts()
         large = page({**pod("fat"), "data": "x" * (MOST_BYTES + 1)})

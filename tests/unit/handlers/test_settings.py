@@ -23,7 +23,7 @@ def kopf_logger() -> Iterator[logging.Logger]:
     logger.setLevel(level)
 
 
-def test_lists_come_in_pages_and_watches_end_when_they_fall_silent() -> None:
+def test_lists_are_paginated_and_silent_watches_end() -> None:
     watching = make_settings().watching
     assert watching.chunk_size == 500
     assert not watching.initial_streaming
@@ -33,7 +33,7 @@ def test_lists_come_in_pages_and_watches_end_when_they_fall_silent() -> None:
     assert watching.client_timeout > watching.server_timeout
 
 
-def test_only_pods_are_selected_by_a_field() -> None:
+def test_only_pods_have_a_field_selector() -> None:
     selectors = make_settings().watching.field_selectors
     for kind in watched_kinds():
         resource = kopf.Resource(group=kind.group, version=kind.version, plural=kind.resource)
@@ -41,12 +41,12 @@ def test_only_pods_are_selected_by_a_field() -> None:
         assert selectors.collect(resource) == expected
 
 
-def test_metrics_of_pods_are_no_pods() -> None:
+def test_pod_metrics_have_no_field_selector() -> None:
     resource = kopf.Resource(group="metrics.k8s.io", version="v1beta1", plural="pods")
     assert make_settings().watching.field_selectors.collect(resource) == []
 
 
-def test_retries_never_end_and_never_come_too_fast() -> None:
+def test_retries_never_stop_and_are_never_too_frequent() -> None:
     backoffs = cast("Iterable[float]", make_settings().networking.error_backoffs)
     delays = list(islice(backoffs, 1000))
     assert len(delays) == 1000
@@ -55,7 +55,7 @@ def test_retries_never_end_and_never_come_too_fast() -> None:
     assert next(iter(backoffs)) <= 0.5  # each request begins anew
 
 
-def test_no_other_operator_can_pause_it_and_no_right_to_look_for_kinds_is_needed() -> None:
+def test_kopf_peering_and_the_scanning_of_kinds_are_off() -> None:
     settings = make_settings()
     assert settings.peering.standalone
     assert settings.scanning.disabled
@@ -68,7 +68,7 @@ def test_workers_are_unlimited_and_short_lived() -> None:
     assert queueing.idle_timeout <= 0.2
 
 
-def test_nothing_is_kept_on_objects() -> None:
+def test_kopf_writes_nothing_to_objects() -> None:
     persistence = make_settings().persistence
     assert persistence.finalizer.startswith("respread.dev/")
     body = kopf.Body({"metadata": {"name": "web", "annotations": {"a": "b"}}, "spec": {"x": 1}})
@@ -80,7 +80,7 @@ def test_nothing_is_kept_on_objects() -> None:
     assert not patch
 
 
-def test_handled_events_are_not_logged_and_failures_are(kopf_logger: logging.Logger) -> None:
+def test_handled_events_are_not_logged_but_failures_are(kopf_logger: logging.Logger) -> None:
     quieten_kopf()
     assert not kopf_logger.isEnabledFor(logging.INFO)
     assert kopf_logger.isEnabledFor(logging.ERROR)

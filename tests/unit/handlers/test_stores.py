@@ -20,7 +20,7 @@ def priority_class(name: str, value: Any, version: int = 1) -> dict[str, Any]:
     return {"metadata": {"name": name, "resourceVersion": str(version)}, "value": value}
 
 
-def test_both_kinds_of_policies_are_kept_by_name() -> None:
+def test_policies_of_both_kinds_are_stored_by_name() -> None:
     parts = Parts()
     store = parts.intake.policies
     for resource, body in (
@@ -35,7 +35,7 @@ def test_both_kinds_of_policies_are_kept_by_name() -> None:
     }
 
 
-def test_a_list_of_one_kind_leaves_the_other_alone() -> None:
+def test_a_list_of_one_kind_does_not_affect_the_other() -> None:
     parts = Parts()
     namespaced = parts.feed("rebalancepolicies")
     parts.event("clusterrebalancepolicies", policy("default", 1))
@@ -48,7 +48,7 @@ def test_a_list_of_one_kind_leaves_the_other_alone() -> None:
     assert not parts.intake.policies.statuses
 
 
-def test_a_status_is_kept_and_wakes_nobody() -> None:
+def test_a_status_is_stored_without_waking_the_loop() -> None:
     async def scenario() -> None:
         parts = Parts()
         parts.event("clusterrebalancepolicies", policy("default", 1))
@@ -61,7 +61,7 @@ def test_a_status_is_kept_and_wakes_nobody() -> None:
     asyncio.run(scenario())
 
 
-def test_a_wrong_policy_is_kept_with_its_problems() -> None:
+def test_an_invalid_policy_is_stored_with_its_problems() -> None:
     parts = Parts()
     parts.event("clusterrebalancepolicies", policy("default", mode="Destroy"))
     kept = parts.intake.policies.policies["default"]
@@ -69,7 +69,7 @@ def test_a_wrong_policy_is_kept_with_its_problems() -> None:
     assert not enforces(kept)
 
 
-def test_policies_taken_earlier_do_not_change() -> None:
+def test_a_snapshot_of_policies_does_not_change() -> None:
     parts = Parts()
     parts.event("clusterrebalancepolicies", policy("default", 1))
     before = parts.intake.policies.policies
@@ -77,7 +77,7 @@ def test_policies_taken_earlier_do_not_change() -> None:
     assert set(before) == {"default"}
 
 
-def test_priority_classes_are_values_by_name() -> None:
+def test_priority_classes_are_stored_as_values_by_name() -> None:
     parts = Parts()
     feed = parts.feed("priorityclasses")
     feed.begin_list()
@@ -88,7 +88,7 @@ def test_priority_classes_are_values_by_name() -> None:
 
 
 @pytest.mark.parametrize("value", ["1000", None, 1.5])
-def test_a_priority_class_without_a_number_is_reported(value: Any) -> None:
+def test_a_priority_class_without_a_value_is_reported(value: Any) -> None:
     parts = Parts()
     feed = parts.feed("priorityclasses")
     feed.begin_list()

@@ -78,7 +78,7 @@ NAMES = list(FAULTS)
 
 
 @pytest.mark.parametrize("first", range(0, len(NAMES), 6), ids=lambda first: f"from {NAMES[first]}")
-def test_whatever_is_answered_once_is_survived(tmp_path: Path, first: int) -> None:
+def test_the_operator_survives_any_single_faulty_answer(tmp_path: Path, first: int) -> None:
     """Each request has another fault, and from test to test the faults go round."""
 
     def turn(asked: list[str], shift: int) -> dict[str, Spoil]:
@@ -101,7 +101,7 @@ def test_whatever_is_answered_once_is_survived(tmp_path: Path, first: int) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "401"])
-def test_no_fault_of_a_watch_is_asked_about_for_ever(tmp_path: Path, name: str) -> None:
+def test_the_operator_recovers_from_any_faulty_watch(tmp_path: Path, name: str) -> None:
     """After a watch that failed the kind is listed, or watched again, and what comes then is known."""
     cluster = ScriptedCluster({f"watch {PODS}": FAULTS[name]})
 
@@ -113,7 +113,7 @@ def test_no_fault_of_a_watch_is_asked_about_for_ever(tmp_path: Path, name: str) 
     run(cluster, tmp_path, comes_through)
 
 
-def test_a_watch_that_falls_silent_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_watch_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("respread.handlers.settings._SILENCE_SECONDS", 0.3)
 
     async def silent(request: web.Request) -> web.StreamResponse:
@@ -130,7 +130,7 @@ def test_a_watch_that_falls_silent_is_begun_anew(tmp_path: Path, monkeypatch: py
     run(ScriptedCluster({f"watch {PODS}": silent}), tmp_path, comes_through)
 
 
-def test_credentials_that_are_gone_when_they_are_refused_are_waited_for(tmp_path: Path) -> None:
+def test_the_operator_waits_for_missing_credentials_after_they_are_rejected(tmp_path: Path) -> None:
     kubeconfig, away = tmp_path / "kubeconfig", tmp_path / "away"
 
     async def refuse(request: web.Request) -> web.StreamResponse:

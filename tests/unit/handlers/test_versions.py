@@ -11,7 +11,7 @@ from respread.handlers.versions import Versions
 WEB, API = ObjectKey("shop", "web"), ObjectKey("shop", "api")
 
 
-def test_a_version_is_news_once() -> None:
+def test_a_version_is_new_only_once() -> None:
     versions = Versions()
     assert versions.is_news(WEB, "7")
     assert not versions.is_news(WEB, "7")
@@ -26,13 +26,13 @@ def test_a_deletion_may_have_the_last_version_of_the_object() -> None:
     assert not versions.is_news(WEB, "6", deleted=True)
 
 
-def test_objects_do_not_stand_in_each_others_way() -> None:
+def test_versions_of_different_objects_are_independent() -> None:
     versions = Versions()
     assert versions.is_news(WEB, "9")
     assert versions.is_news(API, "8")
 
 
-def test_what_a_list_already_said_is_no_news() -> None:
+def test_an_event_older_than_the_list_is_not_new() -> None:
     versions = Versions()
     versions.restart("100")
     assert not versions.is_news(WEB, "100")
@@ -40,7 +40,7 @@ def test_what_a_list_already_said_is_no_news() -> None:
     assert versions.is_news(WEB, "101")
 
 
-def test_a_list_may_go_back_to_smaller_versions_as_after_a_restored_backup() -> None:
+def test_a_list_may_have_smaller_versions_as_after_a_restored_backup() -> None:
     versions = Versions()
     versions.restart("100")
     assert versions.is_news(WEB, "200")
@@ -48,13 +48,13 @@ def test_a_list_may_go_back_to_smaller_versions_as_after_a_restored_backup() -> 
     assert versions.is_news(WEB, "60")
 
 
-def test_a_longer_number_is_a_greater_one() -> None:
+def test_versions_are_compared_as_numbers() -> None:
     versions = Versions()
     assert versions.is_news(WEB, "9")
     assert versions.is_news(WEB, "10")
 
 
-def test_versions_that_are_no_numbers_are_always_news() -> None:
+def test_versions_that_are_not_numbers_are_always_new() -> None:
     versions = Versions()
     assert versions.is_news(WEB, "abc")
     assert versions.is_news(WEB, "abc")
@@ -63,7 +63,7 @@ def test_versions_that_are_no_numbers_are_always_news() -> None:
     assert versions.is_news(WEB, "1")
 
 
-def test_an_object_gone_for_long_is_not_brought_back_by_an_old_event() -> None:
+def test_an_old_event_does_not_bring_back_an_object_deleted_long_ago() -> None:
     versions = Versions(events_per_generation=10)
     assert versions.is_news(WEB, "5")
     for number in range(6, 60):
@@ -75,7 +75,7 @@ def test_an_object_gone_for_long_is_not_brought_back_by_an_old_event() -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 8)), max_size=60),
     st.integers(4, 20),
 )
-def test_replays_never_pass_and_news_always_does(steps: list[tuple[int, int]], per_generation: int) -> None:
+def test_replayed_events_never_pass_and_new_ones_always_do(steps: list[tuple[int, int]], per_generation: int) -> None:
     """A watch in order, each event followed by the replay of any earlier one."""
     versions = Versions(events_per_generation=per_generation)
     seen: list[tuple[ObjectKey, str]] = []

@@ -62,7 +62,7 @@ def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scenario())
 
 
-def test_whole_lines_pass_as_they_are() -> None:
+def test_complete_lines_pass_unchanged() -> None:
     async def scenario() -> None:
         watch = Watch()
         watch.send(EVENT, BOOKMARK + EVENT)
@@ -71,7 +71,7 @@ def test_whole_lines_pass_as_they_are() -> None:
     run(scenario)
 
 
-def test_a_line_comes_when_its_end_has_come() -> None:
+def test_a_line_is_delivered_once_it_is_complete() -> None:
     async def scenario() -> None:
         watch = Watch()
         chunks = watch.stream.iter_chunked(2**20)
@@ -95,7 +95,7 @@ def test_a_last_line_that_was_cut_off_is_dropped() -> None:
     run(scenario)
 
 
-def test_whatever_comes_is_heard() -> None:
+def test_any_data_counts_as_heard() -> None:
     async def scenario() -> None:
         watch = Watch()
         (before,) = (age for kind, age in watch.parts.health.ages_seconds().items() if kind == "pods")
@@ -109,7 +109,7 @@ def test_whatever_comes_is_heard() -> None:
     run(scenario)
 
 
-def test_that_the_version_is_too_old_passes_as_it_is() -> None:
+def test_the_error_for_an_expired_resource_version_passes_unchanged() -> None:
     async def scenario() -> None:
         watch = Watch()
         watch.send(EVENT, GONE)
@@ -120,7 +120,7 @@ def test_that_the_version_is_too_old_passes_as_it_is() -> None:
     run(scenario)
 
 
-def test_any_other_error_looks_like_that_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_any_other_error_is_delivered_as_410_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         watch = Watch()
         watch.send(EVENT + FAILED)
@@ -132,7 +132,7 @@ def test_any_other_error_looks_like_that_and_is_logged(caplog: pytest.LogCapture
     assert "etcdserver: leader changed" in caplog.text
 
 
-def test_errors_in_a_row_are_waited_out_ever_longer_until_something_good_comes() -> None:
+def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
     async def scenario() -> None:
         retry = Retry(RetryDelays(least_seconds=0.1, greatest_seconds=10))
         waits: list[float] = []
@@ -155,7 +155,7 @@ def test_errors_in_a_row_are_waited_out_ever_longer_until_something_good_comes()
     run(scenario)
 
 
-def test_an_error_without_a_status_is_an_error_all_the_same() -> None:
+def test_an_error_without_a_status_is_an_error() -> None:
     async def scenario() -> None:
         watch = Watch()
         watch.send(b'{"type":"ERROR","object":null}\n')
@@ -172,7 +172,7 @@ def test_an_error_without_a_status_is_an_error_all_the_same() -> None:
         b'{"object":{"code":410},"type":"ERROR"}\n',
     ],
 )
-def test_an_error_is_one_however_it_is_spelt(spelling: bytes) -> None:
+def test_an_error_event_is_recognized_in_any_json_formatting(spelling: bytes) -> None:
     """A proxy may write JSON anew. Kopf would end over an error that it is not shown as 410."""
 
     async def scenario() -> None:
@@ -194,7 +194,7 @@ def test_an_error_is_one_however_it_is_spelt(spelling: bytes) -> None:
         b"\xff\xfe\n",
     ],
 )
-def test_nonsense_never_reaches_kopf(nonsense: bytes) -> None:
+def test_malformed_lines_never_reach_kopf(nonsense: bytes) -> None:
     async def scenario() -> None:
         watch = Watch()
         watch.send(EVENT + nonsense)
@@ -206,7 +206,7 @@ def test_nonsense_never_reaches_kopf(nonsense: bytes) -> None:
     run(scenario)
 
 
-def test_an_object_that_talks_of_errors_is_none() -> None:
+def test_an_object_that_contains_the_text_of_an_error_is_not_an_error() -> None:
     async def scenario() -> None:
         watch = Watch()
         event = line("BOOKMARK", metadata={"annotations": {"log": '\n{"type":"ERROR"'}})
@@ -216,7 +216,7 @@ def test_an_object_that_talks_of_errors_is_none() -> None:
     run(scenario)
 
 
-def test_a_line_that_cannot_be_read_breaks_the_watch_off_after_those_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_line_ends_the_watch_after_the_lines_before_it(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         watch = Watch()
         watch.send(EVENT + b"<html>\n" + EVENT)
@@ -230,7 +230,7 @@ def test_a_line_that_cannot_be_read_breaks_the_watch_off_after_those_before(capl
     assert "A line of a watch can't be read" in caplog.text
 
 
-def test_closing_the_response_ends_who_waits() -> None:
+def test_closing_the_response_ends_a_waiting_reader() -> None:
     async def scenario() -> None:
         watch = Watch()
         waiting = asyncio.ensure_future(anext(watch.stream.iter_chunked(2**20)))
@@ -244,7 +244,7 @@ def test_closing_the_response_ends_who_waits() -> None:
     run(scenario)
 
 
-def test_of_events_that_come_together_the_last_passes() -> None:
+def test_only_the_last_of_several_events_in_one_chunk_passes() -> None:
     async def scenario() -> None:
         watch = Watch()
         watch.send(EVENT + DELETION + BOOKMARK + DELETION + EVENT, EVENT + FAILED + EVENT)
@@ -256,7 +256,7 @@ def test_of_events_that_come_together_the_last_passes() -> None:
 
 
 @given(st.lists(st.sampled_from([b"event", b"deletion", b"bookmark"]), max_size=12), st.data())
-def test_every_event_is_applied_in_order_however_lines_are_cut(whats: list[bytes], data: st.DataObject) -> None:
+def test_every_event_is_applied_in_order_however_chunks_are_split(whats: list[bytes], data: st.DataObject) -> None:
     lines = []
     expected: dict[str, str] = {}
     for version, what in enumerate(whats, start=1):
@@ -297,7 +297,7 @@ def test_every_event_is_applied_in_order_however_lines_are_cut(whats: list[bytes
     run(scenario)
 
 
-def test_the_watch_is_behind_as_long_as_more_has_come_than_was_read() -> None:
+def test_the_watch_is_behind_while_received_data_is_unread() -> None:
     async def scenario() -> None:
         seconds, beyond = [100.0], [0]
         watch = Watch()
@@ -336,7 +336,7 @@ def heartbeats(watch: Watch, versions: range) -> list[bytes]:
     return [line("MODIFIED", **pod("web", version)) for version in versions]
 
 
-def test_kopf_is_not_told_of_each_heartbeat_but_of_what_comes_among_them() -> None:
+def test_heartbeats_do_not_reach_kopf_but_events_among_them_do() -> None:
     async def scenario() -> None:
         watch = Watch()
         first, second, third = heartbeats(watch, range(6, 9))
@@ -348,7 +348,7 @@ def test_kopf_is_not_told_of_each_heartbeat_but_of_what_comes_among_them() -> No
     run(scenario)
 
 
-def test_kopf_is_told_now_and_then_how_far_heartbeats_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kopf_receives_an_occasional_bookmark_during_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a watch that is begun anew goes on from there, and no watch is taken for dead."""
     monkeypatch.setattr(watch_stream, "_TOLD_SECONDS", 0.0)
 
