@@ -57,29 +57,31 @@ def authorization(*, kubeconfig: Path) -> str | None:
     return asyncio.run(load_access(kubeconfig=str(kubeconfig)).authorization())
 
 
-def test_the_current_context_counts(tmp_path: Path) -> None:
+def test_the_current_context_is_used(tmp_path: Path) -> None:
     access = load_access(kubeconfig=str(write_kubeconfig(tmp_path / "config", {"token": "secret"})))
     assert (access.server, access.namespace) == ("https://one.example:6443", "default")
     assert asyncio.run(access.authorization()) == "Bearer secret"
 
 
-def test_another_context_can_be_asked_for(tmp_path: Path) -> None:
+def test_another_context_can_be_selected(tmp_path: Path) -> None:
     config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
     access = load_access(kubeconfig=str(config), context="second")
     assert (access.server, access.namespace) == ("https://two.example/k8s/two", "shop")
 
 
-def test_the_files_of_the_environment_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_of_the_kubeconfig_variable_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "config", {"token": "secret"})))
     assert load_access(context="second").server == "https://two.example/k8s/two"
 
 
-def test_without_anything_said_the_home_directory_counts(tmp_path: Path) -> None:
+def test_the_home_directory_is_the_default(tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / "home" / ".kube" / "config", {"token": "secret"})
     assert load_access().server == "https://one.example:6443"
 
 
-def test_what_is_given_goes_before_the_pod_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_kubeconfig_has_precedence_over_the_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
@@ -101,7 +103,7 @@ def test_a_client_certificate_needs_no_header(tmp_path: Path) -> None:
     assert authorization(kubeconfig=write_kubeconfig(tmp_path / "config", {})) is None
 
 
-def test_the_address_of_a_proxy_and_the_name_in_the_certificate(tmp_path: Path) -> None:
+def test_the_proxy_and_the_tls_server_name_are_used(tmp_path: Path) -> None:
     config = write_kubeconfig(
         tmp_path / "config", {"token": "t"}, **{"proxy-url": "http://proxy.example:3128", "tls-server-name": "api"}
     )
@@ -118,7 +120,7 @@ def test_the_address_of_a_proxy_and_the_name_in_the_certificate(tmp_path: Path) 
         ({"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "other.example,.example"}, None),
     ],
 )
-def test_else_the_environments_proxy_counts(
+def test_the_proxy_of_the_environment_is_the_fallback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], proxy: str | None
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
@@ -130,7 +132,7 @@ def test_else_the_environments_proxy_counts(
     assert load_access(kubeconfig=str(config)).proxy == proxy
 
 
-def test_an_exec_plugin_is_asked_again_once_its_token_expires(tmp_path: Path) -> None:
+def test_an_exec_plugin_is_called_again_once_its_token_expires(tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(
         f"""#!{sys.executable}
@@ -172,33 +174,35 @@ def test_the_pods_token_is_read_again_every_minute(tmp_path: Path, monkeypatch: 
     assert asyncio.run(access.authorization()) == "Bearer second"
 
 
-def test_without_a_cluster_the_message_says_what_to_give() -> None:
+def test_without_a_cluster_the_error_says_which_options_to_set() -> None:
     with pytest.raises(AccessError, match=r"there is no kubeconfig: ~/\.kube/config does not exist\. .*KUBECONFIG"):
         load_access()
 
 
-def test_a_context_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_missing_context(tmp_path: Path) -> None:
     config = write_kubeconfig(tmp_path / "config", {"token": "secret"})
     with pytest.raises(AccessError, match="third"):
         load_access(kubeconfig=str(config), context="third")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "clusters: 5", "contexts: []\ncurrent-context: x"])
-def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+def test_the_error_names_a_file_that_is_not_a_kubeconfig(tmp_path: Path, text: str) -> None:
     file = tmp_path / "broken"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(AccessError, match="broken"):
         load_access(kubeconfig=str(file))
 
 
-def test_an_exec_plugin_that_fails_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_failing_exec_plugin(tmp_path: Path) -> None:
     command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
     config = write_kubeconfig(tmp_path / "config", {"exec": command})
     with pytest.raises(AccessError, match="exec plugin of the user user gave no credentials"):
         load_access(kubeconfig=str(config))
 
 
-def test_a_pod_without_a_token_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_in_a_pod_without_a_token_names_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(access_module, "find_service_account", partial(find_service_account, tmp_path))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
@@ -221,7 +225,7 @@ def test_a_token_file_of_a_kubeconfig_is_read_again_every_minute(tmp_path: Path)
         token.authorization()
 
 
-def test_of_several_files_the_first_that_says_it_counts_and_paths_begin_at_their_file(tmp_path: Path) -> None:
+def test_the_first_of_several_files_has_precedence_and_paths_are_relative_to_their_file(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "token").write_text("from one", encoding="utf-8")
     users = {"users": [{"name": "user", "user": {"tokenFile": "token"}}], "contexts": None}
@@ -233,7 +237,7 @@ def test_of_several_files_the_first_that_says_it_counts_and_paths_begin_at_their
     assert asyncio.run(access.authorization()) == "Bearer from one"
 
 
-def test_authorities_may_be_in_the_kubeconfig_itself(tmp_path: Path) -> None:
+def test_certificate_authorities_may_be_inline(tmp_path: Path) -> None:
     authorities = base64.b64encode(Path(certifi.where()).read_bytes()).decode("ascii")
     user = {"token": "secret"}
     config = write_kubeconfig(tmp_path / "config", user, **{"certificate-authority-data": authorities})
@@ -252,7 +256,7 @@ def test_authorities_may_be_in_the_kubeconfig_itself(tmp_path: Path) -> None:
         ({"token": 5}, {}, "Expected `str . null`, got `int`"),
     ],
 )
-def test_what_is_wrong_with_a_kubeconfig_is_said(
+def test_the_error_says_what_is_wrong_in_a_kubeconfig(
     tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], said: str
 ) -> None:
     config = write_kubeconfig(tmp_path / "config", user, **cluster)
@@ -260,7 +264,7 @@ def test_what_is_wrong_with_a_kubeconfig_is_said(
         load_access(kubeconfig=str(config))
 
 
-def test_a_kubeconfig_says_the_same_to_the_official_client(tmp_path: Path) -> None:
+def test_the_official_client_reads_a_kubeconfig_the_same_way(tmp_path: Path) -> None:
     """It reads them too, where a plugin is run."""
     (tmp_path / "token").write_text("from-file", encoding="utf-8")
     ca = Path(certifi.where())

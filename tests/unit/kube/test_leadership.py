@@ -153,7 +153,7 @@ async def until(condition: Callable[[], bool], *, seconds: float) -> float:
     return asyncio.get_running_loop().time() - started
 
 
-def test_the_first_gets_it_the_second_gets_it_when_the_first_ends() -> None:
+def test_the_first_replica_leads_and_the_second_follows_when_it_ends() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         one, two = elector(Line(server), "one"), elector(Line(server), "two")
@@ -175,7 +175,7 @@ def test_the_first_gets_it_the_second_gets_it_when_the_first_ends() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_a_leader_that_dies_is_followed_when_its_lease_is_over() -> None:
+def test_another_replica_leads_once_the_lease_of_a_dead_leader_has_expired() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         dying, heir = Line(server), Line(server)
@@ -194,7 +194,7 @@ def test_a_leader_that_dies_is_followed_when_its_lease_is_over() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_an_answer_that_never_comes_does_not_hide_that_the_lease_is_over() -> None:
+def test_a_request_without_an_answer_does_not_hide_that_the_lease_has_expired() -> None:
     async def scenario() -> None:
         line, told = Line(LeaseServer()), list[tuple[float, bool]]()
         clock = asyncio.get_running_loop().time
@@ -210,7 +210,7 @@ def test_an_answer_that_never_comes_does_not_hide_that_the_lease_is_over() -> No
     run_in_virtual_time(scenario())
 
 
-def test_a_late_answer_does_not_make_the_lease_last_longer() -> None:
+def test_a_late_answer_does_not_extend_the_lease() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         server.write({"metadata": {"name": "respread"}, "spec": {}})
@@ -226,7 +226,7 @@ def test_a_late_answer_does_not_make_the_lease_last_longer() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_a_leader_that_was_frozen_knows_at_once() -> None:
+def test_a_leader_that_was_frozen_notices_at_once_that_its_lease_has_expired() -> None:
     async def scenario() -> None:
         frozen_seconds = 0.0
         loop = asyncio.get_running_loop()
@@ -239,7 +239,7 @@ def test_a_leader_that_was_frozen_knows_at_once() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_the_time_of_day_does_not_matter() -> None:
+def test_the_lease_does_not_depend_on_the_wall_clock() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         for year in (1970, 2126):
@@ -254,7 +254,7 @@ def test_the_time_of_day_does_not_matter() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_what_others_wrote_into_the_lease_stays() -> None:
+def test_fields_of_the_lease_written_by_others_are_kept() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         async with leading(Line(server)) as one:
@@ -275,7 +275,7 @@ def test_what_others_wrote_into_the_lease_stays() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_who_is_told_that_another_holds_it_stops() -> None:
+def test_a_leader_stops_when_another_replica_holds_the_lease() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         async with leading(Line(server)) as one:
@@ -288,7 +288,7 @@ def test_who_is_told_that_another_holds_it_stops() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_a_lease_deleted_under_its_leader_goes_to_nobody_else() -> None:
+def test_a_deleted_lease_stays_with_its_leader() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         one, two = elector(Line(server), "one"), elector(Line(server), "two")
@@ -329,7 +329,7 @@ def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_its_own_lease_made_anew_under_the_leader_is_the_same_term() -> None:
+def test_a_lease_recreated_for_the_leader_continues_its_term() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         async with leading(Line(server)) as one:
@@ -342,7 +342,7 @@ def test_its_own_lease_made_anew_under_the_leader_is_the_same_term() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_who_comes_to_a_lease_that_was_deleted_waits_for_a_leader_out_of_reach() -> None:
+def test_a_candidate_for_a_deleted_lease_waits_for_an_unreachable_leader() -> None:
     """It can't know how long ago that one renewed it: no longer than it would wait if the Lease were there."""
 
     async def scenario() -> None:
@@ -362,7 +362,7 @@ def test_who_comes_to_a_lease_that_was_deleted_waits_for_a_leader_out_of_reach()
     run_in_virtual_time(scenario())
 
 
-def test_refusals_and_nonsense_are_survived() -> None:
+def test_the_election_survives_rejections_and_malformed_answers() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         one = elector(Line(server), "one")
@@ -386,19 +386,19 @@ def test_refusals_and_nonsense_are_survived() -> None:
 
 
 @pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 10, 9), (15, 0, 0), (5, 10, 2)])
-def test_times_that_could_make_two_leaders_are_refused(lease: int, renew: float, retry: float) -> None:
+def test_durations_that_could_allow_two_leaders_are_rejected(lease: int, renew: float, retry: float) -> None:
     with pytest.raises(ValueError, match="each has to be longer than the next"):
         LeaseTimes(lease_seconds=lease, renew_deadline_seconds=renew, retry_seconds=retry)
 
 
 @pytest.mark.parametrize("seconds", [1, 3, 15, 60])
-def test_times_of_any_lease_keep_the_proportions_of_the_defaults(seconds: int) -> None:
+def test_durations_for_any_lease_have_the_ratios_of_the_defaults(seconds: int) -> None:
     times = LeaseTimes.of(seconds)
     assert times.renew_deadline_seconds / seconds == pytest.approx(TIMES.renew_deadline_seconds / TIMES.lease_seconds)
     assert times.retry_seconds / seconds == pytest.approx(TIMES.retry_seconds / TIMES.lease_seconds)
 
 
-def test_a_term_is_another_one_only_if_somebody_else_led_in_between() -> None:
+def test_a_new_term_begins_only_if_another_replica_led_in_between() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         line = Line(server)
@@ -420,14 +420,14 @@ def test_a_term_is_another_one_only_if_somebody_else_led_in_between() -> None:
     run_in_virtual_time(scenario())
 
 
-def test_the_clock_goes_on() -> None:
+def test_the_boot_clock_is_monotonic() -> None:
     before = seconds_since_boot()
     assert seconds_since_boot() >= before > 0
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
-def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> None:
+def test_there_are_never_two_leaders_and_finally_exactly_one(seed: int) -> None:
     """Where all goes wrong at once hardly anybody ever leads: half of the worlds have fewer faults, and good lines."""
     chance = random.Random(seed)
     seldom = 1.0 if chance.random() < 0.5 else 0.1
@@ -466,7 +466,7 @@ def test_there_are_never_two_leaders_and_in_the_end_there_is_one(seed: int) -> N
     run_in_virtual_time(scenario())
 
 
-def test_times_are_written_as_the_api_server_reads_them_to_the_last_zero() -> None:
+def test_times_are_written_in_the_format_of_the_api_server() -> None:
     """A MicroTime without its six digits after the point is a 400."""
 
     async def scenario() -> None:
@@ -480,7 +480,7 @@ def test_times_are_written_as_the_api_server_reads_them_to_the_last_zero() -> No
         run_in_virtual_time(scenario())
 
 
-def test_a_lease_is_left_to_run_out_where_something_is_still_on_its_way() -> None:
+def test_a_lease_is_not_released_while_requests_are_in_progress() -> None:
     async def scenario() -> None:
         server = LeaseServer()
         async with leading(Line(server), may_give_up=lambda: False) as one:

@@ -23,28 +23,28 @@ def of_operator(namespace: str, **fields: object) -> Pod:
     return msgspec.structs.replace(made, **fields)
 
 
-def test_without_any_installed_they_meet_where_every_cluster_has_a_namespace() -> None:
+def test_without_an_installed_operator_the_lease_is_in_the_default_namespace() -> None:
     other = pod("web", "", spec(), labels=OPERATOR.delete("app.kubernetes.io/component"), namespace="shop")
     assert LeasePlace().in_snapshot(snapshot(other)) == "default"
 
 
-def test_the_namespace_of_the_manifests_is_the_place_even_while_its_deployment_is_scaled_to_zero() -> None:
+def test_the_namespace_of_the_manifests_is_used_even_if_its_deployment_is_scaled_to_zero() -> None:
     assert LeasePlace().in_snapshot(snapshot(namespaces=("default", "respread-system"))) == "respread-system"
 
 
-def test_an_operator_that_is_installed_elsewhere_is_told_by_its_pods() -> None:
+def test_an_operator_in_another_namespace_is_found_by_its_pods() -> None:
     assert LeasePlace().in_snapshot(snapshot(of_operator("ops"))) == "ops"
     for gone in ({"phase": "Failed"}, {"deletion_timestamp": NOW}):
         assert LeasePlace().in_snapshot(snapshot(of_operator("ops", **gone))) == "default"
 
 
-def test_of_several_all_choose_the_same() -> None:
+def test_all_replicas_choose_the_same_of_several_namespaces() -> None:
     assert LeasePlace().in_snapshot(snapshot(of_operator("zoo"), of_operator("ops"))) == "ops"
     manifests = ("default", "respread-system")
     assert LeasePlace().in_snapshot(snapshot(of_operator("ops"), namespaces=manifests)) == "respread-system"
 
 
-def test_what_comes_and_goes_is_noticed() -> None:
+def test_installing_and_removing_an_operator_changes_the_namespace() -> None:
     place = LeasePlace()
     assert place.in_snapshot(snapshot()) == "default"
     assert place.in_snapshot(snapshot(of_operator("ops"))) == "ops"

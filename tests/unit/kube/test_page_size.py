@@ -5,7 +5,7 @@ from __future__ import annotations
 from respread.kube.page_size import FIRST_OBJECTS, MOST_BYTES, MOST_OBJECTS, WANTED_BYTES, PageSize
 
 
-def test_of_small_objects_more_and_more_are_asked_for() -> None:
+def test_the_page_size_grows_for_small_objects() -> None:
     size = PageSize()
     sizes = []
     for _ in range(5):
@@ -16,7 +16,7 @@ def test_of_small_objects_more_and_more_are_asked_for() -> None:
     assert sizes == sorted(sizes)
 
 
-def test_of_large_ones_fewer_and_fewer_down_to_one() -> None:
+def test_the_page_size_shrinks_down_to_one_for_large_objects() -> None:
     size = PageSize()
     for _ in range(20):
         size.took(WANTED_BYTES + 1)
@@ -24,7 +24,7 @@ def test_of_large_ones_fewer_and_fewer_down_to_one() -> None:
     assert not size.is_too_large(10 * MOST_BYTES), "one object is read, however large it is"
 
 
-def test_a_page_that_was_too_large_is_never_asked_for_again() -> None:
+def test_a_page_size_that_was_too_large_is_not_used_again() -> None:
     size = PageSize()
     assert not size.is_too_large(MOST_BYTES)
     assert size.is_too_large(MOST_BYTES + 1)

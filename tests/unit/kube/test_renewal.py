@@ -58,7 +58,7 @@ class Server:
         return web.json_response({}, status=200 if known else 401)
 
 
-def test_the_next_request_has_the_token_that_is_there_now(tmp_path: Path) -> None:
+def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
     file, server, seconds, looked = tmp_path / "kubeconfig", Server(), [0.0], [0]
 
     async def scenario() -> None:
@@ -120,7 +120,7 @@ LOST = Held(Reason.NOT_LEADING, "this replica does not lead")
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_lease_that_is_lost_while_credentials_are_looked_for_stops_the_eviction(*, lost: bool) -> None:
+def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: bool) -> None:
     """The renewal may take as long as it likes: whether we lead is asked after it, and nothing is awaited then."""
     asked: list[str] = []
     order: list[str] = []
@@ -151,7 +151,7 @@ def test_a_lease_that_is_lost_while_credentials_are_looked_for_stops_the_evictio
         assert asked == ["GET", "POST"]
 
 
-def test_who_has_a_certificate_needs_no_token(tmp_path: Path) -> None:
+def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
     """As in the kubeconfigs of kind, minikube and kubeadm."""
     asked: list[str] = []
 
@@ -167,7 +167,7 @@ def test_who_has_a_certificate_needs_no_token(tmp_path: Path) -> None:
     assert asked == ["GET"]
 
 
-def test_a_netrc_is_not_for_an_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_netrc_entry_is_not_sent_to_the_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told to trust the environment, aiohttp reads one for every request, and then refuses to send our credentials."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -188,7 +188,7 @@ def test_a_netrc_is_not_for_an_api_server(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked == ["GET", "GET"]
 
 
-def test_credentials_that_never_come_take_no_longer_than_the_request_may() -> None:
+def test_a_hanging_credential_plugin_takes_no_longer_than_the_request_timeout() -> None:
     asked: list[str] = []
 
     async def scenario() -> None:
@@ -211,7 +211,7 @@ def test_credentials_that_never_come_take_no_longer_than_the_request_may() -> No
     assert asked == []
 
 
-def test_those_who_are_refused_while_it_looks_wait_for_the_same_look(tmp_path: Path) -> None:
+def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) -> None:
     """However long it takes: a plugin that hangs is not started once for each request."""
     file = tmp_path / "kubeconfig"
     write_kubeconfig(file, "http://127.0.0.1:9", "any")

@@ -10,19 +10,19 @@ from respread.kube.retry import Retry, RetryDelays
 GENERATOR = Random(1)
 
 
-def test_delays_double_up_to_the_greatest() -> None:
+def test_delays_double_up_to_the_maximum() -> None:
     spacing = RetryDelays(least_seconds=1, greatest_seconds=8, generator=GENERATOR)
     delays = list(islice(spacing, 50))
     for delay, whole in zip(delays, [1, 2, 4, *[8] * 47], strict=True):
         assert whole / 2 <= delay <= whole
 
 
-def test_delays_are_not_in_step() -> None:
+def test_delays_have_jitter() -> None:
     spacing = RetryDelays(least_seconds=8, greatest_seconds=8, generator=GENERATOR)
     assert all(one != other for one, other in pairwise(islice(spacing, 20)))
 
 
-def test_iterating_again_begins_again() -> None:
+def test_iterating_again_restarts_the_delays() -> None:
     spacing = RetryDelays(least_seconds=1, greatest_seconds=64)
     list(islice(spacing, 6))
     assert next(iter(spacing)) <= 1
