@@ -35,7 +35,9 @@ def by_trying(zones: dict[str, list[int]], zone_skew: int, host_skew: int | None
     st.integers(1, 2),
     st.none() | st.integers(1, 2),
 )
-def test_it_is_the_fewest_of_all_placements(sizes: list[list[int]], zone_skew: int, host_skew: int | None) -> None:
+def test_the_fewest_evictions_equal_an_exhaustive_search(
+    sizes: list[list[int]], zone_skew: int, host_skew: int | None
+) -> None:
     zones = {f"zone-{number}": hosts for number, hosts in enumerate(sizes)}
     wanted = by_trying(zones, zone_skew, host_skew)
     found = fewest_evictions(zones, zone_skew=zone_skew, host_skew=host_skew)
@@ -45,12 +47,12 @@ def test_it_is_the_fewest_of_all_placements(sizes: list[list[int]], zone_skew: i
 @pytest.mark.parametrize(
     ("counts", "max_skew", "fewest"), [((4, 0, 0), 1, 2), ((4, 4, 0), 2, 2), ((5, 5, 5), 1, 0), ((1, 0, 0), 1, 0)]
 )
-def test_known_ones(counts: tuple[int, ...], max_skew: int, fewest: int) -> None:
+def test_the_fewest_evictions_of_known_cases(counts: tuple[int, ...], max_skew: int, fewest: int) -> None:
     zones = {f"zone-{number}": [count] for number, count in enumerate(counts)}
     assert fewest_evictions(zones, zone_skew=max_skew) == fewest
 
 
-def test_each_eviction_is_paired_with_a_pod_of_its_deployment_that_became_ready_after_it() -> None:
+def test_each_eviction_is_paired_with_a_later_ready_pod_of_its_deployment() -> None:
     web, shop, gone = ("busy", "web"), ("busy", "shop"), ("busy", "gone")
     evicted = [(web, 10.0), (web, 10.5), (shop, 11.0), (gone, 9.0), (web, 30.0)]
     ready = [(web, 1.0), (web, 12.0), (web, 12.1), (shop, 10.9), (shop, 11.25), (gone, 8.0)]

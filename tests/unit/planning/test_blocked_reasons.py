@@ -160,7 +160,7 @@ CASES: Mapping[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_keeps_everything_where_it_is(case: Case) -> None:
+def test_a_blocked_group_has_the_reason_and_the_message_of_its_obstacle(case: Case) -> None:
     snapshot = cluster(two_zones(**case.of_b), three_in_a(case.of, **case.pod_fields))
     found = told(snapshot, default_policy(victims=case.victims))
     assert found.reason == case.reason
@@ -168,7 +168,7 @@ def test_what_keeps_everything_where_it_is(case: Case) -> None:
         assert words in found.message
 
 
-def test_of_several_reasons_that_of_most_pods_is_the_reason_and_each_is_told_with_a_pod() -> None:
+def test_the_reason_of_most_pods_is_reported_and_each_reason_names_a_pod() -> None:
     never = pods({"a1": 2}, WEB, prefix="never", **annotated("respread.dev/evict", "never"))
     young = pods({"a1": 1}, WEB, prefix="young", creation_timestamp=NOW)
     found = told(cluster(two_zones(), [*never, *young]))
@@ -183,14 +183,14 @@ def test_of_several_reasons_that_of_most_pods_is_the_reason_and_each_is_told_wit
 # Where there is no room
 
 
-def test_what_there_is_room_for_is_moved_and_the_rest_told() -> None:
+def test_pods_that_fit_are_moved_and_the_rest_is_reported() -> None:
     found = told(cluster(two_zones(pods=1), pods({"a1": 6}, WEB)), moves=1)
     assert found.reason == Reason.NO_FEASIBLE_NODE
     assert "b holds the fewest pods, 1, and no node there takes a replacement" in found.message
     assert "b1 has room for 1 pods and has 1 already: make room there, or add nodes" in found.message
 
 
-def test_nodes_of_a_domain_that_refuse_alike_are_told_of_together() -> None:
+def test_nodes_of_a_domain_with_the_same_reason_are_reported_together() -> None:
     nodes = [node("a1", "a"), *(node(f"b{number}", "b", pods=0) for number in range(4))]
     nodes.append(node("b9", "b", taints=(taint(),)))
     found = told(cluster(nodes, three_in_a()))
@@ -199,14 +199,14 @@ def test_nodes_of_a_domain_that_refuse_alike_are_told_of_together() -> None:
     )
 
 
-def test_a_tainted_domain_does_not_count_where_taints_are_honored() -> None:
+def test_a_tainted_domain_is_not_eligible_if_taints_are_honored() -> None:
     nodes = two_zones(taints=(taint(),))
     plan = plan_of(cluster(nodes, three_in_a(spec(constraint(node_taints_policy="Honor")))))
     assert not plan.moves
     assert not plan.blocked
 
 
-def test_a_domain_that_affinity_excludes_does_not_count() -> None:
+def test_a_domain_that_node_affinity_excludes_is_not_eligible() -> None:
     plan = plan_of(cluster(two_zones(), three_in_a(spec(constraint(), node_selector=Map({ZONE: "a"})))))
     assert not plan.moves
     assert not plan.blocked
@@ -215,7 +215,7 @@ def test_a_domain_that_affinity_excludes_does_not_count() -> None:
 # The constraint itself
 
 
-def test_min_domains_that_cannot_be_met() -> None:
+def test_unmet_min_domains_are_reported() -> None:
     found = told(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))))
     assert found.reason == Reason.TOO_FEW_DOMAINS
     assert found.message == (
@@ -224,7 +224,7 @@ def test_min_domains_that_cannot_be_met() -> None:
     )
 
 
-def test_the_three_nodes_of_the_kubernetes_documentation_on_which_two_constraints_conflict() -> None:
+def test_two_conflicting_constraints_of_the_kubernetes_documentation_are_reported() -> None:
     nodes = [node("node1", "zoneA"), node("node2", "zoneA"), node("node3", "zoneB")]
     found = told(
         cluster(nodes, pods({"node1": 2, "node2": 1, "node3": 3}, spec(constraint(ZONE), constraint(HOSTNAME))))
@@ -237,7 +237,7 @@ def test_the_three_nodes_of_the_kubernetes_documentation_on_which_two_constraint
     )
 
 
-def test_a_selector_that_does_not_match_the_pods_own_labels() -> None:
+def test_a_selector_that_does_not_match_the_pods_own_labels_is_reported() -> None:
     others = pods({"a1": 3}, spec(), prefix="other", labels=Map(app="other"))
     own = pods({"a1": 1}, spec(constraint(selector=Map(app="other"))))
     found = told(cluster(two_zones(), [*others, *own]))
@@ -297,7 +297,9 @@ def budget(name: str = "web", **fields: Any) -> PodDisruptionBudget:
         ),
     ],
 )
-def test_budgets_that_hold_all_pods(budgets: Sequence[PodDisruptionBudget], reason: Reason, words: str) -> None:
+def test_budgets_that_hold_all_pods_are_reported(
+    budgets: Sequence[PodDisruptionBudget], reason: Reason, words: str
+) -> None:
     found = told(cluster(two_zones(), three_in_a(), poddisruptionbudgets=budgets))
     assert found.reason == reason
     assert found.message == REPLICAS + words
@@ -313,20 +315,20 @@ def test_budgets_that_hold_all_pods(budgets: Sequence[PodDisruptionBudget], reas
         ([pod("old", "a1", WEB, deletion_timestamp=NOW)], "of its 4 pods there are 1 terminating (such as old)"),
     ],
 )
-def test_pods_on_the_move(moving: Sequence[Pod], words: str) -> None:
+def test_pods_in_motion_are_reported(moving: Sequence[Pod], words: str) -> None:
     found = told(cluster(two_zones(), [*three_in_a(), *moving]))
     assert found.reason == Reason.IN_MOTION
     assert words in found.message
     assert "left alone until they are gone or placed" in found.message
 
 
-def test_whoever_follows_the_cluster_can_leave_groups_alone_for_now() -> None:
+def test_a_group_on_hold_has_the_reason_of_the_hold() -> None:
     quiet = Held(Reason.QUIET_PERIOD, "it changed 2 s ago, and quietPeriod is 30 s")
     found = told(cluster(two_zones(), three_in_a()), on_hold=lambda _key, _policy: quiet)
     assert (found.reason, found.message) == (quiet.reason, quiet.message)
 
 
-def test_pods_that_another_policy_would_have_to_let_go() -> None:
+def test_surplus_pods_that_the_policy_does_not_select_are_reported() -> None:
     """The constraint is one of web's, which the policy selects, and what it counts too much of is not selected."""
     shared = constraint(selector=Map(tier="front"))
     never = annotated("respread.dev/evict", "never")
@@ -338,7 +340,7 @@ def test_pods_that_another_policy_would_have_to_let_go() -> None:
     assert "web-a1-0, since its annotation respread.dev/evict says 'never'" in found.message
 
 
-def test_a_policy_with_a_mistake_evicts_nothing() -> None:
+def test_an_invalid_policy_evicts_nothing() -> None:
     wrong = Policy(
         kind="ClusterRebalancePolicy",
         object_name="default",

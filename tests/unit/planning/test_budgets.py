@@ -45,7 +45,7 @@ def held(verdict: object) -> Held:
     return verdict
 
 
-def test_without_a_budget_pods_go_freely() -> None:
+def test_without_a_budget_pods_may_be_evicted() -> None:
     assert ledger().verdict(web("a")) == Free("no PodDisruptionBudget selects it")
 
 
@@ -62,24 +62,24 @@ def test_without_a_budget_pods_go_freely() -> None:
         (LabelSelector(match_expressions=(LabelSelectorRequirement("app", "NotIn", ("not a label value",)),)), False),
     ],
 )
-def test_which_pods_a_selector_covers(selector: LabelSelector | None, selects: bool) -> None:
+def test_a_budget_covers_the_pods_that_its_selector_matches(selector: LabelSelector | None, selects: bool) -> None:
     verdict = ledger(budget(selector=selector)).verdict(web("a"))
     assert verdict == (Needs(ObjectKey("default", "web"), 1) if selects else Free("no PodDisruptionBudget selects it"))
 
 
-def test_budgets_of_other_namespaces_have_no_say() -> None:
+def test_budgets_of_other_namespaces_do_not_apply() -> None:
     assert isinstance(ledger(budget(namespace="other")).verdict(web("a")), Free)
 
 
 @pytest.mark.parametrize(
     "fields", [{"phase": "Pending"}, {"phase": "Succeeded"}, {"phase": "Failed"}, {"deletion_timestamp": NOW}]
 )
-def test_pods_that_need_no_budget_even_if_there_are_two(fields: dict[str, Any]) -> None:
+def test_some_pods_need_no_budget_even_if_two_select_them(fields: dict[str, Any]) -> None:
     two = ledger(budget("a", allowed=0), budget("b", allowed=0))
     assert isinstance(two.verdict(web("a", **fields)), Free)
 
 
-def test_a_plan_takes_what_there_is_and_gives_it_back() -> None:
+def test_a_plan_takes_disruptions_from_a_budget_and_returns_them() -> None:
     books = ledger(budget(allowed=2))
     a, b, c = web("a"), web("b"), web("c")
     assert books.take(a) == Needs(ObjectKey("default", "web"), 2)
@@ -122,7 +122,7 @@ def test_a_plan_takes_what_there_is_and_gives_it_back() -> None:
         ),
     ],
 )
-def test_why_a_budget_holds_a_pod(of: PodDisruptionBudget, reason: Reason, words: str) -> None:
+def test_the_message_says_why_a_budget_holds_a_pod(of: PodDisruptionBudget, reason: Reason, words: str) -> None:
     why = held(ledger(of).verdict(web("a")))
     assert why.reason == reason
     assert words in why.message
@@ -133,13 +133,13 @@ def test_two_thousand_disrupted_pods_are_not_too_many() -> None:
     assert ledger(full).verdict(web("a")) == Needs(ObjectKey("default", "web"), 5)
 
 
-def test_two_budgets_hold_a_pod_for_good_and_are_named() -> None:
+def test_two_budgets_hold_a_pod_permanently_and_are_named() -> None:
     why = held(ledger(budget("b", allowed=9), budget("a", allowed=9)).verdict(web("a")))
     assert why.reason == Reason.OVERLAPPING_BUDGETS
     assert why.message.startswith("2 PodDisruptionBudgets select it (a, b), ")
 
 
-def test_pods_that_are_not_ready() -> None:
+def test_the_unhealthy_pod_eviction_policy_is_respected() -> None:
     unready = web("a", ready=False)
     healthy = budget(allowed=0, current_healthy=2, desired_healthy=2)
     assert isinstance(ledger(healthy).verdict(unready), Free)
@@ -153,7 +153,7 @@ def test_pods_that_are_not_ready() -> None:
     assert isinstance(ledger(out_of_date).verdict(unready), Free)
 
 
-def test_pods_that_are_not_ready_still_go_when_the_plan_has_spent_the_budget() -> None:
+def test_unready_pods_may_be_evicted_after_the_plan_has_used_the_budget() -> None:
     books = ledger(budget(allowed=1, current_healthy=3, desired_healthy=2))
     books.take(web("a"))
     assert isinstance(books.verdict(web("b")), Held)
@@ -172,43 +172,43 @@ class TestInFlight:
         verdict = ledger(of, pods=pods, in_flight=in_flight).verdict(web("d"))
         return verdict.allowed if isinstance(verdict, Needs) else 0
 
-    def test_nothing_of_it_is_seen_yet(self) -> None:
+    def test_neither_the_pod_nor_the_budget_shows_the_eviction(self) -> None:
         assert self.allowed(self.of_four, self.pods) == 2
         assert self.allowed(self.of_four, self.pods, web("a")) == 1
         assert self.allowed(self.of_four, self.pods, web("a"), web("b")) == 0
 
-    def test_the_budget_shows_it_before_the_pod_does(self) -> None:
+    def test_the_budget_shows_the_eviction_before_the_pod(self) -> None:
         seen = budget(allowed=1, current_healthy=4, desired_healthy=2, expected_pods=4, disrupted_pods=Map(a=NOW))
         assert self.allowed(seen, self.pods, web("a")) == 1
 
-    def test_the_pod_shows_it_before_the_budget_does(self) -> None:
+    def test_the_pod_shows_the_eviction_before_the_budget(self) -> None:
         going = web("a", deletion_timestamp=NOW)
         assert self.allowed(self.of_four, (going, *self.pods[1:]), going) == 1
 
-    def test_the_pod_is_gone_and_the_budget_does_not_know(self) -> None:
+    def test_the_pod_is_deleted_and_the_budget_does_not_show_it(self) -> None:
         assert self.allowed(self.of_four, self.pods[1:], web("a", deletion_timestamp=NOW)) == 1
 
-    def test_both_show_it(self) -> None:
+    def test_the_pod_and_the_budget_show_the_eviction(self) -> None:
         going = web("a", deletion_timestamp=NOW)
         after = budget(allowed=1, current_healthy=3, desired_healthy=2, expected_pods=4)
         assert self.allowed(after, (going, *self.pods[1:]), going) == 1
 
-    def test_its_replacement_is_ready_and_both_show_that(self) -> None:
+    def test_the_replacement_is_ready_and_the_budget_shows_it(self) -> None:
         going = web("a", deletion_timestamp=NOW)
         assert self.allowed(self.of_four, (going, *self.pods[1:], web("e")), going) == 2
 
-    def test_a_pod_that_was_not_ready_took_nothing(self) -> None:
+    def test_an_unready_pod_used_no_disruption(self) -> None:
         unready = web("a", ready=False)
         assert self.allowed(budget(allowed=1), (unready, *self.pods[1:]), unready) == 1
 
-    def test_pods_that_are_ready_again_help_only_when_the_budget_has_seen_them(self) -> None:
+    def test_pods_that_are_ready_again_count_only_after_the_budget_shows_them(self) -> None:
         before_d_was_ready = budget(allowed=1, current_healthy=3, desired_healthy=2, expected_pods=4)
         assert self.allowed(before_d_was_ready, self.pods, web("a")) == 0
 
-    def test_pods_that_are_not_ready_any_more_are_not_counted_on(self) -> None:
+    def test_pods_that_are_no_longer_ready_do_not_count_as_healthy(self) -> None:
         of_five = budget(allowed=3, current_healthy=5, desired_healthy=2, expected_pods=5)
         assert self.allowed(of_five, (*self.pods, web("e", ready=False)), web("a")) == 1
 
-    def test_the_reader_is_told(self) -> None:
+    def test_the_message_mentions_evictions_in_flight(self) -> None:
         books = ledger(budget(allowed=1), pods=self.pods[:3], in_flight=(web("a"),))
         assert "evictions made since then have used that up" in held(books.verdict(web("b"))).message

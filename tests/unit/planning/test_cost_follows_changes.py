@@ -173,7 +173,7 @@ def test_twice_the_cluster_costs_at_most_about_twice_as_much(step: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["web-0-0", "web-1-0", "web-2-3", "web-149-5"])
-def test_a_pods_change_costs_little_of_what_a_whole_namespace_does(name: str) -> None:
+def test_the_change_of_one_pod_costs_a_small_part_of_a_whole_namespace(name: str) -> None:
     # One of a workload that is to be restored, and others that share nodes with about all of those.
     scene = Scene.of(SIZES[-1])
     calm = scene._replace(in_flight=InFlight())

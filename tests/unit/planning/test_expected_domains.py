@@ -19,7 +19,7 @@ def expecting(*values: str, key: str = ZONE, **rules: Any) -> Policy:
     return default_policy(constraints=ConstraintRules(expected_domains=(expected,), **rules))
 
 
-def test_an_expected_domain_without_a_node() -> None:
+def test_an_expected_domain_without_a_node_is_reported() -> None:
     found = told(cluster([node("a1", "a")], three_in_a()), expecting("a", "b", "c"))
     assert found.reason == Reason.DOMAIN_HAS_NO_NODE
     assert found.message == (
@@ -29,7 +29,7 @@ def test_an_expected_domain_without_a_node() -> None:
     )
 
 
-def test_a_policy_that_asks_for_nodes_says_so() -> None:
+def test_the_message_says_that_the_policy_requests_nodes() -> None:
     asked = ExpectedDomains(topology_key=ZONE, values=("b",), provision="Request", priority_class_name="low")
     policy = default_policy(constraints=ConstraintRules(expected_domains=(asked,)))
     found = told(cluster([node("a1", "a")], three_in_a()), policy)
@@ -38,18 +38,18 @@ def test_a_policy_that_asks_for_nodes_says_so() -> None:
     )
 
 
-def test_what_can_be_restored_is_and_the_expected_domain_is_told_all_the_same() -> None:
+def test_the_group_is_restored_where_possible_and_the_expected_domain_is_reported() -> None:
     found = told(cluster(two_zones(), pods({"a1": 6}, WEB)), expecting("a", "b", "c"), moves=3)
     assert found.reason == Reason.DOMAIN_HAS_NO_NODE
 
 
-def test_an_expected_domain_is_why_there_are_fewer_than_min_domains() -> None:
+def test_an_expected_domain_explains_unmet_min_domains() -> None:
     found = told(cluster(two_zones(), pods({"a1": 2, "b1": 2}, spec(constraint(min_domains=3)))), expecting("c"))
     assert found.reason == Reason.DOMAIN_HAS_NO_NODE
     assert found.message.startswith("c has no node")
 
 
-def test_what_keeps_a_group_violated_today_is_told_before_what_is_expected() -> None:
+def test_the_current_obstacle_is_reported_before_the_expected_domain() -> None:
     found = told(cluster(two_zones(pods=0), three_in_a()), expecting("c"))
     assert found.reason == Reason.NO_FEASIBLE_NODE
 
@@ -69,11 +69,11 @@ GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(
         (spec(constraint(), node_affinity=ZONE_A_OR_B), expecting("c")),
     ],
 )
-def test_expected_domains_that_make_no_difference(of: PodSpec, policy: Policy) -> None:
+def test_expected_domains_that_would_not_help_are_not_reported(of: PodSpec, policy: Policy) -> None:
     assert plan_of(cluster([node("a1", "a")], three_in_a(of)), policy).blocked == ()
 
 
-def test_affinity_to_other_labels_says_nothing_of_the_expected_domain() -> None:
+def test_node_affinity_on_other_labels_does_not_exclude_the_expected_domain() -> None:
     with_gpu = [node("a1", "a", labels={"gpu": ""})]
     found = told(cluster(with_gpu, three_in_a(spec(constraint(), node_affinity=GPU))), expecting("c"))
     assert found.reason == Reason.DOMAIN_HAS_NO_NODE

@@ -42,7 +42,7 @@ def zones(**of_a2: Any) -> list[Node]:
 
 
 @pytest.mark.parametrize("fields", LEAVING, ids=lambda each: each["taints"][0].key)
-def test_where_the_drain_alone_restores_the_spread_nothing_is_evicted(fields: dict[str, Any]) -> None:
+def test_nothing_is_evicted_if_the_drain_alone_restores_the_spread(fields: dict[str, Any]) -> None:
     snapshot = cluster(zones(**fields), pods({"a1": 2, "a2": 4, "b1": 2, "c1": 0}, WEB))
     plan = planned(snapshot)
     assert plan.moves == ()
@@ -52,7 +52,7 @@ def test_where_the_drain_alone_restores_the_spread_nothing_is_evicted(fields: di
     assert fields["taints"][0].key in blocked.message
 
 
-def test_patience_ends() -> None:
+def test_a_leaving_node_is_waited_for_only_for_its_patience() -> None:
     snapshot = cluster(zones(**LEAVING[0]), pods({"a1": 2, "a2": 4, "b1": 2}, WEB))
     assert planned(snapshot, {"a2": NOW - timedelta(minutes=9)}).changes_at == NOW + timedelta(minutes=1)
     late = planned(snapshot, {"a2": NOW - timedelta(minutes=10)})
@@ -61,7 +61,7 @@ def test_patience_ends() -> None:
 
 
 @pytest.mark.parametrize("fields", [*LEAVING, {}], ids=lambda each: each["taints"][0].key if each else "drained")
-def test_among_equals_its_pods_go_first(fields: dict[str, Any]) -> None:
+def test_pods_of_a_leaving_node_are_evicted_first_among_equals(fields: dict[str, Any]) -> None:
     """Without one more the spread would stay violated, so something has to be evicted."""
     snapshot = cluster(zones(**fields), pods({"a1": 8, "a2": 1, "b1": 2, "c1": 0}, WEB))
     plan = planned(snapshot)
@@ -77,7 +77,7 @@ def replaced(counts: dict[str, int], pods_on_it: int) -> dict[str, int]:
     return counts
 
 
-def test_it_waits_for_a_drain_if_and_only_if_that_restores_the_spread() -> None:
+def test_the_plan_waits_for_a_drain_only_if_that_restores_the_spread() -> None:
     waited = 0
     for seed in range(300):
         random = Random(seed)
@@ -97,7 +97,7 @@ def test_it_waits_for_a_drain_if_and_only_if_that_restores_the_spread() -> None:
     assert waited > 30
 
 
-def test_a_cordoned_node_that_somebody_drains() -> None:
+def test_a_cordoned_node_is_leaving_while_its_pods_are_deleted() -> None:
     drained = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
     of_others = pods({"a2": 1}, spec(), namespace="other", deletion_timestamp=NOW)
     web = pods({"a1": 2, "a2": 4, "b1": 2}, WEB)

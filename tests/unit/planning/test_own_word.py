@@ -39,7 +39,7 @@ def why(said: dict[str, str], *local_volumes: str, started: timedelta | None = t
 
 
 @pytest.mark.parametrize("value", ["true", "3h", "2h0m1s", "yes", "", "True", "0", "0s", "-5m", "1d", "30", "3000000h"])
-def test_karpenters_word_that_protects(value: str) -> None:
+def test_karpenters_annotation_protects_a_pod(value: str) -> None:
     held = why({KARPENTER: value})
     assert held is not None
     assert held.reason is Reason.PROTECTED_POD
@@ -47,11 +47,11 @@ def test_karpenters_word_that_protects(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["false", "2h", "1h59m59.999s", "30m", "1ns", "+1h", "90.5m", ".5h"])
-def test_karpenters_word_that_does_not_protect_or_not_any_more(value: str) -> None:
+def test_other_values_and_expired_durations_of_karpenters_annotation_do_not_protect(value: str) -> None:
     assert why({KARPENTER: value}) is None
 
 
-def test_a_duration_counts_from_the_start_of_the_pod_and_says_until_when() -> None:
+def test_a_duration_counts_from_the_start_of_the_pod_and_the_message_names_its_end() -> None:
     held = why({KARPENTER: "2h30m"})
     assert held is not None
     assert held.until == NOW + timedelta(minutes=30)
@@ -61,7 +61,7 @@ def test_a_duration_counts_from_the_start_of_the_pod_and_says_until_when() -> No
     assert "has not started" in not_started.message
 
 
-def test_when_it_ends_the_pod_is_planned_for_although_nothing_has_changed() -> None:
+def test_after_the_duration_the_pod_is_planned_for_without_any_event() -> None:
     said = Map({KARPENTER: "2h"})
     starts = [NOW - timedelta(minutes=number) for number in range(3)]
     three = [
@@ -81,7 +81,7 @@ def test_when_it_ends_the_pod_is_planned_for_although_nothing_has_changed() -> N
     assert planner.plan(snapshot, spread, setting, now=NOW + timedelta(hours=3)).changes_at is None
 
 
-def test_the_end_of_time_is_no_error() -> None:
+def test_a_duration_beyond_the_largest_date_is_not_an_error() -> None:
     started = pod(
         "web-1",
         "node-1",
@@ -95,7 +95,7 @@ def test_the_end_of_time_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("value", ["false", "no", "False", "", "TRUE"])
-def test_whatever_is_not_true_is_not_safe_to_evict(value: str) -> None:
+def test_any_value_but_true_means_not_safe_to_evict(value: str) -> None:
     held = why({SAFE: value})
     assert held is not None
     assert held.reason is Reason.PROTECTED_POD
@@ -116,13 +116,13 @@ def test_whatever_is_not_true_is_not_safe_to_evict(value: str) -> None:
         ({LOCAL: "scratch"}, (), False),
     ],
 )
-def test_local_volumes_that_are_named_may_be_lost(
+def test_named_local_volumes_do_not_protect_a_pod(
     said: dict[str, str], volumes: tuple[str, ...], *, stays: bool
 ) -> None:
     assert (why(said, *volumes) is not None) is stays
 
 
-def test_what_the_descheduler_would_evict_in_spite_of_everything_is_protected_all_the_same() -> None:
+def test_the_descheduler_evict_annotation_does_not_override_protection() -> None:
     assert kept_annotations({"descheduler.alpha.kubernetes.io/evict": "true"}) == {}
 
 
@@ -157,7 +157,7 @@ def test_what_the_descheduler_would_evict_in_spite_of_everything_is_protected_al
         ("\u0661h", None),
     ],
 )
-def test_durations_are_read_as_go_reads_them(text: str, duration: timedelta | None) -> None:
+def test_durations_are_parsed_as_in_go(text: str, duration: timedelta | None) -> None:
     assert parse_go_duration(text) == duration
 
 
@@ -183,7 +183,7 @@ def decoded(said: dict[str, str]) -> Pod:
     return found
 
 
-def test_what_these_words_need_is_kept_of_a_pod_and_no_more() -> None:
+def test_only_fields_that_the_annotations_need_are_kept() -> None:
     assert decoded({KARPENTER: "1h"}).start_time == datetime(2026, 11, 21, 8, tzinfo=UTC)
     assert decoded({LOCAL: "scratch"}).spec.local_volumes == ("scratch", "logs")
     plain = decoded({})
@@ -203,7 +203,7 @@ def words(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_the_table_of_the_docs_is_what_is_done() -> None:
+def test_the_documented_annotations_protect_as_documented() -> None:
     for annotation, rest in rows("## Annotations that protect pods").items():
         _, protects, frees = (cell.strip(" |") for cell in rest.split(" | "))
         if annotation == LOCAL:
@@ -217,7 +217,7 @@ def test_the_table_of_the_docs_is_what_is_done() -> None:
             assert why({annotation: word}, started=timedelta(minutes=1)) is None, (annotation, word)
 
 
-def test_every_annotation_that_decides_about_evictions_is_in_the_table_and_no_other() -> None:
+def test_the_documented_annotations_are_those_of_the_code() -> None:
     known = {value for name, value in vars(known_annotations).items() if name.isupper() and isinstance(value, str)}
     read = {each for each in known if kept_annotations({each: ""})} - {
         OWN_PREFIX,

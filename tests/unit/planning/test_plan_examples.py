@@ -81,7 +81,7 @@ def test_a_full_zone_takes_only_what_fits() -> None:
     assert len(plan.moves) == 2
 
 
-def test_the_budget_holds_what_it_does_not_allow() -> None:
+def test_a_plan_evicts_no_more_than_the_budget_allows() -> None:
     nodes, placed = zones(4, 0, 0)
     budget = PodDisruptionBudget(
         namespace="default",
@@ -97,7 +97,7 @@ def test_the_budget_holds_what_it_does_not_allow() -> None:
     assert blocked.reason == Reason.HELD_BY_BUDGET
 
 
-def test_zone_and_hostname_together_take_no_more_than_either() -> None:
+def test_zone_and_hostname_together_need_no_more_moves_than_one_of_them() -> None:
     web = spec(constraint(ZONE), constraint(HOSTNAME))
     nodes, placed = zones(4, 0, 0, nodes_per_zone=2)
     plan = make_plan(cluster(nodes, pods(placed, web)))
@@ -105,7 +105,7 @@ def test_zone_and_hostname_together_take_no_more_than_either() -> None:
     assert plan.blocked == ()
 
 
-def test_a_soft_constraint_is_restored_only_on_demand_and_as_a_prediction() -> None:
+def test_a_soft_constraint_is_restored_only_if_selected_and_as_a_prediction() -> None:
     nodes, placed = zones(4, 0, 0)
     snapshot = cluster(nodes, pods(placed, spec(constraint(when="ScheduleAnyway"))))
     assert make_plan(snapshot).moves == ()
@@ -114,7 +114,7 @@ def test_a_soft_constraint_is_restored_only_on_demand_and_as_a_prediction() -> N
     assert not any(move.certain for move in plan.moves)
 
 
-def test_the_lowest_priority_goes_first() -> None:
+def test_the_pod_with_the_lowest_priority_is_evicted_first() -> None:
     web = spec(constraint())
     nodes, placed = zones(3, 1, 0)
     low = spec(constraint(), priority=-5)
@@ -122,7 +122,7 @@ def test_the_lowest_priority_goes_first() -> None:
     assert plan.moves[0].pod.name == "low-a1-0"
 
 
-def test_a_long_way_is_planned_three_hundred_steps_at_a_time() -> None:
+def test_a_long_plan_is_cut_at_three_hundred_moves() -> None:
     nodes = [node(name, name[0], pods=1000) for name in ("a1", "b1", "c1")]
     plan = make_plan(cluster(nodes, pods({"a1": 700}, spec(constraint()))))
     assert len(plan.moves) == 300

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.unit.cli.snapshots import deployment_pods, manifest_of_node, snapshot_of
 
 
-def test_processes_that_hash_differently_plan_alike(tmp_path: Path) -> None:
+def test_processes_with_different_hash_seeds_make_the_same_plan(tmp_path: Path) -> None:
     chance = random.Random(5)
     nodes = [manifest_of_node(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
     names = [node["metadata"]["name"] for node in nodes]

@@ -51,22 +51,22 @@ def governed(
     return None if found is None else found.name, [each.name for each in overridden]
 
 
-def test_no_policy_governs_what_none_selects() -> None:
+def test_no_policy_governs_a_pod_that_none_selects() -> None:
     assert governed() == (None, [])
     assert governed(own("a", "blog"), own("b", pod_selector=labelled(app="db"))) == (None, [])
 
 
-def test_a_namespaces_own_policy_comes_before_every_cluster_policy() -> None:
+def test_a_namespaced_policy_has_precedence_over_every_cluster_policy() -> None:
     assert governed(cluster("c", priority=100), own("a", priority=-100)) == ("shop/a", [])
 
 
-def test_where_the_own_policy_does_not_select_the_pod_a_cluster_policy_governs() -> None:
+def test_a_cluster_policy_governs_a_pod_that_the_namespaced_policy_does_not_select() -> None:
     policies = [cluster("c"), own("a", pod_selector=labelled(app="db"))]
     assert governed(*policies) == ("c", [])
     assert governed(*policies, labels=DB) == ("shop/a", [])
 
 
-def test_among_one_scope_the_highest_priority_wins_then_the_oldest_then_the_name() -> None:
+def test_within_a_scope_priority_then_age_then_name_decide() -> None:
     low, old, new, twin = (
         own("a", priority=1),
         own("d", priority=2),
@@ -77,11 +77,11 @@ def test_among_one_scope_the_highest_priority_wins_then_the_oldest_then_the_name
     assert governed(cluster("x"), cluster("y", priority=1)) == ("y", ["x"])
 
 
-def test_a_policy_that_was_never_created_is_the_youngest() -> None:
+def test_a_policy_without_a_creation_time_is_the_youngest() -> None:
     assert governed(own("a", created=None), own("b", created=NEW)) == ("shop/b", ["shop/a"])
 
 
-def test_by_default_a_cluster_policy_leaves_the_system_namespaces_alone() -> None:
+def test_by_default_a_cluster_policy_excludes_the_system_namespaces() -> None:
     for namespace in ("kube-system", "kube-public", "kube-node-lease"):
         assert governed(cluster("c"), namespace=namespace) == (None, [])
         assert governed(cluster("c", namespace_selector=LabelSelector()), namespace=namespace) == ("c", [])
@@ -93,13 +93,13 @@ def test_namespaces_are_selected_by_their_labels() -> None:
     assert governed(policy, in_labels=Map(team="b")) == (None, [])
 
 
-def test_no_cluster_policy_governs_a_namespace_that_is_not_known() -> None:
+def test_no_cluster_policy_governs_an_unknown_namespace() -> None:
     policy = cluster("c", namespace_selector=LabelSelector())
     assert governed(policy, in_labels=None) == (None, [])
     assert governed(policy, own("a"), in_labels=None) == ("shop/a", [])
 
 
-def test_a_policy_that_is_wrong_still_holds_its_pods() -> None:
+def test_an_invalid_policy_still_governs_its_pods() -> None:
     wrong = Policy(
         kind="RebalancePolicy",
         namespace="shop",
@@ -110,14 +110,14 @@ def test_a_policy_that_is_wrong_still_holds_its_pods() -> None:
     assert governed(wrong, cluster("c", mode="Enforce")) == ("shop/a", [])
 
 
-def test_new_labels_of_a_namespace_count_at_once() -> None:
+def test_changed_namespace_labels_apply_at_once() -> None:
     index = PolicyIndex([cluster("c", namespace_selector=labelled(team="a"))])
     assert index.in_namespace("shop", Map()).is_empty
     assert not index.in_namespace("shop", Map(team="a")).is_empty
     assert index.in_namespace("shop", Map()).is_empty
 
 
-def test_reach_counts_pods_and_names_who_wins() -> None:
+def test_reach_counts_pods_and_names_the_governing_policy() -> None:
     state = ClusterState()
     pods = [
         Pod(namespace=namespace, name=f"{app}-{number}", uid="u", spec=SPEC, labels=Map(app=app))
@@ -138,7 +138,7 @@ def test_reach_counts_pods_and_names_who_wins() -> None:
     assert found.overridden_by == Map({"shop/all": ("shop/web",), "d": ("c",)})
 
 
-def test_old_answers_are_forgotten_and_given_again() -> None:
+def test_cached_answers_are_evicted_and_computed_again() -> None:
     policies = PolicyIndex([own("a", pod_selector=labelled(tier="1"))]).in_namespace("shop", Map())
     for round_ in range(10_000):
         found = policies.governance(Map(tier=str(round_ % 2), hash=str(round_))).policy

@@ -35,7 +35,7 @@ def annotated(**annotations: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
-def test_pods_that_are_replaced_may_go(kind: str) -> None:
+def test_pods_of_a_replacing_controller_may_be_evicted(kind: str) -> None:
     assert DEFAULTS.of_pod(pod("web-1", "node-1", spec(), controller=owned_by(kind)), NOW) is None
     of_controller = pod("web-1", "node-1", spec(), controller=owned_by("ReplicationController", "v1"))
     assert DEFAULTS.of_pod(of_controller, NOW) is None
@@ -65,7 +65,7 @@ def test_pods_that_are_replaced_may_go(kind: str) -> None:
         ({"of": spec(has_local_storage=True)}, Reason.LOCAL_STORAGE),
     ],
 )
-def test_pods_that_never_go(fields: dict[str, Any], reason: Reason) -> None:
+def test_some_pods_are_never_evicted(fields: dict[str, Any], reason: Reason) -> None:
     held = DEFAULTS.of_pod(pod("web-1", "node-1", fields.pop("of", spec()), **fields), NOW)
     assert held is not None
     assert held.reason == reason
@@ -79,11 +79,11 @@ def test_pods_that_never_go(fields: dict[str, Any], reason: Reason) -> None:
         {"controller.kubernetes.io/pod-deletion-cost": "5"},
     ],
 )
-def test_annotations_that_say_yes_or_nothing(annotations: dict[str, str]) -> None:
+def test_some_annotation_values_do_not_protect(annotations: dict[str, str]) -> None:
     assert DEFAULTS.of_pod(pod("web-1", "node-1", spec(), **annotated(**annotations)), NOW) is None
 
 
-def test_a_word_we_do_not_know_is_taken_for_never_and_said_to_be() -> None:
+def test_an_unknown_value_of_the_evict_annotation_means_never_and_is_reported() -> None:
     held = DEFAULTS.of_pod(pod("web-1", "node-1", spec(), **annotated(**{"respread.dev/evict": "nope"})), NOW)
     assert held is not None
     assert held.message == (
@@ -92,14 +92,14 @@ def test_a_word_we_do_not_know_is_taken_for_never_and_said_to_be() -> None:
     )
 
 
-def test_the_reason_that_lasts_is_given_before_the_one_that_passes() -> None:
+def test_a_permanent_reason_is_reported_before_a_temporary_one() -> None:
     young_bare_pod = pod("web-1", "node-1", spec(), controller=None, creation_timestamp=NOW)
     held = DEFAULTS.of_pod(young_bare_pod, NOW)
     assert held is not None
     assert held.reason == Reason.BARE_POD
 
 
-def test_age_counts_to_the_second_and_zero_asks_for_none() -> None:
+def test_the_minimum_age_is_exact_and_zero_disables_it() -> None:
     just_old_enough = pod("web-1", "node-1", spec(), creation_timestamp=NOW - timedelta(minutes=1))
     assert DEFAULTS.of_pod(just_old_enough, NOW) is None
     any_age = Protection.of(VictimRules(min_age=timedelta(0)))
@@ -112,7 +112,7 @@ def test_age_counts_to_the_second_and_zero_asks_for_none() -> None:
     )
 
 
-def test_what_a_policy_allows_and_protects() -> None:
+def test_a_policy_sets_which_pods_are_protected() -> None:
     local = pod("web-1", "node-1", spec(has_local_storage=True))
     assert Protection.of(VictimRules(local_storage="Evict")).of_pod(local, NOW) is None
     protecting = Protection.of(VictimRules(persistent_volume_claims="Protect"))
@@ -124,7 +124,7 @@ def test_what_a_policy_allows_and_protects() -> None:
         assert held.reason == Reason.PERSISTENT_VOLUME_CLAIM
 
 
-def test_thresholds_by_number_by_class_and_by_a_class_that_is_not_there() -> None:
+def test_a_priority_threshold_is_a_value_or_a_class_even_a_missing_one() -> None:
     assert threshold_value(PriorityThreshold(value=-5), {}) == -5
     assert threshold_value(PriorityThreshold(name="system-node-critical"), {}) == 2_000_001_000
     assert threshold_value(PriorityThreshold(name="business"), {"business": 1000}) == 1000
@@ -148,7 +148,7 @@ def test_respread_never_evicts_itself() -> None:
     assert protection.of_pod(pod("respread-ui-1", "node-1", spec(), labels=other, namespace="respread"), NOW) is None
 
 
-def test_victims_go_unready_first_then_cheapest_then_least_important_then_youngest() -> None:
+def test_victims_are_ordered_by_readiness_deletion_cost_priority_and_age() -> None:
     hour, minute = NOW - timedelta(hours=1), NOW - timedelta(minutes=1)
     unready = pod(
         "a", "n", spec(priority=9), ready=False, **annotated(**{"controller.kubernetes.io/pod-deletion-cost": "7"})
@@ -176,7 +176,7 @@ def test_victims_go_unready_first_then_cheapest_then_least_important_then_younge
         ("٣", 0),
     ],
 )
-def test_deletion_costs_are_read_as_kubernetes_does(text: str, cost: int) -> None:
+def test_deletion_costs_are_parsed_as_in_kubernetes(text: str, cost: int) -> None:
     annotations = {"controller.kubernetes.io/pod-deletion-cost": text}
     assert deletion_cost(pod("web-1", "node-1", spec(), **annotated(**annotations))) == cost
 
@@ -196,7 +196,7 @@ def test_deletion_costs_are_read_as_kubernetes_does(text: str, cost: int) -> Non
         (owned_by("Pod", "v1"), (("", "Pod"),), True),
     ],
 )
-def test_owners_of_controllers_are_known_or_trusted(
+def test_owners_of_controllers_must_be_known_or_trusted(
     owner: OwnerReference | None, trusted: tuple[tuple[str, str], ...], *, known: bool
 ) -> None:
     kinds = [TrustedController(group=group, kind=kind) for group, kind in trusted]

@@ -52,7 +52,7 @@ def moved(plan: Plan) -> set[str]:
     return {move.pod.name for move in plan.moves}
 
 
-def test_others_go_in_their_place_and_they_may_go_again_later() -> None:
+def test_other_pods_are_evicted_instead_until_the_refusal_expires() -> None:
     snapshot, planning = cluster(NODES, pods({"a1": 3}, SPEC)), Planning()
     before = moved(planning.plan(snapshot))
     assert len(before) == 1
@@ -62,7 +62,7 @@ def test_others_go_in_their_place_and_they_may_go_again_later() -> None:
     assert moved(planning.plan(snapshot)) == before
 
 
-def test_where_all_are_refused_that_is_the_reason() -> None:
+def test_the_refusal_is_the_reason_if_all_pods_are_refused() -> None:
     snapshot, planning = cluster(NODES, pods({"a1": 3}, SPEC)), Planning()
     every = {each.name for each in snapshot.pods.values()}
     plan = planning.plan(snapshot, refusing(every))
@@ -96,7 +96,7 @@ def test_a_refusal_by_a_budget_holds_all_its_pods_until_it_changes() -> None:
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.lists(st.sets(st.integers(0, 9)), max_size=4))
-def test_what_is_refused_is_never_planned_for(at_a: int, at_b: int, refused: list[set[int]]) -> None:
+def test_a_refused_pod_is_never_planned_for(at_a: int, at_b: int, refused: list[set[int]]) -> None:
     found: list[Pod] = pods({"a1": at_a, "b1": at_b}, SPEC)
     snapshot, planning = cluster(NODES, found), Planning()
     for numbers in [*refused, set()]:
@@ -106,7 +106,7 @@ def test_what_is_refused_is_never_planned_for(at_a: int, at_b: int, refused: lis
         assert moved(plan) == moved(Planning().plan(snapshot, refusing(names)))  # nothing is left of the one before
 
 
-def test_pods_below_an_owner_that_is_not_known_are_not_planned_for() -> None:
+def test_pods_of_an_unknown_owner_are_not_planned_for() -> None:
     """Where the controller was read already, that is known beforehand; a policy may trust the owner."""
     above = OwnerReference("example.org/v1", "Rollout", "web", "uid-rollout")
     snapshot = cluster(NODES, pods({"a1": 3}, SPEC))

@@ -27,7 +27,7 @@ def of_workloads(*sizes: int) -> list[Pod]:
     ]
 
 
-def test_the_only_pod_of_a_workload_is_left_alone_by_default() -> None:
+def test_the_only_pod_of_a_workload_is_not_evicted_by_default() -> None:
     found = told(cluster(two_zones(), of_workloads(1, 1, 1)))
     assert found.reason is Reason.TOO_FEW_REPLICAS
     assert (
@@ -36,13 +36,13 @@ def test_the_only_pod_of_a_workload_is_left_alone_by_default() -> None:
     ) in found.message
 
 
-def test_another_workload_of_the_group_moves_instead() -> None:
+def test_a_pod_of_another_workload_of_the_group_is_evicted_instead() -> None:
     (move,) = plan_of(cluster(two_zones(), of_workloads(1, 2))).moves
     assert move.pod.name.startswith("web-1-")
 
 
 @pytest.mark.parametrize(("least", "size", "moves"), [(1, 1, 1), (2, 2, 1), (3, 2, 0), (3, 3, 1), (10, 9, 0)])
-def test_a_policy_says_how_many_there_have_to_be(least: int, size: int, moves: int) -> None:
+def test_a_policy_sets_the_minimum_number_of_replicas(least: int, size: int, moves: int) -> None:
     filler = of_workloads(1)[0]
     others = [msgspec.structs.replace(filler, name=f"own-{number}", controller=None) for number in range(2)]
     policy = default_policy(victims=VictimRules(min_replicas=least))
@@ -50,14 +50,14 @@ def test_a_policy_says_how_many_there_have_to_be(least: int, size: int, moves: i
     assert bool(found.moves) is bool(moves)
 
 
-def test_pods_that_are_going_or_done_are_no_replicas() -> None:
+def test_terminating_and_finished_pods_are_not_replicas() -> None:
     one, two = of_workloads(2)
     for gone in ({"deletion_timestamp": NOW}, {"phase": "Failed"}):
         there = [one, msgspec.structs.replace(two, **gone), *of_workloads(0, 0, 1), *of_workloads(0, 0, 0, 1)]
         assert plan_of(cluster(two_zones(), there)).moves == ()
 
 
-def test_replicas_that_no_constraint_counts_are_replicas_all_the_same() -> None:
+def test_replicas_that_no_constraint_counts_are_replicas_too() -> None:
     three = of_workloads(1, 1, 1)
     elsewhere = [
         msgspec.structs.replace(each, name=f"{each.name}-plain", labels=each.labels.set("app", "old"), spec=spec())
@@ -76,7 +76,7 @@ def reading(kind: str, replicas: int, deployment_replicas: int | None = None) ->
     return OwnerReading(kind=kind, controller=of("web-1", replicas), owner=above, owner_kind="Deployment", pods=())
 
 
-def test_the_last_look_goes_by_what_the_workload_wants() -> None:
+def test_the_last_look_uses_the_desired_replicas_of_the_workload() -> None:
     assert why_too_small(reading("StatefulSet", 2), 2) is None
     held = why_too_small(reading("StatefulSet", 1), 2)
     assert held is not None

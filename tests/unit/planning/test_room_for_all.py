@@ -55,13 +55,13 @@ def at_once(plan: Plan) -> int:
     return sum(move.turn == 0 for move in plan.moves)
 
 
-def test_as_many_go_at_once_as_there_is_room_for() -> None:
+def test_the_wave_has_as_many_moves_as_fit() -> None:
     apps = [each for number in range(6) for each in application(f"web-{number}")]
     assert at_once(planned(zones(3), *apps)) == 3
     assert at_once(planned(zones(4, nodes=2), *apps)) == 4
 
 
-def test_two_do_not_change_places_where_each_has_only_the_room_of_the_other() -> None:
+def test_two_pods_that_fit_only_in_each_others_room_are_not_swapped() -> None:
     """A pod that is evicted holds its room until it is gone, and till then the replacement would be left Pending."""
     of = {app: spec(constraint(selector=Map(app=app))) for app in ("web", "api")}
     pods = [
@@ -77,9 +77,7 @@ def test_two_do_not_change_places_where_each_has_only_the_room_of_the_other() ->
 
 
 @pytest.mark.parametrize(("api_on", "moved"), [("b1", 0), ("b2", 0), ("a1", 1)], ids=["unlikely", "likely", "nowhere"])
-def test_nothing_is_moved_where_the_scheduler_may_break_another_constraint_even_if_that_is_unlikely(
-    api_on: str, moved: int
-) -> None:
+def test_nothing_is_moved_if_the_scheduler_might_break_another_constraint(api_on: str, moved: int) -> None:
     """By web's soft constraint its replacement goes to b2 rather than b1, but it may go to either."""
     rack = "example.com/rack"
     soft = constraint(HOSTNAME, when="ScheduleAnyway", selector=Map(crowd="yes"))
@@ -97,7 +95,7 @@ def test_nothing_is_moved_where_the_scheduler_may_break_another_constraint_even_
     assert len(planned(nodes, *pods).moves) == moved
 
 
-def test_one_under_way_keeps_its_place_until_it_has_a_node() -> None:
+def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node() -> None:
     moving, other = application("moving"), application("other")
     plan = planned(zones(1), *moving[1:], *other, unreplaced=[moving[0]])
     assert at_once(plan) == 0
@@ -107,7 +105,7 @@ def test_one_under_way_keeps_its_place_until_it_has_a_node() -> None:
     assert at_once(planned(zones(2), *moving[1:], *other, unreplaced=[moving[0]])) == 1
 
 
-def test_its_group_is_left_alone_meanwhile() -> None:
+def test_a_group_with_a_move_in_flight_is_not_planned_for() -> None:
     web = application("web")
     web.append(pod("web-3", "a1", web[0].spec, labels=Map(app="web"), controller=owner("web")))
     plan = planned(zones(9), *web[1:], unreplaced=[web[0]])
@@ -115,7 +113,7 @@ def test_its_group_is_left_alone_meanwhile() -> None:
     assert [each.message for each in plan.blocked if "yet to be created" in each.message]
 
 
-def test_a_stateful_set_s_pod_that_others_delete_is_brought_back() -> None:
+def test_a_deleted_pod_of_a_stateful_set_reserves_room_for_its_replacement() -> None:
     deleted = pod(
         "db-0",
         "b1",
@@ -151,7 +149,7 @@ def test_a_stateful_set_s_pod_that_others_delete_is_brought_back() -> None:
         "too large for any node",
     ],
 )
-def test_a_pending_pod_keeps_the_room_that_it_may_take(other: Pod, room_needed: int) -> None:
+def test_a_pending_pod_reserves_the_room_that_it_may_take(other: Pod, room_needed: int) -> None:
     assert at_once(planned(zones(room_needed - 1), other, *application("web"))) == 0
     assert at_once(planned(zones(room_needed), other, *application("web"))) == 1
 
@@ -159,9 +157,7 @@ def test_a_pending_pod_keeps_the_room_that_it_may_take(other: Pod, room_needed: 
 @pytest.mark.parametrize(
     ("room", "pending", "moved", "waits"), [(3, 0, 3, 0), (3, 1, 2, 0), (3, 2, 1, 0), (3, 3, 0, 3), (2, 3, 0, 2)]
 )
-def test_no_more_moves_wait_for_pending_pods_than_have_room_without_them(
-    room: int, pending: int, moved: int, waits: int
-) -> None:
+def test_only_moves_that_pending_pods_may_displace_wait(room: int, pending: int, moved: int, waits: int) -> None:
     apps = [each for number in range(6) for each in application(f"web-{number}")]
     plan = planned(zones(room), *(waiting(f"other-{number}") for number in range(pending)), *apps)
     assert at_once(plan) == moved
@@ -172,7 +168,7 @@ def test_no_more_moves_wait_for_pending_pods_than_have_room_without_them(
     assert all("taken first by" in each.message for each in plan.blocked)
 
 
-def test_of_other_resources_than_places_for_pods_too() -> None:
+def test_pending_pods_reserve_cpu_too() -> None:
     def with_cpu(cpu: int) -> list[Node]:
         small = Node(name="c1", labels=Map({ZONE: "c"}), allocatable=Map(pods=110, cpu=cpu))
         return [*zones(0)[:2], small]
@@ -181,14 +177,14 @@ def test_of_other_resources_than_places_for_pods_too() -> None:
     assert at_once(planned(with_cpu(300), waiting(requests=Map(cpu=200)), *application("web"))) == 1
 
 
-def test_host_ports_are_room_too() -> None:
+def test_pending_pods_reserve_host_ports_too() -> None:
     port: dict[str, Any] = {"host_ports": (HostPort("TCP", 80),)}
     assert at_once(planned(zones(9), waiting(**port), *application("web", **port))) == 0
     assert at_once(planned(zones(9), waiting(), *application("web", **port))) == 1
     assert at_once(planned(zones(8, nodes=2), waiting(**port), *application("web", **port))) == 1
 
 
-def test_where_the_scheduler_may_preempt_nothing_is_moved_meanwhile() -> None:
+def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
     """Room is made for it on c0; what is deleted there may want into c1, and so may the replacement."""
     nodes = [*zones(2, nodes=2)]
     held = pod("low", "c0", spec(priority=-1, **IN_C), labels=Map(app="low"))
@@ -203,7 +199,7 @@ def test_where_the_scheduler_may_preempt_nothing_is_moved_meanwhile() -> None:
     assert at_once(planned(nodes, held, of_long_ago, *application("web"))) == 1
 
 
-def test_a_nominated_pod_keeps_its_node_from_replacements_of_higher_priority() -> None:
+def test_a_nominated_pod_reserves_its_node_even_against_a_higher_priority() -> None:
     preempted = pod("low", "c0", spec(priority=-1, **IN_C), labels=Map(app="low"), deletion_timestamp=NOW)
     nominated = waiting(nominated_node_name="c0")
     web = application("web", priority=5)
@@ -211,12 +207,12 @@ def test_a_nominated_pod_keeps_its_node_from_replacements_of_higher_priority() -
     assert at_once(planned(zones(3), preempted, nominated, *web)) == 1
 
 
-def test_hundreds_of_pending_pods_where_there_is_plenty_of_room_hold_nothing() -> None:
+def test_hundreds_of_pending_pods_hold_nothing_if_there_is_enough_room() -> None:
     others = [waiting(f"other-{number}") for number in range(300)]
     assert at_once(planned(zones(400, nodes=4), *others, *application("web"))) == 1
     assert at_once(planned(zones(300, nodes=4), *others, *application("web"))) == 0
 
 
-def test_pods_count_only_where_they_may_go() -> None:
+def test_pending_pods_reserve_room_only_on_feasible_nodes() -> None:
     elsewhere = waiting(node_selector=Map({ZONE: "b"}))
     assert at_once(planned(zones(1), elsewhere, *application("web"))) == 1

@@ -39,7 +39,9 @@ def zones(x: Node, y: Node) -> list[Node]:
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(("worse", "better"), [((CANDIDATE,), ()), ((SPOT,), ()), ((CANDIDATE,), (SPOT,))])
-def test_who_can_go_to_a_better_node_goes(worse: tuple[Any, ...], better: tuple[Any, ...], order: int) -> None:
+def test_the_pod_with_the_better_target_node_is_moved(
+    worse: tuple[Any, ...], better: tuple[Any, ...], order: int
+) -> None:
     nodes = zones(
         node("b1", "b", labels=Map(pool="x"), taints=worse), node("b2", "b", labels=Map(pool="y"), taints=better)
     )
@@ -49,7 +51,7 @@ def test_who_can_go_to_a_better_node_goes(worse: tuple[Any, ...], better: tuple[
 
 
 @pytest.mark.parametrize("shunned", [CANDIDATE, SPOT])
-def test_the_move_says_so_if_it_has_to_go_to_such_a_node(shunned: Any) -> None:
+def test_a_move_to_a_prefer_no_schedule_node_says_so(shunned: Any) -> None:
     nodes = [node("a1", "a"), node("b1", "b", taints=(shunned,))]
     (move,) = moves(nodes, ({"a1": 2}, spec(constraint())))
     assert f"such as b1 with {shunned.key}" in move.why

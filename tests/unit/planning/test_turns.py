@@ -51,7 +51,7 @@ def world(**apps: int) -> ClusterSnapshot:
     )
 
 
-def test_who_has_one_group_is_in_the_first_turn_beside_who_has_a_hundred() -> None:
+def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundred() -> None:
     plan = plan_cluster(world(greedy=100, shop=1, blog=2), [policy(in_flight=1)], now=NOW)
     first = [move.pod.namespace for move in plan.moves if move.turn == 0]
     assert first.count("shop") == 1
@@ -59,7 +59,7 @@ def test_who_has_one_group_is_in_the_first_turn_beside_who_has_a_hundred() -> No
     assert len(plan.moves) == 103
 
 
-def test_namespaces_take_turns_in_searching_and_the_one_that_waited_longest_begins(
+def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There is enough for two searches a plan; in the plan's order the greedy ones would have them all for long."""
@@ -86,7 +86,7 @@ def test_namespaces_take_turns_in_searching_and_the_one_that_waited_longest_begi
     assert set().union(*searched[:2]) == {"a_greedy", "b", "c", "d"}
 
 
-def test_all_have_their_first_before_any_has_its_second() -> None:
+def test_each_namespace_is_served_once_before_any_is_served_twice() -> None:
     items = ["g1", "g2", "g3", "a1", "b1", "a2"]
     assert in_turns(items, lambda item: item[0]) == ["g1", "a1", "b1", "g2", "a2", "g3"]
     assert in_turns(items, lambda item: item[0], {"g": 9, "a": 3}) == ["b1", "a1", "g1", "a2", "g2", "g3"]

@@ -101,19 +101,19 @@ def event(name: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def test_without_anything_unreadable_a_pod_is_moved() -> None:
+def test_a_pod_is_moved_if_all_objects_are_readable() -> None:
     assert len(World(other("db", "b1")).plan().moves) == 1
 
 
 @pytest.mark.parametrize("zeros", [1_001, 100_000])
-def test_a_quantity_with_leading_zeros_takes_what_it_says(zeros: int) -> None:
+def test_a_quantity_with_leading_zeros_is_read(zeros: int) -> None:
     assert len(World(other("db", "b1", cpu="0" * zeros + "3")).plan().moves) == 1
     reason, message = World(other("db", "b1", cpu="0" * zeros + "4")).why()
     assert reason is Reason.NO_FEASIBLE_NODE
     assert "cpu" in message
 
 
-def test_a_node_that_holds_a_pod_that_can_t_be_read_takes_none() -> None:
+def test_a_node_with_an_unreadable_pod_takes_no_pod() -> None:
     world = World(other("db", "b1", cpu="much"))
     reason, message = world.why()
     assert reason is Reason.NO_FEASIBLE_NODE
@@ -133,14 +133,14 @@ def test_a_node_that_holds_a_pod_that_can_t_be_read_takes_none() -> None:
     ],
     ids=["read", "deleted", "not listed", "finished"],
 )
-def test_it_takes_some_again_once_the_pod_can_be_read_or_is_gone(ends: Callable[[World], None]) -> None:
+def test_the_node_takes_pods_again_once_the_pod_is_readable_or_deleted(ends: Callable[[World], None]) -> None:
     world = World(other("db", "b1", cpu="much"))
     assert world.plan().moves == ()
     ends(world)
     assert len(world.plan().moves) == 1
 
 
-def test_a_pod_that_could_be_read_before_closes_its_node_all_the_same() -> None:
+def test_a_pod_that_becomes_unreadable_closes_its_node() -> None:
     world = World(other("db", "b1"))
     world.parts.event("pods", event("db", 300, other("db", "b1", cpu="much")))
     assert world.why()[0] is Reason.NO_FEASIBLE_NODE
@@ -155,20 +155,20 @@ def test_a_pod_that_could_be_read_before_closes_its_node_all_the_same() -> None:
     ],
     ids=["its node can't be read", "it may keep others off wherever they are"],
 )
-def test_a_pod_that_may_matter_anywhere_closes_every_node(strange: dict[str, Any]) -> None:
+def test_an_unreadable_pod_that_may_matter_everywhere_closes_every_node(strange: dict[str, Any]) -> None:
     reason, message = World(strange).why()
     assert reason is Reason.NO_FEASIBLE_NODE
     assert "pods other/db" in message
 
 
-def test_a_pod_that_can_t_be_read_is_counted_where_it_is() -> None:
+def test_an_unreadable_pod_is_counted_in_its_domain() -> None:
     strange = pod("web-strange", "b1")
     strange["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "much"
     (group,) = spread_of(World(strange).snapshot).groups.values()
     assert group.counts == {"a": 3, "b": 2}
 
 
-def test_a_pod_whose_labels_can_t_be_read_holds_the_groups_of_its_namespace_alone() -> None:
+def test_a_pod_with_unreadable_labels_holds_only_the_groups_of_its_namespace() -> None:
     strange = {**other("db", "b1"), "metadata": metadata("db", labels={"app": 7})}
     reason, message = World(strange).why()
     assert reason is Reason.UNREAD_OBJECT
@@ -177,7 +177,7 @@ def test_a_pod_whose_labels_can_t_be_read_holds_the_groups_of_its_namespace_alon
     assert len(World(elsewhere).plan().moves) == 1
 
 
-def test_a_node_that_can_t_be_read_is_a_domain_and_takes_none() -> None:
+def test_an_unreadable_node_is_a_domain_and_takes_no_pod() -> None:
     strange = node("b1", "b")
     strange["status"]["allocatable"]["cpu"] = "much"
     reason, message = World(nodes=(node("a1", "a"), strange)).why()
@@ -187,7 +187,7 @@ def test_a_node_that_can_t_be_read_is_a_domain_and_takes_none() -> None:
     assert World(nodes=(node("a1", "a"), node("b1", "b"), third)).why()[0] is Reason.UNREAD_OBJECT
 
 
-def test_a_budget_that_can_t_be_read_holds_the_pods_of_its_namespace() -> None:
+def test_an_unreadable_budget_holds_the_pods_of_its_namespace() -> None:
     world = World()
     strange = {"metadata": metadata("pdb"), "spec": {"selector": {"matchLabels": 7}}}
     world.list("poddisruptionbudgets", strange)
@@ -198,7 +198,7 @@ def test_a_budget_that_can_t_be_read_holds_the_pods_of_its_namespace() -> None:
     assert len(world.plan().moves) == 1
 
 
-def test_twenty_pods_with_twenty_thousand_labels_each_keep_little_and_still_take_up_room() -> None:
+def test_pods_with_twenty_thousand_labels_use_little_memory_and_still_count_for_room() -> None:
     """1.2 MiB each: about the largest that an API server stores."""
     labels = [{f"label-{number}-{each:06}": "x" * 40 for each in range(20_000)} for number in range(20)]
     bodies = [

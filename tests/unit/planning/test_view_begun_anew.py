@@ -32,7 +32,7 @@ def litter() -> list[Pod]:
     return [pod(f"job-{n}", "x1", small, labels=Map(job=str(n))) for n in range(LABEL_SETS)]
 
 
-def test_room_is_looked_for_on_the_right_nodes() -> None:
+def test_a_rebuilt_view_finds_room_on_the_right_nodes() -> None:
     state, planner, index = ClusterState(), Planner(), SpreadIndex()
 
     def victims() -> list[str]:
