@@ -59,7 +59,7 @@ def rounds(cluster: Cluster, seconds: float, step: float = 5.0) -> int:
     return found
 
 
-def test_costs_that_are_removed_again_and_again_are_written_less_and_less_often() -> None:
+def test_repeatedly_removed_costs_are_written_less_and_less_often() -> None:
     cluster = Cluster(*BARE)
     counts = [rounds(cluster, seconds) for seconds in (60, 120, 240, 480, 960, 1920)]
     assert sum(counts) <= 9
@@ -73,7 +73,7 @@ def test_costs_that_are_removed_again_and_again_are_written_less_and_less_often(
     assert rounds(cluster, DAY_SECONDS, step=60) >= DAY_SECONDS / LONGEST_WAIT_SECONDS / 2
 
 
-def test_a_cost_that_is_removed_once_is_written_again_soon_and_nobody_is_told() -> None:
+def test_a_cost_that_is_removed_once_is_written_again_soon_without_a_report() -> None:
     cluster = Cluster(*BARE)
     written = cluster.carry_out()
     removed(cluster, written[:1])
@@ -82,7 +82,7 @@ def test_a_cost_that_is_removed_once_is_written_again_soon_and_nobody_is_told() 
     assert cluster.prevention.contests.repeated() == ()
 
 
-def test_costs_that_last_are_not_contested_any_more() -> None:
+def test_costs_that_last_are_no_longer_contested() -> None:
     cluster = Cluster(*BARE)
     rounds(cluster, 100)
     assert names(cluster.carry_out(after=LONGEST_WAIT_SECONDS)) == EVERYONE
@@ -91,7 +91,7 @@ def test_costs_that_last_are_not_contested_any_more() -> None:
     assert cluster.prevention.contests.repeated() == ()
 
 
-def test_when_pods_go_costs_are_written_at_once_but_not_each_time() -> None:
+def test_costs_are_written_at_once_when_pods_are_deleted_but_not_each_time() -> None:
     cluster = Cluster(*BARE, web("web-4", "a2"), web("web-5", "b2"))
     for _ in range(6):
         removed(cluster, cluster.carry_out(after=1000))
@@ -109,7 +109,7 @@ def test_when_pods_go_costs_are_written_at_once_but_not_each_time() -> None:
     assert names(cluster.taken(after=1)) == EVERYONE
 
 
-def test_new_pods_wait_with_the_others() -> None:
+def test_new_pods_of_a_contested_workload_wait_too() -> None:
     cluster = Cluster(*BARE)
     for _ in range(3):
         removed(cluster, cluster.carry_out(after=1000))
@@ -118,7 +118,7 @@ def test_new_pods_wait_with_the_others() -> None:
     assert names(cluster.taken(after=1000)) == {*EVERYONE, "web-4"}
 
 
-def test_costs_that_others_replace_are_kept_and_named() -> None:
+def test_costs_that_another_writer_replaces_are_kept_and_reported() -> None:
     cluster = Cluster(*BARE)
     for _ in range(2):
         cluster.carry_out(after=1000)
@@ -141,7 +141,7 @@ def test_a_policy_may_let_respread_replace_them_about_once_a_minute() -> None:
     assert 50 <= found / 3 <= 3600 / LONGEST_WAIT_IF_REPLACING_SECONDS + 3
 
 
-def test_a_cost_that_can_not_be_replaced_is_tried_again_only_after_a_while() -> None:
+def test_a_cost_that_can_not_be_replaced_is_retried_after_a_while() -> None:
     cluster = Cluster(*BARE, policies=[replaces()])
     replaced(cluster, 0)
     for patch in cluster.taken():
@@ -150,7 +150,7 @@ def test_a_cost_that_can_not_be_replaced_is_tried_again_only_after_a_while() -> 
     assert cluster.taken(after=SEEN_WITHIN_SECONDS - 1) == []
 
 
-def test_costs_that_were_removed_before_anybody_saw_them_count_once_they_are_written_again() -> None:
+def test_costs_removed_before_the_watch_showed_them_count_once_written_again() -> None:
     cluster = Cluster(*BARE)
     for _ in range(2):
         for patch in cluster.taken(after=SEEN_WITHIN_SECONDS + 1):
@@ -160,7 +160,7 @@ def test_costs_that_were_removed_before_anybody_saw_them_count_once_they_are_wri
     assert cluster.prevention.contests.take_lost() == {"prevents": 3}
 
 
-def test_a_new_leader_goes_on_where_the_last_one_was() -> None:
+def test_a_new_leader_continues_the_waits_of_the_last_one() -> None:
     cluster = Cluster(*BARE)
     for _ in range(4):
         removed(cluster, cluster.carry_out(after=1000))

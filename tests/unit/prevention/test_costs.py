@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from respread.prevention.costs import LEAST_COST, STEP, NoRoomError, assign_costs
 
 
-def test_the_first_costs_are_spaced_below_zero() -> None:
+def test_initial_costs_are_spaced_below_zero() -> None:
     assert assign_costs([7, 5, 6], {}) == {7: -3 * STEP, 5: -2 * STEP, 6: -STEP}
 
 
-def test_a_pod_more_leaves_the_others_alone_wherever_it_goes() -> None:
+def test_an_additional_pod_does_not_change_the_other_costs() -> None:
     held = {1: -3000, 2: -2000, 3: -1000}
     assert assign_costs([9, 1, 2, 3], held) == {9: -4000}
     assert assign_costs([1, 9, 2, 3], held) == {9: -2500}
@@ -26,18 +26,18 @@ def test_several_pods_share_a_gap_evenly() -> None:
     assert assign_costs([1, 8, 9, 2], {1: -2000, 2: -1000}) == {8: -1667, 9: -1334}
 
 
-def test_what_stays_in_order_keeps_its_cost() -> None:
+def test_pods_that_stay_in_order_keep_their_costs() -> None:
     held = {1: -5000, 2: -4000, 3: -3000, 4: -2000, 5: -1000}
     assert assign_costs([2, 3, 1, 4, 5], held) == {1: -2500}
 
 
-def test_where_two_costs_touch_one_gives_way() -> None:
+def test_one_of_two_adjacent_costs_is_changed_to_make_room() -> None:
     costs = {1: -11, 2: -10} | assign_costs([1, 9, 2], {1: -11, 2: -10})
     assert costs[1] < costs[9] < costs[2]
     assert len(assign_costs([1, 9, 2], {1: -11, 2: -10})) == 2
 
 
-def test_equal_costs_are_told_apart() -> None:
+def test_equal_costs_are_separated() -> None:
     costs = assign_costs([1, 2], {1: -1000, 2: -1000})
     assert costs in ({1: -2000}, {2: -500})
 

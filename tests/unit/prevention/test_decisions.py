@@ -124,13 +124,13 @@ def test_each_pod_is_patched_once() -> None:
     assert cluster.carry_out(after=1000) == []
 
 
-def test_a_patch_that_is_under_way_is_not_made_again_however_long_it_takes() -> None:
+def test_a_patch_in_progress_is_not_repeated_however_long_it_takes() -> None:
     cluster = Cluster(*BARE)
     assert len(cluster.taken()) == 3
     assert cluster.taken(after=1000) == []
 
 
-def test_a_patch_that_is_never_seen_is_decided_anew_after_a_while_and_not_blindly() -> None:
+def test_a_patch_that_the_watch_never_shows_is_decided_again_after_reading_the_pod() -> None:
     cluster = Cluster(*BARE)
     for patch in cluster.taken():
         assert patch.cost is not None
@@ -148,36 +148,36 @@ def test_a_patch_that_is_never_seen_is_decided_anew_after_a_while_and_not_blindl
     assert [patch.unseen for patch in cluster.taken(after=1)] == [False]
 
 
-def test_a_patch_that_was_not_made_is_decided_anew() -> None:
+def test_a_failed_patch_is_decided_again() -> None:
     cluster = Cluster(*BARE)
     (first, *_) = cluster.taken()
     cluster.prevention.answered(first, None, cluster.now)
     assert names(cluster.taken()) == {first.pod.name}
 
 
-def test_pods_without_a_node_are_waited_for_and_then_not_any_more() -> None:
+def test_pods_without_a_node_are_waited_for_only_for_a_while() -> None:
     cluster = Cluster(*BARE, web("web-4", ""))
     assert cluster.taken() == []
     assert names(cluster.taken(after=GATHER_SECONDS)) == {"web-1", "web-2", "web-3"}
 
 
-def test_pods_that_are_being_evicted_are_left_alone() -> None:
+def test_pods_that_are_being_evicted_are_not_patched() -> None:
     cluster = Cluster(*BARE)
     cluster.leaving = frozenset({BARE[0].uid})
     assert names(cluster.taken()) == {"web-2", "web-3"}
 
 
-def test_pods_that_are_being_deleted_are_left_alone() -> None:
+def test_pods_that_are_being_deleted_are_not_patched() -> None:
     cluster = Cluster(*BARE, web("web-4", "a2", deletion_timestamp=NOW))
     assert names(cluster.taken()) == {"web-1", "web-2", "web-3"}
 
 
-def test_finished_pods_are_left_alone() -> None:
+def test_finished_pods_are_not_patched() -> None:
     cluster = Cluster(*BARE, web("web-4", "a2", phase="Succeeded"))
     assert names(cluster.taken()) == {"web-1", "web-2", "web-3"}
 
 
-def test_pods_that_a_rollout_takes_away_are_left_alone() -> None:
+def test_pods_that_a_rollout_deletes_are_not_patched() -> None:
     def of(revision: str, name: str, on: str, age_hours: int) -> Pod:
         owner = OwnerReference("apps/v1", "ReplicaSet", f"web-{revision}", f"uid-{revision}")
         labels = Map({"app": "web", "pod-template-hash": revision})
@@ -190,7 +190,7 @@ def test_pods_that_a_rollout_takes_away_are_left_alone() -> None:
     assert names(cluster.taken()) == {"new-1", "new-2"}
 
 
-def test_a_lone_pod_needs_no_cost() -> None:
+def test_a_single_pod_needs_no_cost() -> None:
     assert Cluster(BARE[0]).taken() == []
 
 
@@ -199,7 +199,7 @@ def test_a_lone_pod_needs_no_cost() -> None:
     [[], [policy(prevents=False)], [policy(constraints={"topologyKeys": ["kubernetes.io/hostname"]})]],
     ids=["deleted", "disabled", "about other constraints"],
 )
-def test_without_a_policy_that_asks_for_it_only_our_costs_are_removed(policies: list[Policy]) -> None:
+def test_without_a_policy_that_enables_prevention_only_respreads_costs_are_removed(policies: list[Policy]) -> None:
     cluster = Cluster(*RANKED, web("web-4", "a2", -5000, ours=False), web("web-5", "b2"), policies=policies)
     patches = cluster.carry_out()
     assert names(patches) == {"web-1", "web-2", "web-3"}
@@ -207,30 +207,30 @@ def test_without_a_policy_that_asks_for_it_only_our_costs_are_removed(policies: 
     assert cluster.carry_out(after=1000) == []
 
 
-def test_a_policy_that_is_wrong_somewhere_changes_nothing() -> None:
+def test_an_invalid_policy_changes_no_costs() -> None:
     cluster = Cluster(*RANKED, web("web-4", "a2"), policies=[policy(quietPeriod="soon")])
     assert cluster.taken(after=1000) == []
 
 
-def test_orphans_lose_our_costs_and_keep_those_of_others() -> None:
+def test_orphaned_pods_lose_respreads_costs_and_keep_those_of_others() -> None:
     orphan = web("web-1", "a1", -1000, controller=None)
     other = web("web-2", "a1", -1000, ours=False, controller=None)
     (patch,) = Cluster(orphan, other).taken()
     assert (patch.pod.name, patch.cost, patch.purpose) == ("web-1", None, Purpose.REMOVE)
 
 
-def test_costs_of_others_are_kept_and_ours_lie_in_between() -> None:
+def test_costs_of_others_are_kept_and_respreads_costs_lie_between_them() -> None:
     cluster = Cluster(*BARE, web("web-4", "a2", -700, ours=False), web("web-5", "b2", 0, ours=False))
     patches = cluster.taken()
     assert names(patches) == {"web-1", "web-2", "web-3"}
     assert all(patch.cost is not None and -700 < patch.cost < 0 for patch in patches)
 
 
-def test_where_costs_of_others_leave_no_room_nothing_is_done() -> None:
+def test_nothing_is_patched_if_costs_of_others_leave_no_room() -> None:
     assert Cluster(*BARE, web("web-4", "a2", -2, ours=False)).taken(after=1000) == []
 
 
-def test_what_somebody_else_writes_over_ours_is_theirs() -> None:
+def test_a_cost_that_another_writer_overwrites_is_theirs() -> None:
     cluster = Cluster(*RANKED)
     cluster.look()
     cluster.put(web("web-1", "a1", -77, ours=False))
@@ -239,7 +239,7 @@ def test_what_somebody_else_writes_over_ours_is_theirs() -> None:
     assert names(cluster.taken()) == {"web-2", "web-3"}
 
 
-def test_ranks_are_put_in_order_only_once_all_is_quiet_and_once_a_minute_at_most() -> None:
+def test_pods_are_reranked_only_at_rest_and_at_most_once_a_minute() -> None:
     cluster = Cluster(*LAST_OF_ZONE_GOES_FIRST)
     assert cluster.carry_out() == []
     assert cluster.carry_out(after=REST_SECONDS - 1) == []
@@ -252,7 +252,7 @@ def test_ranks_are_put_in_order_only_once_all_is_quiet_and_once_a_minute_at_most
     assert {patch.purpose for patch in cluster.carry_out(after=RERANK_INTERVAL_SECONDS)} == {Purpose.RERANK}
 
 
-def test_as_long_as_a_pod_is_not_ready_ranks_are_left_for_longer() -> None:
+def test_an_unready_pod_delays_reranking() -> None:
     unready = web("web-5", "c2", -9000, ready=False)
     cluster = Cluster(*LAST_OF_ZONE_GOES_FIRST, unready)
     cluster.look()
@@ -280,7 +280,7 @@ def test_reranking_is_bounded_for_the_whole_cluster() -> None:
     assert 0 < len(cluster.carry_out(after=20)) <= RERANKED_PER_MINUTE / 3
 
 
-def test_patches_come_at_the_api_servers_pace() -> None:
+def test_the_number_of_patches_in_progress_is_limited() -> None:
     many = [
         web(f"web-{number}", "abc"[number % 3] + "1", creation_timestamp=NOW - timedelta(hours=1))
         for number in range(PATCHES_AT_ONCE + 200)
@@ -291,7 +291,7 @@ def test_patches_come_at_the_api_servers_pace() -> None:
     assert len(cluster.taken(after=2)) == 2 * PATCHES_PER_SECOND
 
 
-def test_a_namespace_at_rest_is_left_alone_until_then() -> None:
+def test_a_namespace_at_rest_is_not_examined_until_its_due_time() -> None:
     cluster = Cluster(*BARE)
     cluster.prevention.rest("default", until=15)
     assert cluster.taken() == []
@@ -299,7 +299,7 @@ def test_a_namespace_at_rest_is_left_alone_until_then() -> None:
     assert len(cluster.taken(after=15)) == 3
 
 
-def test_evictions_that_a_scale_down_was_spared_are_told_of() -> None:
+def test_evictions_that_prevention_saved_are_reported() -> None:
     ages = {"a1": 16, "a2": 15, "b1": 14, "b2": 13, "c1": 12, "c2": 11}
     pods = [web(f"web-{on}", on, creation_timestamp=NOW - timedelta(seconds=1 << power)) for on, power in ages.items()]
     cluster = Cluster(*pods)
@@ -314,7 +314,7 @@ def test_evictions_that_a_scale_down_was_spared_are_told_of() -> None:
     assert (avoided.policy, avoided.deleted, avoided.evictions) == ("prevents", 2, 1)
 
 
-def test_pods_that_something_else_deleted_are_no_scale_down() -> None:
+def test_pods_deleted_otherwise_are_not_a_scale_down() -> None:
     cluster = Cluster(*RANKED)
     cluster.look()
     cluster.look(after=REST_SECONDS)

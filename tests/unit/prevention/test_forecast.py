@@ -77,7 +77,7 @@ def counts(found: Forecast) -> dict[str, int]:
 RANKED = (web(1, "a1", -3000), web(2, "b1", -2000), web(3, "c1", -1000))
 
 
-def test_a_workload_whose_pods_all_have_costs_of_ours_is_protected() -> None:
+def test_a_workload_is_protected_if_all_pods_have_respreads_costs() -> None:
     found = protection(*RANKED)
     assert found.protected
     assert (found.reason, found.policy) == ("Protected", "prevents")
@@ -104,14 +104,14 @@ def test_a_workload_whose_pods_all_have_costs_of_ours_is_protected() -> None:
         ("NoConstraint", tuple(web(number, "a1", of=spec()) for number in range(2)), PREVENTS),
     ],
 )
-def test_why_a_workload_is_not_protected(reason: str, pods: tuple[Pod, ...], policy: Policy | None) -> None:
+def test_an_unprotected_workload_has_a_reason(reason: str, pods: tuple[Pod, ...], policy: Policy | None) -> None:
     found = protection(*pods, policy=policy)
     assert found.reason == reason
     assert not found.protected
     assert found.message.endswith(".")
 
 
-def test_a_policy_that_is_wrong_somewhere_is_named() -> None:
+def test_an_invalid_policy_is_named() -> None:
     found = protection(*RANKED, policy=cluster_policy("typo", quietPeriod="soon"))
     assert (found.reason, found.policy) == ("InvalidPolicy", "typo")
 
@@ -125,12 +125,12 @@ def test_a_policy_that_is_wrong_somewhere_is_named() -> None:
         ("CloneSet", "apps.kruise.io/v1alpha1", "UnknownController"),
     ],
 )
-def test_other_controllers_delete_by_other_rules(kind: str, api_version: str, reason: str) -> None:
+def test_other_controllers_have_other_deletion_orders(kind: str, api_version: str, reason: str) -> None:
     owner = OwnerReference(api_version, kind, "web", "uid-other")
     assert protection(*(web(number, "a1", controller=owner) for number in range(3))).reason == reason
 
 
-def test_costs_that_some_pods_have_of_others_are_told_of_a_protected_workload() -> None:
+def test_costs_of_other_writers_are_reported_for_a_protected_workload() -> None:
     found = protection(*RANKED, web(4, "a2", 5, ours=False))
     assert found.protected
     assert "1 of 4" in found.message
@@ -160,7 +160,7 @@ CROWDED = (
 )
 
 
-def test_with_costs_a_scale_down_keeps_the_spread_that_it_loses_without() -> None:
+def test_costs_keep_the_spread_in_a_scale_down_that_would_lose_it() -> None:
     without = forecast(4, "without costs", *CROWDED)
     assert counts(without) == {"a": 2, "b": 2, "c": 0}
     assert not without.certain
@@ -172,13 +172,13 @@ def test_with_costs_a_scale_down_keeps_the_spread_that_it_loses_without() -> Non
     assert len(with_costs.deleted) == 3
 
 
-def test_as_it_is_goes_by_the_costs_that_are_there_and_without_by_those_of_others_only() -> None:
+def test_the_forecast_without_prevention_uses_only_costs_of_others() -> None:
     pods = (web(1, "a1", -3000), web(2, "a2", -4000), web(3, "b1", -1000), web(4, "c1", -9000, ours=False))
     assert [each.name for each in forecast(2, "as it is", *pods).deleted] == ["web-4", "web-2"]
     assert [each.name for each in forecast(3, "without costs", *pods).deleted] == ["web-4"]
 
 
-def test_pods_that_are_not_ready_go_first_whatever_they_cost() -> None:
+def test_unready_pods_are_deleted_first_whatever_their_cost() -> None:
     pods = (*RANKED, web(4, "a2", -500, ready=False))
     assert [each.name for each in forecast(3, "with costs", *pods).deleted] == ["web-4"]
 
@@ -192,19 +192,19 @@ def test_a_stateful_set_loses_its_highest_ordinals() -> None:
     assert counts(found) == {"a": 1, "b": 1, "c": 0}
 
 
-def test_as_many_as_there_are_deletes_none() -> None:
+def test_scaling_to_the_current_replicas_deletes_no_pod() -> None:
     found = forecast(3, "with costs", *RANKED)
     assert found.deleted == ()
     assert found.certain
 
 
-def test_of_a_controller_that_is_not_known_nothing_is_foretold() -> None:
+def test_an_unknown_controller_has_no_forecast() -> None:
     owner = OwnerReference("apps.kruise.io/v1alpha1", "CloneSet", "web", "uid-clones")
     with pytest.raises(NotForetoldError, match="CloneSet"):
         forecast(1, "as it is", *(web(number, "a1", controller=owner) for number in range(3)))
 
 
-def test_workloads_are_found_by_name_and_without_pods_that_go() -> None:
+def test_workloads_are_listed_by_name_without_terminating_pods() -> None:
     leaving = web(9, "b1", deletion_timestamp=NOW)
     snapshot = snapshot_of(*RANKED, leaving, pod("lone", "a1", spec(), namespace="shop", controller=None))
     found = workloads_of(snapshot, spread_of(snapshot))
@@ -213,7 +213,7 @@ def test_workloads_are_found_by_name_and_without_pods_that_go() -> None:
     assert [str(name) for name in workloads_of(snapshot, spread_of(snapshot), {"shop"})] == ["Pod/lone"]
 
 
-def test_default_constraints_are_kept_as_pods_own_are() -> None:
+def test_default_constraints_are_treated_as_constraints_of_the_pod() -> None:
     defaults, plain = DefaultConstraints(HARD_ZONES), spec()
     before = cluster(NODES, [web(1, "a1", of=plain), web(2, "a2", of=plain), web(3, "b1", of=plain)])
     index = ReplicaSetIndex()
@@ -230,6 +230,6 @@ def test_default_constraints_are_kept_as_pods_own_are() -> None:
 
 
 @pytest.mark.parametrize("reason", ScaleDownReason)
-def test_every_word_is_documented(reason: ScaleDownReason) -> None:
+def test_every_forecast_reason_is_documented(reason: ScaleDownReason) -> None:
     documentation = Path(__file__).parents[3] / "docs" / "prevention.md"
     assert f"`{reason}`" in documentation.read_text(encoding="utf-8")

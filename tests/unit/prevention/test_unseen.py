@@ -53,7 +53,7 @@ class Pods(FakeRequests):
         return Response(status_code=200, body=json.dumps({"metadata": metadata}).encode())
 
 
-def test_a_pod_is_read_before_it_is_patched_again_when_the_watch_never_showed_the_first_patch() -> None:
+def test_a_pod_is_read_before_a_second_patch_if_the_watch_never_showed_the_first() -> None:
     bare = [web(f"web-{number}", f"{zone}1") for number, zone in enumerate("abc", 1)]
     pods = Pods({each.name: each.uid for each in bare})
     now = 0.0
