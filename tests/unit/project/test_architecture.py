@@ -18,32 +18,32 @@ MOST_MODULES = 21
 DECISIONS = sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "README.md")
 
 
-def test_the_picture_and_the_folders_are_those_of_the_code() -> None:
+def test_the_diagram_and_the_folders_match_the_code() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert page(text) == text, "docs/architecture.md is not current: run `make architecture`"
 
 
-def test_the_picture_leaves_out_only_what_longer_paths_say() -> None:
+def test_the_diagram_omits_only_transitive_imports() -> None:
     imports = {"a": {"b", "c", "d"}, "b": {"c"}, "c": {"d"}, "d": set[str]()}
     assert reduced(imports) == {"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": set()}
     with pytest.raises(ValueError, match="in a circle: a → b → a"):
         reduced({"a": {"b"}, "b": {"a"}})
 
 
-def test_rooms_are_found_with_what_they_import() -> None:
+def test_packages_are_found_with_their_imports() -> None:
     found = rooms()
     assert {"respread.api", "respread.controller", "respread_sandbox"} <= found.keys()
     assert "respread.cluster" in found["respread.spread"]
     assert found["respread.api"] == set()
 
 
-def test_no_folder_holds_more_modules_than_a_person_can_overlook() -> None:
+def test_no_folder_has_too_many_modules() -> None:
     modules = Counter(path.parent for package in PACKAGES for path in (CODE / package).rglob("*.py"))
     assert {folder: number for folder, number in modules.items() if number > MOST_MODULES} == {}
 
 
 @pytest.mark.parametrize("name", ["architecture.md", "glossary.md", *(f"decisions/{each.name}" for each in DECISIONS)])
-def test_every_path_that_is_named_exists(name: str) -> None:
+def test_every_documented_path_exists(name: str) -> None:
     text = (DOCS / name).read_text(encoding="utf-8")
     named = re.findall(r"`([\w./-]+(?:\.py|\.toml|/))`", text)
     missing = [each for each in named if not any((root / each).exists() for root in (CODE / "respread", CODE, ROOT))]
@@ -52,7 +52,7 @@ def test_every_path_that_is_named_exists(name: str) -> None:
         assert (DOCS / name).parent.joinpath(target).exists(), target
 
 
-def test_every_term_stands_once_and_in_order() -> None:
+def test_glossary_terms_are_unique_and_sorted() -> None:
     first, search = (DOCS / "glossary.md").read_text(encoding="utf-8").split("## Inside the search")
     seen: list[str] = []
     for part in (first, search):
@@ -63,7 +63,7 @@ def test_every_term_stands_once_and_in_order() -> None:
     assert {"informer", "reconcile", "requeue", "snapshot", "wave"} <= set(seen)
 
 
-def test_every_decision_says_what_would_change_it_and_is_listed() -> None:
+def test_every_decision_is_listed_and_names_what_would_change_it() -> None:
     listed = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
     assert DECISIONS
     for path in DECISIONS:

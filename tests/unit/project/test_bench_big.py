@@ -31,11 +31,11 @@ def in_the_end(world: BigWorld) -> dict[str, dict[str, Any]]:
     return objects
 
 
-def test_its_recording_is_small() -> None:
+def test_the_recording_is_small() -> None:
     assert FILE.stat().st_size <= LARGEST_FILE_BYTES
 
 
-def test_the_plan_for_it_is_what_the_bench_expects(tmp_path: Path) -> None:
+def test_the_plan_for_the_recording_is_as_the_bench_expects(tmp_path: Path) -> None:
     world = BigWorld(Recording.read(), nodes=60, copies=3, changing=2)
     objects = in_the_end(world)
     pods = [each for each in objects.values() if each["kind"] == "Pod"]

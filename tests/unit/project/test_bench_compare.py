@@ -36,7 +36,7 @@ FEWEST = {
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
-def test_the_fewest_evictions_of_each_world(world: World) -> None:
+def test_the_fewest_evictions_of_each_scenario(world: World) -> None:
     assert fewest(world) == FEWEST[world.name]
     assert any(not holds(world, workload, each, world.start(workload)) for workload, each in world.constraints())
 
@@ -49,7 +49,7 @@ def test_the_fewest_evictions_of_each_world(world: World) -> None:
     st.integers(1, 2),
     st.none() | st.integers(1, 2),
 )
-def test_it_agrees_with_the_arithmetic_of_bench_busy(
+def test_the_fewest_evictions_agree_with_bench_busy(
     sizes: Sequence[Sequence[int]], zone_skew: int, host_skew: int | None
 ) -> None:
     names = "abc"[: len(sizes)]
@@ -90,7 +90,7 @@ def test_the_page_is_current() -> None:
     assert written(page, read(page), ABOUT) == page, "docs/compare.md is not current: run `make compare`"
 
 
-def test_where_the_peer_did_better_the_page_says_so() -> None:
+def test_the_page_says_where_the_descheduler_was_better() -> None:
     peer = outcome("descheduler", evictions=3, done_seconds=1.5, cost=Cost(0.25, 70.0))
     report = report_of({"soft": [outcome("respread"), peer]})
     assert report.better == {
@@ -98,13 +98,13 @@ def test_where_the_peer_did_better_the_page_says_so() -> None:
     }
 
 
-def test_fewer_evictions_are_not_better_where_they_leave_more_violated() -> None:
+def test_fewer_evictions_are_not_better_if_more_groups_stay_violated() -> None:
     peer = outcome("descheduler", evictions=0, still_violated=3, done_seconds=None, cost=Cost(2.0, 70.0))
     assert report_of({"soft": [outcome("respread"), peer]}).better == {}
     assert "| 0 (2) | 3 → 3 (0) | 0 | 0 | not |" in report_of({"soft": [peer]}).results["soft"][0]
 
 
-def test_evictions_are_compared_with_the_fewest_of_each_start() -> None:
+def test_evictions_are_compared_with_the_fewest_for_each_start() -> None:
     ours, peer = outcome("respread", evictions=4), outcome("descheduler", evictions=4, fewest=4)
     assert report_of({"6000-pods": [ours, peer]}).better["6000-pods"] == [
         "- **6000-pods**: 4 (4) evictions instead of 4 (2).\n"
@@ -112,7 +112,7 @@ def test_evictions_are_compared_with_the_fewest_of_each_start() -> None:
     assert report_of({"6000-pods": [peer._replace(side="respread"), ours._replace(side="descheduler")]}).better == {}
 
 
-def test_fewer_violations_are_not_better_where_pods_are_pending_for_them() -> None:
+def test_fewer_violations_are_not_better_if_pods_are_pending() -> None:
     ours = outcome("respread", evictions=0, still_violated=1, least_violated=1, done_seconds=0.0)
     peer = outcome(
         "descheduler", still_violated=0, pending=2, least_violated=1, done_seconds=None, cost=Cost(2.0, 70.0)
@@ -122,7 +122,7 @@ def test_fewer_violations_are_not_better_where_pods_are_pending_for_them() -> No
     assert told == ["- **conflict**: 0 violated in the end instead of 1.\n"]
 
 
-def test_what_was_run_in_the_same_way_is_kept_beside_what_is_new() -> None:
+def test_results_of_the_same_setup_are_kept_beside_new_ones() -> None:
     page = PAGE.read_text(encoding="utf-8")
     both = [outcome("respread"), outcome("descheduler", pending=1, done_seconds=None)]
     first = report_of({"soft": both, "conflict": both})

@@ -66,7 +66,7 @@ def can_be_typed(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), lines_of("respread"))
-def test_a_command_line_can_be_typed(page: str, line: str) -> None:
+def test_documented_command_lines_are_valid(page: str, line: str) -> None:
     line = re.split(r"\s[<>]\s|\s+#|\s&$", line)[0]
     line = re.sub(r"\$\([^)]*\)", "", line)  # what the shell puts there
     words = [word for word in shlex.split(line)[1:] if not word.startswith(("[", "("))]
@@ -79,18 +79,18 @@ def test_a_command_line_can_be_typed(page: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(("page", "line"), lines_of("make"))
-def test_a_target_exists(page: str, line: str) -> None:
+def test_documented_make_targets_exist(page: str, line: str) -> None:
     words = [word for word in shlex.split(re.split(r"\s+#", line)[0])[1:] if "=" not in word]
     assert words, page
     assert words[0] in TARGETS, f"{page}: {line}"
 
 
-def test_the_lines_are_found() -> None:
+def test_command_lines_are_found_in_the_documentation() -> None:
     assert len(lines_of("respread")) > 30
     assert len(lines_of("make")) > 20
 
 
 @pytest.mark.parametrize("line", ["frobnicate", "skew --frobnicate", "explain a b", "completion tcsh"])
-def test_what_cannot_be_typed_is_noticed(line: str) -> None:
+def test_an_invalid_command_line_is_detected(line: str) -> None:
     with pytest.raises(click.UsageError):
         can_be_typed(line.split())

@@ -24,7 +24,7 @@ def imported_by(code: str) -> set[str]:
     return set(run.stdout.split())
 
 
-def test_the_operator_imports_no_client_and_nothing_that_draws(tmp_path: Path) -> None:
+def test_the_operator_imports_neither_the_official_client_nor_rich(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "config", {"token": "secret"})
     found = imported_by(f"""
         from respread.cli.main import respread
@@ -36,7 +36,7 @@ def test_the_operator_imports_no_client_and_nothing_that_draws(tmp_path: Path) -
     assert {"aiohttp", "kopf", "prometheus_client", "structlog", "uvloop"} <= found
 
 
-def test_a_user_with_a_plugin_has_the_client_import_it(tmp_path: Path) -> None:
+def test_the_official_client_is_imported_for_an_exec_plugin(tmp_path: Path) -> None:
     """Though Kopf was not let to: what is hidden is hidden from Kopf alone."""
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
     kubeconfig = write_kubeconfig(tmp_path / "config", {"exec": plugin})
@@ -51,7 +51,7 @@ def test_a_user_with_a_plugin_has_the_client_import_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["skew", "plan", "explain", "simulate"])
-def test_a_command_imports_no_client_before_it_is_known_to_need_one(command: str) -> None:
+def test_a_command_imports_the_client_only_when_it_needs_it(command: str) -> None:
     """For a snapshot it needs none, and would take three times as long."""
     found = imported_by(f"""
         from respread.cli.main import respread
@@ -60,7 +60,7 @@ def test_a_command_imports_no_client_before_it_is_known_to_need_one(command: str
     assert found.isdisjoint(FRAMEWORKS)
 
 
-def test_what_was_hidden_can_be_imported_afterwards() -> None:
+def test_hidden_modules_can_be_imported_afterwards() -> None:
     with hidden("this"), pytest.raises(ModuleNotFoundError):
         import_module("this.too")
     assert "this" not in sys.modules
@@ -68,7 +68,7 @@ def test_what_was_hidden_can_be_imported_afterwards() -> None:
         assert import_module("json").dumps({}) == "{}"
 
 
-def test_authorities_are_hidden_from_imports_alone() -> None:
+def test_certificate_authorities_are_hidden_only_from_imports() -> None:
     """Whoever makes a TLS context later gets those that OpenSSL is told of."""
     code = """
         import os

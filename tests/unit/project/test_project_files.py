@@ -10,7 +10,7 @@ import yaml
 ROOT = Path(__file__).parents[3]
 
 
-def test_hooks_before_a_commit_call_only_targets_of_the_makefile() -> None:
+def test_pre_commit_hooks_call_only_make_targets() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     assert [repository["repo"] for repository in config["repos"]] == ["local"]
     for hook in config["repos"][0]["hooks"]:
@@ -20,7 +20,7 @@ def test_hooks_before_a_commit_call_only_targets_of_the_makefile() -> None:
         subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, check=True, capture_output=True)
 
 
-def test_folders_with_owners_exist() -> None:
+def test_folders_in_codeowners_exist() -> None:
     lines = (ROOT / ".github/CODEOWNERS").read_text(encoding="utf-8").splitlines()
     patterns = [line.split()[0] for line in lines if line and not line.startswith("#")]
     assert patterns[0] == "*"
@@ -28,7 +28,7 @@ def test_folders_with_owners_exist() -> None:
         assert (ROOT / pattern.lstrip("/")).exists(), pattern
 
 
-def test_issue_forms_ask_for_what_can_be_answered() -> None:
+def test_issue_forms_are_valid() -> None:
     for form in (ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml"):
         content = yaml.safe_load(form.read_text(encoding="utf-8"))
         questions = [each for each in content["body"] if each["type"] != "markdown"]

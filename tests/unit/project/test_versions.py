@@ -13,25 +13,25 @@ MATRIX: Matrix = {
 }
 
 
-def test_the_page_and_the_readme_say_the_same() -> None:
+def test_the_page_and_the_readme_agree_on_versions() -> None:
     page = PAGE.read_text()
     matrix = read(page)
     assert PARTS.read("matrix", page) == table(matrix)
     assert PARTS.read("versions", README.read_text()) == summary(matrix)
 
 
-def test_a_matrix_that_was_written_is_read_again() -> None:
+def test_a_matrix_survives_a_round_trip() -> None:
     page = PARTS.write(PAGE.read_text(), "matrix", table(MATRIX))
     kept = read(page)
     assert {version: cells for version, cells in kept.items() if cells} == MATRIX
 
 
-def test_results_of_another_patch_version_are_forgotten() -> None:
+def test_results_of_another_patch_version_are_dropped() -> None:
     page = PARTS.write(PAGE.read_text(), "matrix", table(MATRIX).replace(kubernetes_versions()["1.33"], "1.33.0"))
     assert "1.33" not in read(page)
 
 
-def test_the_summary_says_what_was_left_out() -> None:
+def test_the_summary_names_what_was_left_out() -> None:
     rows = {line.split("|")[1].strip(): line for line in summary(MATRIX).splitlines()}
     folders = len(suites()) - 2
     assert (
@@ -42,6 +42,6 @@ def test_the_summary_says_what_was_left_out() -> None:
     assert rows[kubernetes_versions()["1.34"]].count("not run") == 4
 
 
-def test_a_page_without_a_place_is_an_error() -> None:
+def test_a_page_without_the_matrix_markers_is_an_error() -> None:
     with pytest.raises(ValueError, match="0 places for the matrix"):
         read("# Nothing")

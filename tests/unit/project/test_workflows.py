@@ -29,7 +29,7 @@ def steps(workflow: Path) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda each: each.stem)
-def test_what_it_runs_is_there(workflow: Path) -> None:
+def test_workflows_run_existing_targets_and_scripts(workflow: Path) -> None:
     targets: set[str] = set()
     for step in steps(workflow):
         for line in step.get("run", "").splitlines():
@@ -42,7 +42,7 @@ def test_what_it_runs_is_there(workflow: Path) -> None:
     subprocess.run(["make", "--dry-run", *sorted(targets)], cwd=ROOT, check=True, capture_output=True)
 
 
-def test_releases_are_checked_before_anything_is_published() -> None:
+def test_releases_are_checked_before_they_are_published() -> None:
     (release,) = (each for each in WORKFLOWS if each.stem == "release")
     jobs = yaml.safe_load(release.read_text(encoding="utf-8"))["jobs"]
     assert jobs["build"]["needs"] == jobs["image"]["needs"] == "test"
@@ -69,14 +69,14 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_tag_of_another_version_is_refused(release: Path) -> None:
+def test_a_tag_of_another_version_is_rejected(release: Path) -> None:
     other = make(release, "check-tag", "TAG=v9.9.9")
     assert other.returncode != 0
     assert f"The tag is v9.9.9, the version v{__version__}" in other.stderr
 
 
 @pytest.mark.parametrize("option", [(), ("--print-directory",)])
-def test_a_tag_without_a_section_in_the_changelog_is_refused(release: Path, option: tuple[str, ...]) -> None:
+def test_a_tag_without_a_section_in_the_changelog_is_rejected(release: Path, option: tuple[str, ...]) -> None:
     tag = f"TAG=v{__version__}"
     refused = make(release, "check-tag", tag, *option)
     assert refused.returncode != 0
@@ -84,7 +84,7 @@ def test_a_tag_without_a_section_in_the_changelog_is_refused(release: Path, opti
 
 
 @pytest.mark.parametrize("heading", [f"## {__version__} - 2026-01-31", f"## [{__version__}]"])
-def test_a_tag_with_a_section_in_the_changelog_is_taken(release: Path, heading: str) -> None:
+def test_a_tag_with_a_section_in_the_changelog_is_accepted(release: Path, heading: str) -> None:
     with (release / "CHANGELOG.md").open("a", encoding="utf-8") as changelog:
         changelog.write(f"\n{heading}\n\n- First\n\n## 0.0.1\n\n- Older\n")
     taken = make(release, "check-tag", f"TAG=v{__version__}")
