@@ -125,7 +125,7 @@ def of_placeholder(room_id: str, ready: int, count: int = 2) -> Iterable[Pod]:
         yield msgspec.structs.replace(made, controller=None)
 
 
-def test_room_is_asked_for_after_the_quiet_period_and_given_up_when_all_of_it_is_there() -> None:
+def test_room_is_requested_after_the_quiet_period_and_released_once_it_exists() -> None:
     scenario = Scenario()
     assert scenario.see(zone_a(), asking()) == {}
     assert scenario.go_on(QUIET_SECONDS - 1) == {}
@@ -139,7 +139,7 @@ def test_room_is_asked_for_after_the_quiet_period_and_given_up_when_all_of_it_is
     assert scenario.api.asked == ["list", "create", "delete"]
 
 
-def test_without_a_policy_that_asks_nothing_is_asked_of_the_api_server() -> None:
+def test_without_a_policy_that_requests_nodes_no_request_is_sent() -> None:
     scenario = Scenario()
     scenario.see(zone_a(), default_policy(mode="Enforce"))
     scenario.go_on(2 * QUIET_SECONDS)
@@ -147,7 +147,7 @@ def test_without_a_policy_that_asks_nothing_is_asked_of_the_api_server() -> None
     assert scenario.api.asked == []
 
 
-def test_a_break_begins_the_quiet_period_anew() -> None:
+def test_an_interruption_restarts_the_quiet_period() -> None:
     scenario = Scenario()
     scenario.see(zone_a(), asking())
     scenario.go_on(QUIET_SECONDS - 1)
@@ -157,7 +157,7 @@ def test_a_break_begins_the_quiet_period_anew() -> None:
     assert len(scenario.go_on(1)) == 1
 
 
-def test_a_placeholder_goes_when_nobody_needs_it() -> None:
+def test_a_placeholder_that_is_not_needed_is_deleted() -> None:
     for world, policies in (
         (zone_b(moved=2), [asking()]),
         (zone_a(), [asking(mode="DryRun")]),
@@ -170,7 +170,7 @@ def test_a_placeholder_goes_when_nobody_needs_it() -> None:
         assert scenario.loop.missing == {}
 
 
-def test_without_a_node_it_is_given_up_and_asked_for_again_later() -> None:
+def test_a_placeholder_that_gets_no_node_is_deleted_and_requested_again_later() -> None:
     scenario = Scenario()
     scenario.asked()
     assert len(scenario.go_on(PATIENCE_SECONDS - 1)) == 1
@@ -180,7 +180,7 @@ def test_without_a_node_it_is_given_up_and_asked_for_again_later() -> None:
     assert len(scenario.go_on(1)) == 1
 
 
-def test_the_same_room_is_not_asked_for_again_at_once() -> None:
+def test_the_same_room_is_not_requested_again_at_once() -> None:
     """An autoscaler that removes the node before a pod is there would get it back for ever."""
     scenario = Scenario()
     room_id = scenario.asked()
@@ -191,7 +191,7 @@ def test_the_same_room_is_not_asked_for_again_at_once() -> None:
     assert len(scenario.go_on(REST_SECONDS)) == 1
 
 
-def test_what_is_refused_is_told_and_tried_again() -> None:
+def test_a_rejected_placeholder_is_reported_and_retried() -> None:
     scenario = Scenario()
     scenario.api.refuses = "deployments.apps is forbidden"
     assert scenario.see(zone_a(), asking()) == {}
@@ -213,7 +213,7 @@ def test_a_priority_that_takes_room_from_others_is_not_used() -> None:
         assert scenario.loop.missing["default"].reason == "PriorityNotNegative"
 
 
-def test_a_policy_has_ten_placeholders_at_once_at_most() -> None:
+def test_a_policy_has_at_most_ten_placeholders_at_once() -> None:
     placed: list[Pod] = []
     for number in range(AT_ONCE + 2):
         app = Map(app=f"web-{number}")
@@ -238,7 +238,7 @@ def test_the_next_leader_keeps_what_it_wants_and_deletes_the_rest() -> None:
     assert scenario.see(zone_b(*of_placeholder(room_id, 2)), asking()) == {}
 
 
-def test_the_next_leader_deletes_them_also_if_no_policy_asks_any_more() -> None:
+def test_the_next_leader_deletes_placeholders_even_if_no_policy_requests_nodes() -> None:
     scenario = Scenario()
     room_id = scenario.asked()
     scenario.term = 2

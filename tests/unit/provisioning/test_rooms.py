@@ -51,7 +51,7 @@ def in_zones(counts: Iterable[int], of: Any = WEB) -> ClusterSnapshot:
         ([5], "ab", 5, {}),
     ],
 )
-def test_as_many_pods_are_asked_for_as_the_domain_lacks(
+def test_a_placeholder_has_as_many_pods_as_the_domain_lacks(
     counts: list[int], expected: str, max_skew: int, lacking: dict[str, int]
 ) -> None:
     found = rooms(in_zones(counts, spec(constraint(max_skew=max_skew))), asking(*expected))
@@ -70,28 +70,28 @@ def test_as_many_pods_are_asked_for_as_the_domain_lacks(
         default_policy(),
     ],
 )
-def test_nothing_is_asked_for_by_a_policy_that_does_not_say_so(policy: Policy) -> None:
+def test_a_policy_without_provision_requests_nothing(policy: Policy) -> None:
     assert rooms(in_zones([3]), policy) == []
 
 
-def test_nothing_is_asked_for_while_something_else_keeps_a_violated_group() -> None:
+def test_nothing_is_requested_while_a_group_is_blocked_for_another_reason() -> None:
     world = in_zones([3, 0])
     held = Held(Reason.BACKING_OFF, "its evictions have improved nothing")
     assert rooms(world, asking("a", "b", "c"), on_hold=lambda *_: held) == []
     assert len(rooms(world, asking("a", "b", "c"))) == 1
 
 
-def test_nothing_is_asked_for_where_the_pods_may_not_go() -> None:
+def test_nothing_is_requested_in_a_domain_that_the_pods_exclude() -> None:
     pinned = spec(constraint(), node_selector=Map({ZONE: "a"}))
     assert rooms(in_zones([3], pinned), asking("a", "b")) == []
 
 
-def test_a_domain_with_a_node_that_is_closed_to_the_pods_is_not_asked_for() -> None:
+def test_nothing_is_requested_in_a_domain_whose_node_does_not_accept_the_pods() -> None:
     world = cluster([node("a1", "a"), node("b1", "b", pods=0)], pods({"a1": 3}, WEB))
     assert rooms(world, asking("a", "b")) == []
 
 
-def test_the_largest_template_is_asked_for() -> None:
+def test_the_placeholder_has_the_size_of_the_largest_template() -> None:
     small, large = (spec(constraint(), requests=Map(cpu=cpu)) for cpu in (100, 900))
     world = cluster([node("a1", "a")], [*pods({"a1": 2}, small), *renamed(pods({"a1": 2}, large))])
     (room,) = rooms(world, asking("a", "b"))
@@ -123,7 +123,7 @@ def test_a_room_has_the_same_name_in_every_process() -> None:
 GPU = NodeSelector((NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("gpu", "Exists"),)),))
 
 
-def test_the_placeholder_goes_where_the_pods_may_go_and_no_further() -> None:
+def test_the_placeholder_has_the_node_constraints_of_the_pods() -> None:
     of = spec(
         constraint(),
         requests=Map({"cpu": 1500, "memory": 1 << 30, "example.com/gpu": 1}),
