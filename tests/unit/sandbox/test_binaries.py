@@ -90,7 +90,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_everything_is_built_once_and_then_found(machine: Machine) -> None:
+def test_programs_are_built_once_and_then_found(machine: Machine) -> None:
     machine.install_go()
     binaries = machine.find_or_build()
     assert machine.built() == list(PACKAGES.values())
@@ -102,7 +102,7 @@ def test_everything_is_built_once_and_then_found(machine: Machine) -> None:
     assert leftovers == {f".{name}.size" for name in BINARIES}
 
 
-def test_assets_go_first_each_program_on_its_own(machine: Machine) -> None:
+def test_each_program_is_taken_from_the_assets_if_it_exists_there(machine: Machine) -> None:
     machine.install_go()
     assets = machine.add_assets("etcd", "kube-apiserver", "kubectl")
     binaries = machine.find_or_build()
@@ -114,12 +114,12 @@ def test_assets_go_first_each_program_on_its_own(machine: Machine) -> None:
     assert machine.built() == [PACKAGES[name] for name in ("kube-scheduler", "kube-controller-manager", "kwok")]
 
 
-def test_assets_that_hold_everything_need_no_go(machine: Machine) -> None:
+def test_complete_assets_need_no_go(machine: Machine) -> None:
     assets = machine.add_assets(*BINARIES)
     assert machine.find_or_build().paths == {name: assets / name for name in BINARIES}
 
 
-def test_assets_that_cannot_be_run_do_not_count(machine: Machine) -> None:
+def test_assets_that_cannot_be_executed_are_ignored(machine: Machine) -> None:
     machine.install_go()
     assets = machine.add_assets("etcd", "kubectl")
     (assets / "etcd").chmod(0o644)
@@ -147,7 +147,7 @@ def test_a_truncated_program_in_the_cache_is_built_again(machine: Machine) -> No
     assert etcd.stat().st_size > 0
 
 
-def test_the_cache_is_where_the_person_says_and_depends_on_what_is_built(machine: Machine, tmp_path: Path) -> None:
+def test_the_cache_folder_is_configurable_and_depends_on_the_build(machine: Machine, tmp_path: Path) -> None:
     directory = cache_directory(machine.environment)
     assert directory.parent == machine.home / ".cache/respread/controlplane"
     elsewhere = cache_directory(machine.environment | {"XDG_CACHE_HOME": "/elsewhere"})
@@ -157,7 +157,7 @@ def test_the_cache_is_where_the_person_says_and_depends_on_what_is_built(machine
     assert cache_directory(machine.environment, Module(tmp_path, PACKAGES)).name != directory.name
 
 
-def test_without_go_the_error_says_what_to_install_or_set(machine: Machine) -> None:
+def test_without_go_the_error_says_what_to_install(machine: Machine) -> None:
     with pytest.raises(ToolchainError) as caught:
         machine.find_or_build()
     message = str(caught.value)
@@ -175,13 +175,13 @@ def test_without_go_the_error_says_what_to_install_or_set(machine: Machine) -> N
         "#!/bin/sh\necho something else\n",
     ],
 )
-def test_a_go_that_is_too_old_is_named_with_what_it_says(machine: Machine, script: str) -> None:
+def test_the_error_names_the_version_of_an_outdated_go(machine: Machine, script: str) -> None:
     machine.install_go(script)
     with pytest.raises(ToolchainError, match=rf"{machine.bin}/go is too old or does not work \(.+\)\. The sandbox"):
         machine.find_or_build()
 
 
-def test_a_failing_build_shows_what_go_said_last(machine: Machine) -> None:
+def test_the_error_of_a_failed_build_shows_the_last_output_of_go(machine: Machine) -> None:
     machine.install_go(GO.replace("printf half", "seq 1 40 | sed 's/^/line /'; echo no route to the proxy; exit 7 #"))
     (machine.bin / "seq").symlink_to(shutil.which("seq") or "seq")
     with pytest.raises(BuildError) as caught:
@@ -193,7 +193,7 @@ def test_a_failing_build_shows_what_go_said_last(machine: Machine) -> None:
     assert Binaries.find(machine.environment)[1] == BINARIES
 
 
-def test_a_persons_settings_for_other_builds_do_not_reach_this_one(machine: Machine) -> None:
+def test_go_settings_of_the_user_do_not_affect_the_build(machine: Machine) -> None:
     machine.install_go()
     machine.environment |= {"GOOS": "plan9", "GOFLAGS": "-mod=vendor", "CGO_ENABLED": "1", "GOPROXY": "https://mirror"}
     machine.find_or_build()
@@ -209,12 +209,12 @@ def test_the_api_server_is_stamped_with_its_version(minor: str, version: str) ->
     assert any(f"version.gitVersion=v{version} " in flag and flag.endswith(f"gitMinor={minor[2:]}") for flag in flags)
 
 
-def test_every_supported_minor_is_there() -> None:
+def test_every_supported_minor_version_is_listed() -> None:
     assert list(kubernetes_versions()) == ["1.33", "1.34", "1.35", "1.36"]
 
 
 @pytest.mark.parametrize("asked", [OLDEST, f"v{OLDEST}", kubernetes_versions()[OLDEST]])
-def test_an_older_version_is_built_apart_and_shares_what_is_not_of_it(machine: Machine, asked: str) -> None:
+def test_an_older_version_is_built_separately_and_shares_independent_programs(machine: Machine, asked: str) -> None:
     machine.install_go()
     newest = machine.find_or_build()
     machine.calls.unlink()
@@ -226,7 +226,7 @@ def test_an_older_version_is_built_apart_and_shares_what_is_not_of_it(machine: M
     assert machine.find_or_build() == newest
 
 
-def test_the_environment_says_which_version_where_nobody_else_does(machine: Machine) -> None:
+def test_the_environment_variable_sets_the_default_version(machine: Machine) -> None:
     machine.install_go()
     machine.environment["RESPREAD_SANDBOX_KUBERNETES_VERSION"] = OLDEST
     assert machine.find_or_build() == machine.find_or_build(OLDEST)
@@ -236,7 +236,7 @@ def test_the_environment_says_which_version_where_nobody_else_does(machine: Mach
     }
 
 
-def test_assets_are_not_taken_for_a_version_that_is_named(machine: Machine) -> None:
+def test_assets_are_not_used_for_an_explicit_version(machine: Machine) -> None:
     machine.install_go()
     assets = machine.add_assets(*BINARIES)
     binaries = machine.find_or_build(OLDEST)
@@ -244,7 +244,7 @@ def test_assets_are_not_taken_for_a_version_that_is_named(machine: Machine) -> N
     assert machine.built() == list(COMPONENTS.values())
 
 
-def test_a_version_that_is_not_to_be_had_is_an_error_with_those_that_are(machine: Machine) -> None:
+def test_an_unavailable_version_is_an_error_that_lists_the_available_ones(machine: Machine) -> None:
     with pytest.raises(
         SandboxError, match=r"Kubernetes 1\.32 is none that .* choose one of 1\.33 \(1\.33\.\d+\), 1\.34"
     ):
@@ -259,7 +259,7 @@ def test_two_processes_build_once(machine: Machine) -> None:
     assert machine.built() == list(PACKAGES.values())
 
 
-def test_a_builder_that_is_killed_leaves_no_half_program_and_no_lock(machine: Machine) -> None:
+def test_a_killed_build_leaves_no_partial_program_and_no_lock(machine: Machine) -> None:
     machine.install_go(SLOW_GO)
     machine.environment["GO_SECONDS"] = "600"
     builder = subprocess.Popen([sys.executable, "-c", BUILD], env=machine.environment, stderr=subprocess.DEVNULL)
@@ -278,7 +278,7 @@ def test_a_builder_that_is_killed_leaves_no_half_program_and_no_lock(machine: Ma
         os.kill(orphan, signal.SIGKILL)
 
 
-def test_an_interrupted_build_ends_go_as_well(machine: Machine) -> None:
+def test_an_interrupted_build_terminates_go(machine: Machine) -> None:
     machine.install_go(SLOW_GO)
     machine.environment["GO_SECONDS"] = "600"
     builder = subprocess.Popen([sys.executable, "-c", BUILD], env=machine.environment, stderr=subprocess.DEVNULL)
@@ -288,7 +288,7 @@ def test_an_interrupted_build_ends_go_as_well(machine: Machine) -> None:
     wait_until(lambda: not is_alive(go), "go to end")
 
 
-def test_plain_progress_says_which_of_how_many(machine: Machine) -> None:
+def test_plain_progress_shows_number_and_total(machine: Machine) -> None:
     machine.install_go()
     said = io.StringIO()
     Binaries.find_or_build(machine.environment, PlainProgress(said))
@@ -300,7 +300,7 @@ def test_plain_progress_says_which_of_how_many(machine: Machine) -> None:
     assert lines[-1] == "Built kubectl in 0 s."
 
 
-def test_plain_progress_says_now_and_then_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_progress_is_repeated_during_a_long_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("respread_sandbox.progress.LINE_EVERY_SECONDS", 0)
     said = io.StringIO()
     with PlainProgress(said) as progress:

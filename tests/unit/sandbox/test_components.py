@@ -7,7 +7,7 @@ from pathlib import Path
 from respread_sandbox.components import Files
 
 
-def test_a_certificate_counts_only_when_it_is_written_to_the_end(tmp_path: Path) -> None:
+def test_a_certificate_counts_only_if_it_is_complete(tmp_path: Path) -> None:
     files = Files(directory=tmp_path)
     files.serving_certificate.parent.mkdir()
     assert not files.has_serving_certificate()

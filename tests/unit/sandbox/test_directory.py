@@ -17,7 +17,7 @@ def _own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", None)  # so that TMPDIR is read again
 
 
-def test_a_directory_whose_lock_nobody_holds_is_swept() -> None:
+def test_a_directory_without_a_lock_holder_is_deleted() -> None:
     dead, alive = claim("dead"), claim("alive")
     (dead.path / "etcd").mkdir()
     os.close(dead.lock_fd)
@@ -30,14 +30,14 @@ def test_a_directory_whose_lock_nobody_holds_is_swept() -> None:
     assert living() == []
 
 
-def test_nameless_ones_never_collide() -> None:
+def test_unnamed_directories_never_collide() -> None:
     claimed = [claim(None) for _ in range(20)]
     assert len({each.path for each in claimed}) == 20
     for each in claimed:
         os.close(each.lock_fd)
 
 
-def test_only_the_user_can_look_into_them() -> None:
+def test_only_the_user_can_read_the_directories() -> None:
     claimed = claim("mine")
     os.close(claimed.lock_fd)
     assert claimed.path.stat().st_mode & 0o077 == 0
@@ -45,18 +45,18 @@ def test_only_the_user_can_look_into_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Default", "a b", "../up", "-a", "a-", "_x", "a" * 33, "ä"])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_name_is_rejected(name: str) -> None:
     with pytest.raises(SandboxError, match="cannot be a sandbox's name"):
         claim(name)
 
 
-def test_a_root_that_others_can_use_is_refused() -> None:
+def test_a_root_that_other_users_can_access_is_rejected() -> None:
     root_directory().chmod(0o777)
     with pytest.raises(SandboxError, match="nobody else can use"):
         claim(None)
 
 
-def test_a_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_root_that_is_a_symbolic_link_is_rejected(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     target.mkdir(mode=0o700)
     root_directory().rmdir()

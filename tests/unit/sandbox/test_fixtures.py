@@ -36,7 +36,7 @@ def test_nothing_is_built_for_tests_that_need_no_control_plane(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]])
-def test_without_programs_and_go_each_test_says_what_to_do(tmp_path: Path, workers: list[str]) -> None:
+def test_without_programs_and_go_each_test_fails_with_advice(tmp_path: Path, workers: list[str]) -> None:
     code, output = run_pytest(
         tmp_path, "tests/integration/sandbox/test_behaviour.py", "-k", "nodes_are or jobs", *workers
     )
@@ -48,7 +48,7 @@ def test_without_programs_and_go_each_test_says_what_to_do(tmp_path: Path, worke
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]])
-def test_a_build_shows_its_progress_though_pytest_captures(tmp_path: Path, workers: list[str]) -> None:
+def test_a_build_shows_its_progress_despite_captured_output(tmp_path: Path, workers: list[str]) -> None:
     go = tmp_path / "go"
     go.write_text('#!/bin/sh\nif [ "$1" = env ]; then echo go1.26.3; else echo no network; exit 1; fi\n')
     go.chmod(0o755)

@@ -58,7 +58,7 @@ def find_or_build(environment: dict[str, str]) -> Karpenter:
     return Karpenter.find_or_build(environment, PlainProgress(io.StringIO()))
 
 
-def test_it_is_built_once_with_the_go_that_is_there(environment: dict[str, str], tmp_path: Path) -> None:
+def test_karpenter_is_built_once_with_the_installed_go(environment: dict[str, str], tmp_path: Path) -> None:
     karpenter = find_or_build(environment)
     assert karpenter.program == cache_directory(environment) / "karpenter"
     assert (tmp_path / "calls.go").read_text() == "go 1.26.0\n"
@@ -67,7 +67,7 @@ def test_it_is_built_once_with_the_go_that_is_there(environment: dict[str, str],
     assert find_or_build(environment) == karpenter
 
 
-def test_a_module_of_other_content_is_not_built(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_module_with_another_checksum_is_not_built(environment: dict[str, str], tmp_path: Path) -> None:
     says = json.loads((tmp_path / "says.json").read_text())
     (tmp_path / "says.json").write_text(json.dumps(says | {"Sum": "h1:other="}))
     with pytest.raises(BuildError, match=r"has the checksum h1:other= and not h1:.*: it was changed"):
@@ -75,7 +75,7 @@ def test_a_module_of_other_content_is_not_built(environment: dict[str, str], tmp
     assert not (cache_directory(environment) / "source").exists()
 
 
-def test_what_go_says_of_a_download_that_failed_is_shown(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_error_of_a_failed_download_shows_the_output_of_go(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "says.json").write_text("no route to the proxy")
     with pytest.raises(
         BuildError, match=r"mod download .* failed:\nno route to the proxy\nIt needs the Go module proxy"
@@ -89,7 +89,7 @@ def test_without_go_the_error_says_what_to_install(environment: dict[str, str], 
         find_or_build(environment)
 
 
-def test_every_type_is_offered_in_every_zone_at_a_price_by_its_cpus() -> None:
+def test_every_instance_type_is_offered_in_every_zone_with_a_price_by_cpus() -> None:
     types = instance_types(["zone-a", "zone-b"])
     for each in types:
         cpus = int(each["resources"]["cpu"])

@@ -79,7 +79,7 @@ class Owner:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_an_owner_that_is_killed_leaves_nothing(number: signal.Signals) -> None:
+def test_a_killed_owner_leaves_no_process(number: signal.Signals) -> None:
     owner = Owner()
     assert all(is_alive(pid) for pid in owner.components)
     owner.end(number)
@@ -87,7 +87,7 @@ def test_an_owner_that_is_killed_leaves_nothing(number: signal.Signals) -> None:
     assert not owner.directory.exists()
 
 
-def test_an_owner_whose_pipe_somebody_else_holds_leaves_nothing() -> None:
+def test_a_killed_owner_whose_pipe_is_inherited_leaves_no_process() -> None:
     owner = Owner("leak")
     *components, holder = owner.components
     owner.end(signal.SIGKILL)
@@ -99,7 +99,7 @@ def test_an_owner_whose_pipe_somebody_else_holds_leaves_nothing() -> None:
     assert not owner.directory.exists()
 
 
-def test_a_killed_supervisor_takes_the_components_along_and_the_next_start_sweeps() -> None:
+def test_the_components_of_a_killed_supervisor_end_and_the_next_start_cleans_up() -> None:
     owner = Owner()
     os.kill(owner.supervisor, signal.SIGKILL)
     wait_until_dead(owner.components)
@@ -110,7 +110,7 @@ def test_a_killed_supervisor_takes_the_components_along_and_the_next_start_sweep
     assert [file.name for file in following.path.iterdir()] == ["lock"]
 
 
-def test_frozen_components_and_those_that_ignore_sigterm_are_ended_too(processes: SupervisedProcesses) -> None:
+def test_stopped_components_and_those_that_ignore_sigterm_are_killed(processes: SupervisedProcesses) -> None:
     log = root_directory() / "log"
     frozen = processes.spawn("frozen", SLEEP, {}, log)
     deaf = processes.spawn("deaf", ["/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], {}, log)
@@ -119,7 +119,7 @@ def test_frozen_components_and_those_that_ignore_sigterm_are_ended_too(processes
     wait_until_dead([frozen, deaf])
 
 
-def test_a_detached_sandbox_lives_on_until_sigterm() -> None:
+def test_a_detached_sandbox_runs_until_sigterm() -> None:
     owner = Owner("detach")
     owner.process.wait()
     assert all(is_alive(pid) for pid in [owner.supervisor, *owner.components])
@@ -130,7 +130,7 @@ def test_a_detached_sandbox_lives_on_until_sigterm() -> None:
     assert not owner.directory.exists()
 
 
-def test_status_tells_exit_codes_and_signals(processes: SupervisedProcesses) -> None:
+def test_the_status_shows_exit_codes_and_signals(processes: SupervisedProcesses) -> None:
     log = root_directory() / "log"
     pid = processes.spawn("lives", SLEEP, {}, log)
     processes.spawn("fails", ["/bin/sh", "-c", "echo why; exit 3"], {}, log)
@@ -144,7 +144,7 @@ def test_status_tells_exit_codes_and_signals(processes: SupervisedProcesses) -> 
     assert log.read_text() == "why\n"
 
 
-def test_a_component_runs_once_at_a_time_and_again_after_its_end(processes: SupervisedProcesses) -> None:
+def test_a_component_runs_once_at_a_time_and_can_be_restarted(processes: SupervisedProcesses) -> None:
     log = root_directory() / "log"
     first = processes.spawn("one", SLEEP, {}, log)
     with pytest.raises(SandboxError, match=f"one is running already, with process id {first}"):
@@ -153,7 +153,7 @@ def test_a_component_runs_once_at_a_time_and_again_after_its_end(processes: Supe
     assert processes.spawn("one", SLEEP, {}, log) != first
 
 
-def test_what_is_no_program_is_named_in_the_error(processes: SupervisedProcesses, tmp_path: Path) -> None:
+def test_the_error_names_a_file_that_is_not_a_program(processes: SupervisedProcesses, tmp_path: Path) -> None:
     broken = tmp_path / "etcd"
     broken.write_bytes(b"\x7fELF and then nothing of use")
     broken.chmod(0o755)
@@ -161,7 +161,7 @@ def test_what_is_no_program_is_named_in_the_error(processes: SupervisedProcesses
         processes.spawn("etcd", [str(broken)], {}, tmp_path / "log")
 
 
-def test_a_reserved_port_is_nobody_elses(processes: SupervisedProcesses) -> None:
+def test_a_reserved_port_is_not_given_out_again(processes: SupervisedProcesses) -> None:
     port = processes.reserve_port()
     assert processes.reserve_port() != port
     with socket.socket() as stranger:
@@ -176,20 +176,20 @@ def test_a_reserved_port_is_nobody_elses(processes: SupervisedProcesses) -> None
             pass  # the holder, which never listens, gets none of the connections
 
 
-def test_a_dead_supervisor_is_an_error_that_says_so(processes: SupervisedProcesses) -> None:
+def test_a_dead_supervisor_is_reported(processes: SupervisedProcesses) -> None:
     os.kill(processes.pid, signal.SIGKILL)
     wait_until_dead([processes.pid])
     with pytest.raises(SandboxError, match="supervisor has ended"):
         processes.status()
 
 
-def test_a_closed_sandbox_is_an_error_that_says_so(processes: SupervisedProcesses) -> None:
+def test_a_closed_sandbox_is_reported(processes: SupervisedProcesses) -> None:
     processes.close()
     with pytest.raises(SandboxError, match="has been stopped"):
         processes.status()
 
 
-def test_a_component_that_is_kept_running_comes_back_unless_it_was_killed(processes: SupervisedProcesses) -> None:
+def test_a_supervised_component_is_restarted_unless_it_was_stopped_on_purpose(processes: SupervisedProcesses) -> None:
     log = claim(None).path / "log"
     pids = {name: processes.spawn(name, SLEEP, {}, log) for name in ("kept", "killed", "other")}
     processes.keep_running(["kept", "killed"])
@@ -208,7 +208,7 @@ def test_a_component_that_is_kept_running_comes_back_unless_it_was_killed(proces
     assert found["other"].exit == -signal.SIGTERM
 
 
-def test_a_component_that_can_not_run_is_not_started_all_the_time(processes: SupervisedProcesses) -> None:
+def test_a_component_that_can_not_run_is_restarted_with_delays(processes: SupervisedProcesses) -> None:
     log = claim(None).path / "log"
     processes.spawn("broken", ["/bin/sh", "-c", "echo started; exit 3"], {}, log)
     processes.keep_running(["broken"])
