@@ -17,7 +17,7 @@ from respread.scheduling.verdict import PLUGINS
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
-def test_without_profiles_everything_is_as_it_comes() -> None:
+def test_without_profiles_the_defaults_apply() -> None:
     assert read_configuration(HEAD) == SchedulerConfiguration()
     assert SchedulerConfiguration().profiles["default-scheduler"] == Profile()
     assert Profile().default_constraints == SYSTEM_DEFAULT_CONSTRAINTS
@@ -27,7 +27,7 @@ def test_without_profiles_everything_is_as_it_comes() -> None:
     ]
 
 
-def test_profiles_are_told_apart_by_scheduler_name() -> None:
+def test_profiles_are_distinguished_by_scheduler_name() -> None:
     configuration = read_configuration(
         HEAD
         + """
@@ -89,13 +89,15 @@ profiles:
         ("{score: {enabled: [{name: Custom}]}}", set(), ()),
     ],
 )
-def test_plugins_can_be_off_and_foreign_ones_are_named(plugins: str, off: set[str], unknown: tuple[str, ...]) -> None:
+def test_plugins_can_be_disabled_and_unknown_ones_are_named(
+    plugins: str, off: set[str], unknown: tuple[str, ...]
+) -> None:
     profile = read_configuration(f"{HEAD}profiles: [{{plugins: {plugins}}}]").profiles["default-scheduler"]
     assert profile.plugins == set(PLUGINS) - off
     assert profile.unknown == unknown
 
 
-def test_an_extender_that_filters_makes_every_profile_unknown() -> None:
+def test_a_filtering_extender_makes_every_profile_unpredictable() -> None:
     extenders = "[{urlPrefix: 'http://a', filterVerb: filter}, {urlPrefix: 'http://b', prioritizeVerb: rank}]"
     configuration = read_configuration(f"{HEAD}extenders: {extenders}")
     assert configuration.profiles["default-scheduler"].unknown == ("extender http://a",)
@@ -169,7 +171,7 @@ AT = "profiles[0].pluginConfig[0].args"
         ),
     ],
 )
-def test_a_configuration_that_no_scheduler_would_take_is_refused_at_its_field(text: str, message: str) -> None:
+def test_an_invalid_configuration_is_rejected_with_its_field(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         read_configuration(text)
     assert message in str(refused.value)

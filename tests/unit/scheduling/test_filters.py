@@ -44,14 +44,14 @@ def reason(wanted: PodSpec, on: Node, pods: Iterable[Pod] = (), **others: Any) -
     return reasons(wanted, [on], pods, **others)[on.name]
 
 
-def test_a_cordoned_node_says_so_unless_the_pod_tolerates_it() -> None:
+def test_the_reason_names_a_cordon_that_the_pod_does_not_tolerate() -> None:
     cordoned = node("n1", unschedulable=True)
     assert reason(spec(), cordoned) == ["NodeUnschedulable: is cordoned (spec.unschedulable)"]
     tolerant = spec(tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
     assert reason(tolerant, cordoned) == []
 
 
-def test_the_taint_that_is_not_tolerated_is_named() -> None:
+def test_the_reason_names_the_taint_that_is_not_tolerated() -> None:
     tainted = node("n1", taints=(taint("soft", "PreferNoSchedule"), taint("dedicated", "NoExecute", "gpu")))
     assert reason(spec(), tainted) == [
         "TaintToleration: has the taint dedicated=gpu:NoExecute, which the pod does not tolerate"
@@ -60,7 +60,7 @@ def test_the_taint_that_is_not_tolerated_is_named() -> None:
     assert reason(spec(tolerations=(Toleration("dedicated", "Gt", "1"),)), tainted) != []
 
 
-def test_what_the_pod_asks_of_nodes_is_repeated() -> None:
+def test_the_reason_repeats_the_node_affinity_of_the_pod() -> None:
     wanted = spec(
         node_selector=Map(disk="ssd"),
         node_affinity=NodeSelector(
@@ -78,7 +78,7 @@ def test_what_the_pod_asks_of_nodes_is_repeated() -> None:
     assert reason(wanted, node("n7", labels={"disk": "ssd"})) == []
 
 
-def test_added_affinity_is_the_configuration_s() -> None:
+def test_the_reason_names_affinity_added_by_the_configuration() -> None:
     added = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement("pool", "Exists"),)),))
     answers = reasons(spec(), [node("n1"), node("n2", labels={"pool": "a"})], profile=Profile(added_affinity=added))
     assert answers == {
@@ -87,7 +87,7 @@ def test_added_affinity_is_the_configuration_s() -> None:
     }
 
 
-def test_all_that_is_short_is_named_with_what_is_needed_and_what_is_free() -> None:
+def test_the_reason_names_all_insufficient_resources_with_need_and_free() -> None:
     small = Node(name="n1", allocatable=Map({"cpu": 4000, "memory": 4 << 30, "pods": 2}))
     there = [pod(f"p{number}", "n1", PodSpec(requests=Map(cpu=1250, memory=3 << 30))) for number in range(2)]
     wanted = PodSpec(requests=Map({"cpu": 2000, "memory": 1 << 20, "nvidia.com/gpu": 1, "example.com/free": 0}))
@@ -98,7 +98,7 @@ def test_all_that_is_short_is_named_with_what_is_needed_and_what_is_free() -> No
     assert reason(wanted, small, there) == [f"NodeResourcesFit: {short}"]
 
 
-def test_a_pod_being_resized_holds_what_its_status_says() -> None:
+def test_a_pod_in_a_resize_counts_with_its_allocated_resources() -> None:
     small = Node(name="n1", allocatable=Map({"cpu": 1000, "pods": 9}))
     resized = pod("p", "n1", PodSpec(requests=Map(cpu=100)), held_requests=Map(cpu=950))
     assert reason(PodSpec(requests=Map(cpu=100)), small, [resized]) == [
@@ -106,7 +106,7 @@ def test_a_pod_being_resized_holds_what_its_status_says() -> None:
     ]
 
 
-def test_ignored_resources_are_left_out_only_if_they_are_extended() -> None:
+def test_only_extended_resources_can_be_ignored() -> None:
     wanted = PodSpec(requests=Map({"cpu": 100_000, "example.com/a": 1, "other.io/b": 1, "other.io/c": 1}))
     profile = Profile(
         ignored_resources=frozenset({"cpu", "other.io/b"}), ignored_resource_groups=frozenset({"example.com"})
@@ -127,7 +127,7 @@ def test_ignored_resources_are_left_out_only_if_they_are_extended() -> None:
         (HostPort("TCP", 80, "::"), HostPort("TCP", 80, "10.0.0.1"), True),
     ],
 )
-def test_ports_are_taken_by_address_and_protocol(wanted: HostPort, held: HostPort, free: bool) -> None:
+def test_ports_conflict_by_address_and_protocol(wanted: HostPort, held: HostPort, free: bool) -> None:
     answer = reason(PodSpec(host_ports=(wanted,)), node("n1"), [pod("p", "n1", PodSpec(host_ports=(held,)))])
     expected = f"NodePorts: other pods of the node use {wanted.host_ip}:80/TCP"
     assert answer == ([] if free else [expected])
@@ -144,7 +144,7 @@ def bound(name: str, **fields: Any) -> PersistentVolumeClaim:
 IN_ZONE_B = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement(ZONE, "In", ("b",)),)),))
 
 
-def test_a_claim_that_only_one_pod_may_use_is_in_use_until_that_pod_is_gone() -> None:
+def test_a_read_write_once_pod_claim_is_in_use_until_its_pod_is_deleted() -> None:
     of = PodSpec(shared_claims=("data",))
     answers = reasons(
         of,
@@ -172,12 +172,12 @@ def test_a_claim_that_only_one_pod_may_use_is_in_use_until_that_pod_is_gone() ->
         (GCEPersistentDisk("x"), AWSElasticBlockStore("x"), False),
     ],
 )
-def test_which_disks_one_node_can_t_have_twice(one: Any, other: Any, conflict: bool) -> None:
+def test_some_disks_can_be_attached_only_once_per_node(one: Any, other: Any, conflict: bool) -> None:
     assert disks_conflict(one, other) is conflict
     assert disks_conflict(other, one) is conflict
 
 
-def test_the_pod_that_has_the_disk_is_named() -> None:
+def test_the_reason_names_the_pod_that_uses_the_disk() -> None:
     of = PodSpec(disks=(GCEPersistentDisk("d"),))
     answers = reasons(of, [node("n1"), node("n2")], [pod("old", "n1", of)])
     assert answers == {
@@ -186,7 +186,7 @@ def test_the_pod_that_has_the_disk_is_named() -> None:
     }
 
 
-def test_a_node_s_limit_counts_each_volume_once() -> None:
+def test_the_volume_limit_of_a_node_counts_each_volume_once() -> None:
     def using(*names: str) -> PodSpec:
         return PodSpec(shared_claims=names)
 
@@ -206,7 +206,7 @@ def test_a_node_s_limit_counts_each_volume_once() -> None:
     }
 
 
-def test_a_bound_volume_is_reached_from_some_nodes_only() -> None:
+def test_a_bound_volume_is_accessible_only_from_some_nodes() -> None:
     answers = reasons(
         PodSpec(shared_claims=("data",)),
         [node("n1", "a"), node("n2", "b"), node("n3")],
@@ -220,7 +220,7 @@ def test_a_bound_volume_is_reached_from_some_nodes_only() -> None:
     }
 
 
-def test_zone_labels_of_a_volume_let_it_onto_nodes_without_any() -> None:
+def test_a_volume_with_zone_labels_is_allowed_on_nodes_without_zones() -> None:
     answers = reasons(
         PodSpec(shared_claims=("data",)),
         [node("n1", "a"), node("n2", "b"), node("n3"), node("n4", "c")],
@@ -260,7 +260,7 @@ def test_zone_labels_of_a_volume_let_it_onto_nodes_without_any() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_claim_is_said(given: list[PersistentVolumeClaim], message: str) -> None:
+def test_the_reason_says_what_is_wrong_with_a_claim(given: list[PersistentVolumeClaim], message: str) -> None:
     in_b = NodeSelectorTerm((NodeSelectorRequirement(ZONE, "In", ("b",)),))
     answers = reason(
         PodSpec(shared_claims=("data",)),
@@ -282,7 +282,7 @@ def test_what_is_wrong_with_a_claim_is_said(given: list[PersistentVolumeClaim], 
     assert f"VolumeBinding: {message}" in answers
 
 
-def test_the_domain_its_count_the_minimum_and_the_skew_are_told() -> None:
+def test_the_reason_contains_domain_count_minimum_and_skew() -> None:
     of = spec(constraint(ZONE))
     nodes = [node("n1", "a"), node("n2", "b"), node("n3", "c"), node("n4")]
     there = [pod(f"p{number}", on, of) for number, on in enumerate(["n1", "n1", "n2"])]
@@ -297,7 +297,7 @@ def test_the_domain_its_count_the_minimum_and_the_skew_are_told() -> None:
     }
 
 
-def test_too_few_domains_are_told_as_the_reason_of_the_minimum() -> None:
+def test_the_reason_explains_a_minimum_of_zero_by_too_few_domains() -> None:
     of = spec(constraint(ZONE, min_domains=3))
     there = [pod("p1", "n1", of), pod("p2", "n2", of)]
     (answer,) = reason(of, node("n1", "a"), there)
@@ -307,7 +307,7 @@ def test_too_few_domains_are_told_as_the_reason_of_the_minimum() -> None:
 WEB = LabelSelector(Map(app="web"))
 
 
-def test_anti_affinity_holds_both_ways() -> None:
+def test_anti_affinity_applies_in_both_directions() -> None:
     lonely = PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB),))
     nodes = [node("n1", "a"), node("n2", "a")]
     assert reasons(lonely, nodes, [pod("p", "n1", PodSpec())]) == {
@@ -322,7 +322,7 @@ def test_anti_affinity_holds_both_ways() -> None:
     }
 
 
-def test_affinity_lets_the_first_of_its_kind_in_and_then_keeps_together() -> None:
+def test_the_first_pod_may_violate_its_own_affinity_and_later_pods_may_not() -> None:
     together = PodSpec(pod_affinity=(PodAffinityTerm(ZONE, WEB),))
     nodes = [node("n1", "a"), node("n2", "b"), node("n3")]
     lacking = f"InterPodAffinity: the pod's affinity needs the label {ZONE}, which the node has not"
@@ -335,7 +335,7 @@ def test_affinity_lets_the_first_of_its_kind_in_and_then_keeps_together() -> Non
     }
 
 
-def test_a_namespace_selector_s_quirk_is_a_switch() -> None:
+def test_the_namespace_selector_bug_can_be_switched_on() -> None:
     not_b = LabelSelector(match_expressions=(LabelSelectorRequirement("team", "NotIn", ("b",)),))
     of = PodSpec(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, WEB, namespace_selector=not_b),))
     teams = [Namespace(name=f"team-{each}", labels=Map(team=each)) for each in "ab"]
@@ -347,7 +347,7 @@ def test_a_namespace_selector_s_quirk_is_a_switch() -> None:
     assert as_in_1_36_3.feasible_nodes() == []
 
 
-def test_every_rule_that_refuses_is_listed_in_the_scheduler_s_order() -> None:
+def test_every_filter_that_rejects_is_listed_in_the_schedulers_order() -> None:
     of = spec(
         constraint(ZONE, max_skew=1, node_affinity_policy="Ignore"),
         node_selector=Map(disk="ssd"),
@@ -372,12 +372,12 @@ def test_every_rule_that_refuses_is_listed_in_the_scheduler_s_order() -> None:
     assert prepared.first_rejection("n1") == Rejection("NodeUnschedulable", "is cordoned (spec.unschedulable)")
 
 
-def test_a_plugin_that_is_off_says_nothing() -> None:
+def test_a_disabled_plugin_rejects_nothing() -> None:
     off = Profile(plugins=frozenset(PLUGINS) - {"TaintToleration"})
     assert reasons(spec(), [node("n1", taints=(taint(),))], profile=off) == {"n1": []}
 
 
-def test_a_pod_that_names_a_node_goes_there_alone() -> None:
+def test_a_pod_with_a_node_name_fits_only_that_node() -> None:
     prepared = Predictor(ClusterView(cluster([node("n1"), node("n2")], []))).prepare(pod("new", "n2", spec()))
     assert prepared.feasible_nodes() == ["n2"]
     assert str(prepared.first_rejection("n1")) == "NodeName: the pod names node n2"

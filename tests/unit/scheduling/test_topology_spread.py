@@ -27,25 +27,25 @@ from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, sp
 # The effective selector
 
 
-def test_match_label_keys_add_what_the_pod_s_labels_say_and_skip_what_it_lacks() -> None:
+def test_match_label_keys_add_the_pods_labels_and_skip_missing_ones() -> None:
     of = constraint(match_label_keys=("version", "track"))
     selector = effective_selector(of, Map(app="web", version="v1"))
     assert str(selector) == "app=web,version=v1"
 
 
-def test_what_the_api_server_has_merged_already_is_there_once() -> None:
+def test_labels_merged_by_the_api_server_are_not_added_twice() -> None:
     merged = LabelSelector(Map(app="web"), (LabelSelectorRequirement("version", "In", ("v1",)),))
     twice = effective_selector(constraint(selector=merged, match_label_keys=("version",)), Map(app="web", version="v1"))
     once = effective_selector(constraint(match_label_keys=("version",)), Map(app="web", version="v1"))
     assert twice == once
 
 
-def test_an_absent_selector_matches_nothing_whatever_is_added() -> None:
+def test_an_absent_selector_matches_nothing_even_with_match_label_keys() -> None:
     of = constraint(selector=None, match_label_keys=("app",))
     assert effective_selector(of, Map(app="web")) == NOTHING
 
 
-def test_an_empty_selector_is_empty_only_until_something_is_added() -> None:
+def test_an_empty_selector_with_match_label_keys_is_not_empty() -> None:
     of = constraint(selector={}, match_label_keys=("app",))
     assert effective_selector(of, Map()) == Selector((), (), ())
     assert str(effective_selector(of, Map(app="web"))) == "app=web"
@@ -71,7 +71,7 @@ def test_pods_count_until_they_terminate_or_finish(fields: dict[str, Any], count
     assert not counts_as_pod(pod("p", "", PodSpec(), **fields))
 
 
-def test_only_constraints_of_the_same_kind_ask_for_keys() -> None:
+def test_a_node_needs_the_keys_of_all_constraints_of_the_same_kind() -> None:
     of = [constraint(ZONE), constraint(HOSTNAME), constraint(ZONE, 2), constraint("rack", when="ScheduleAnyway")]
     assert required_keys(of, "DoNotSchedule") == (HOSTNAME, ZONE)
     assert required_keys(of, "ScheduleAnyway") == ("rack",)
@@ -138,7 +138,9 @@ def system_defaults(selector: str) -> tuple[list[str], list[str]]:
         (None, "app=web,tier=front"),
     ],
 )
-def test_defaults_count_what_services_and_the_owner_choose(owner: OwnerReference | None, selector: str) -> None:
+def test_default_constraints_count_pods_selected_by_services_and_the_owner(
+    owner: OwnerReference | None, selector: str
+) -> None:
     new = pod("new", "", PodSpec(), labels=Map(app="web", tier="front", track="a"), controller=owner)
     found = in_force(
         new,
@@ -150,11 +152,11 @@ def test_defaults_count_what_services_and_the_owner_choose(owner: OwnerReference
     assert found == system_defaults(selector)
 
 
-def test_without_service_and_owner_there_are_no_defaults() -> None:
+def test_without_service_and_owner_there_are_no_default_constraints() -> None:
     assert in_force(pod("new", "", PodSpec(), controller=None)) == ([], [])
 
 
-def test_one_constraint_of_its_own_switches_all_defaults_off() -> None:
+def test_a_constraint_of_the_pod_disables_all_default_constraints() -> None:
     new = pod("new", "", spec(constraint(ZONE)))
     assert in_force(new, replicasets=[WEB_SET]) == ([f"{ZONE}/1 app=web"], [])
 
@@ -171,7 +173,7 @@ def test_an_empty_selector_matches_the_pod_and_counts_none() -> None:
 # Where a pod goes
 
 
-def test_sure_domains_are_those_of_feasible_nodes_and_likely_ones_those_with_the_best_score() -> None:
+def test_possible_domains_have_feasible_nodes_and_likely_ones_the_best_score() -> None:
     of = spec(constraint(ZONE, when="ScheduleAnyway"), constraint("rack", node_affinity_policy="Ignore"))
     nodes = [
         node("n1", "a", labels={"rack": "r1"}),
@@ -188,7 +190,7 @@ def test_sure_domains_are_those_of_feasible_nodes_and_likely_ones_those_with_the
     )
 
 
-def test_without_soft_constraints_what_is_sure_is_all_that_is_likely() -> None:
+def test_without_soft_constraints_all_possible_domains_are_likely() -> None:
     of = spec(constraint(ZONE))
     view = ClusterView(cluster([node("n1", "a"), node("n2", "b")], [pod("p", "n1", of)]))
     assert likely_domains(Predictor(view).prepare(pod("new", "", of))) == (
@@ -196,7 +198,7 @@ def test_without_soft_constraints_what_is_sure_is_all_that_is_likely() -> None:
     )
 
 
-def test_a_pod_that_fits_nowhere_is_likely_nowhere() -> None:
+def test_a_pod_that_fits_no_node_has_no_likely_domain() -> None:
     of = spec(constraint(ZONE, when="ScheduleAnyway"), requests=Map(cpu=100_000))
     view = ClusterView(cluster([node("n1", "a")], []))
     assert likely_domains(Predictor(view).prepare(pod("new", "", of))) == (
@@ -204,14 +206,14 @@ def test_a_pod_that_fits_nowhere_is_likely_nowhere() -> None:
     )
 
 
-def test_nothing_is_sure_or_likely_where_something_is_unknown() -> None:
+def test_an_unknown_rule_leaves_no_possible_or_likely_domain() -> None:
     prepared = Predictor(ClusterView(cluster([node("n1")], []))).prepare(
         pod("new", "", PodSpec(scheduler_name="volcano"))
     )
     assert isinstance(likely_domains(prepared), Unknown)
 
 
-def test_scores_are_those_of_the_documented_formula() -> None:
+def test_scores_follow_the_documented_formula() -> None:
     """Weight ln(domains + 2), plus maxSkew - 1; the hostname counts each node's own pods."""
     of = spec(constraint(ZONE, 3, when="ScheduleAnyway"), constraint(HOSTNAME, when="ScheduleAnyway"))
     nodes = [node("n1", "a"), node("n2", "a"), node("n3", "b"), node("n4")]
@@ -231,7 +233,7 @@ def test_scores_are_those_of_the_documented_formula() -> None:
 # Input that is not as the API has it
 
 
-def test_a_malformed_pod_is_refused_by_name_and_field_and_the_others_are_predicted_with() -> None:
+def test_a_malformed_pod_is_rejected_with_its_field_and_the_others_are_used() -> None:
     decoder, state = Decoder(), ClusterState()
     state.replace("nodes", [node("n1", "a"), node("n2", "b")])
     near = {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}

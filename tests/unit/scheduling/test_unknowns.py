@@ -68,7 +68,7 @@ def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile 
         ),
     ],
 )
-def test_every_kind_of_thing_that_is_not_known_is_named(of: PodSpec, expected: str) -> None:
+def test_every_kind_of_unknown_is_named(of: PodSpec, expected: str) -> None:
     snapshot = world(
         persistentvolumeclaims=[PersistentVolumeClaim(namespace="default", name="new", storage_class_name="late")],
         storageclasses=[StorageClass(name="late", provisioner="disks.io", volume_binding_mode="WaitForFirstConsumer")],
@@ -76,7 +76,7 @@ def test_every_kind_of_thing_that_is_not_known_is_named(of: PodSpec, expected: s
     assert str(unknown(pod("new", "", of), snapshot)) == expected
 
 
-def test_a_new_pod_s_own_claims_are_not_known_before_it_has_a_name() -> None:
+def test_the_claims_of_a_new_pod_are_unknown_before_it_has_a_name() -> None:
     claims = [PersistentVolumeClaim(namespace="default", name="data-web-0", volume_name="pv", bind_completed=True)]
     snapshot = world(persistentvolumeclaims=claims, persistentvolumes=[PersistentVolume(name="pv")])
     of = PodSpec(stateful_claims=("data",))
@@ -87,7 +87,7 @@ def test_a_new_pod_s_own_claims_are_not_known_before_it_has_a_name() -> None:
     assert unknown(pod("", "", PodSpec(ephemeral_volumes=("scratch",))), snapshot) is not None
 
 
-def test_a_profile_with_foreign_rules_proves_nothing() -> None:
+def test_a_profile_with_unknown_plugins_allows_no_prediction() -> None:
     found = unknown(pod("new", "", PodSpec()), profile=Profile(unknown=("plugin Coscheduling", "extender http://x")))
     assert found == Unknown(
         "scheduler configuration",
@@ -95,14 +95,14 @@ def test_a_profile_with_foreign_rules_proves_nothing() -> None:
     )
 
 
-def test_another_scheduler_is_known_if_the_configuration_has_it() -> None:
+def test_another_scheduler_is_known_if_the_configuration_has_its_profile() -> None:
     configuration = SchedulerConfiguration(profiles=Map({"batch": Profile()}))
     predictor = Predictor(ClusterView(world()), configuration)
     assert predictor.prepare(pod("new", "", PodSpec(scheduler_name="batch"))).unknown is None
     assert predictor.prepare(pod("new", "", PodSpec())).unknown is not None
 
 
-def test_hard_default_constraints_depend_on_an_owner_that_must_be_known() -> None:
+def test_hard_default_constraints_need_a_known_owner() -> None:
     new = pod("new", "", PodSpec())
     found = unknown(new, profile=HARD_DEFAULTS)
     assert found is not None
@@ -116,7 +116,7 @@ def test_hard_default_constraints_depend_on_an_owner_that_must_be_known() -> Non
     assert unknown(job, profile=HARD_DEFAULTS) is None
 
 
-def test_soft_default_constraints_change_no_proof() -> None:
+def test_soft_default_constraints_do_not_affect_predictions() -> None:
     prepared = Predictor(ClusterView(world())).prepare(pod("new", "", PodSpec()))
     assert prepared.unknown is None
     assert prepared.constraints.soft_unknown is not None
@@ -124,19 +124,19 @@ def test_soft_default_constraints_change_no_proof() -> None:
     assert prepared.best_nodes(nodes) == nodes
 
 
-def test_an_owner_that_does_not_exist_is_known_where_the_snapshot_has_all() -> None:
+def test_a_missing_owner_is_known_if_the_snapshot_is_complete() -> None:
     configuration = SchedulerConfiguration(profiles=Map({"default-scheduler": HARD_DEFAULTS}))
     predictor = Predictor(ClusterView(world()), configuration, workloads_complete=True)
     assert predictor.prepare(pod("new", "", PodSpec())).unknown is None
 
 
-def test_a_pod_of_a_daemon_set_that_is_bound_goes_to_its_node_alone() -> None:
+def test_a_daemon_set_pod_fits_only_its_node() -> None:
     prepared = Predictor(ClusterView(world())).prepare(pod("ds-1", "n2", PodSpec(pinned_to_node=True)))
     assert prepared.unknown is None
     assert prepared.feasible_nodes() == ["n2"]
 
 
-def test_where_the_scheduler_fails_it_gives_the_pod_up() -> None:
+def test_an_error_in_a_filter_ends_the_scheduling_of_the_pod() -> None:
     """A claim of an `ephemeral` volume that is not its pod's makes NodeVolumeLimits fail, not refuse."""
     stranger = pod("other", "n1", PodSpec(ephemeral_volumes=("scratch",)))
     snapshot = cluster(

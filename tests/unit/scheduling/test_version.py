@@ -31,7 +31,7 @@ from tests.worlds import HOSTNAME, cluster, node, pod, spec
         ("devel", None),
     ],
 )
-def test_namespace_selectors_are_kept_in_the_versions_that_have_the_bug(version: str, has_it: bool | None) -> None:
+def test_the_namespace_selector_bug_applies_to_its_versions(version: str, has_it: bool | None) -> None:
     assert keeps_namespace_selectors(version) is has_it
     assert of_version(SchedulerConfiguration(), version).keeps_namespace_selectors is has_it
     assert (
@@ -52,13 +52,13 @@ def answer(version: str, key: str = "team", operator: SelectorOperator = "NotIn"
 
 
 @pytest.mark.parametrize(("version", "fits"), [("v1.36.3", False), ("v1.33.0", True)])
-def test_a_pod_is_kept_away_from_the_namespaces_that_its_selector_excludes(version: str, fits: bool) -> None:
+def test_with_the_bug_anti_affinity_applies_to_excluded_namespaces(version: str, fits: bool) -> None:
     """As in kubernetes#141526: anti-affinity to all namespaces but those of a team meets the team's pods as well."""
     assert answer(version).fits("n1") is fits
 
 
 @pytest.mark.parametrize("version", ["", "v1.37.1"])
-def test_where_the_version_does_not_tell_nothing_is_predicted_for_such_pods(version: str) -> None:
+def test_nothing_is_predicted_for_affected_pods_if_the_version_is_unclear(version: str) -> None:
     unknown = answer(version).unknown
     assert unknown is not None
     assert "kubernetes#141526" in unknown.message
@@ -66,6 +66,6 @@ def test_where_the_version_does_not_tell_nothing_is_predicted_for_such_pods(vers
 
 
 @pytest.mark.parametrize("operator", ["In", "Exists"])
-def test_other_selectors_mean_the_same_in_every_version(operator: SelectorOperator) -> None:
+def test_other_selectors_have_the_same_meaning_in_every_version(operator: SelectorOperator) -> None:
     assert [answer(version, operator=operator).fits("n1") for version in ("", "v1.33.0", "v1.36.3")] == [False] * 3
     assert answer("", operator=operator).unknown is None

@@ -23,7 +23,7 @@ def feasible(view: ClusterView, wanted: PodSpec, **fields: Any) -> list[str]:
     return sorted(Predictor(view).prepare(pod("new", "", wanted, **fields)).feasible_nodes())
 
 
-def test_spread_counts_go_with_the_eviction() -> None:
+def test_an_eviction_reduces_the_spread_counts() -> None:
     of = spec(constraint(ZONE))
     there = [pod("a1", "na", of), pod("a2", "na", of), pod("b1", "nb", of)]
     view = ClusterView(cluster([node("na", "a"), node("nb", "b")], there))
@@ -47,7 +47,7 @@ def test_spread_counts_go_with_the_eviction() -> None:
     ],
     ids=["resources", "ports", "a claim for one pod", "anti-affinity", "anti-affinity of the other"],
 )
-def test_what_a_pod_holds_it_holds_until_it_is_gone(held: PodSpec, wanted: PodSpec) -> None:
+def test_a_pod_uses_its_resources_until_it_is_deleted(held: PodSpec, wanted: PodSpec) -> None:
     old = pod("old", "n1", held)
     view = ClusterView(
         cluster(
@@ -79,7 +79,7 @@ def test_what_a_pod_holds_it_holds_until_it_is_gone(held: PodSpec, wanted: PodSp
     assert feasible(view, wanted) == ["n1"]
 
 
-def test_required_affinity_is_satisfied_by_a_pod_that_is_being_evicted() -> None:
+def test_a_terminating_pod_satisfies_required_affinity() -> None:
     old = pod("old", "n1", PodSpec())
     view = ClusterView(cluster([node("n1"), node("n2")], [old]))
     beside = PodSpec(pod_affinity=(PodAffinityTerm(HOSTNAME, WEB),))
@@ -89,7 +89,7 @@ def test_required_affinity_is_satisfied_by_a_pod_that_is_being_evicted() -> None
     assert feasible(view, beside) == ["n1", "n2"]  # it is the first of its kind now
 
 
-def test_a_placed_pod_can_be_evicted_in_its_turn() -> None:
+def test_a_placed_pod_can_be_evicted() -> None:
     of = spec(constraint(HOSTNAME))
     view = ClusterView(cluster([node("n1"), node("n2")], []))
     placed = view.place(pod("p", "", of), "n1")
@@ -102,7 +102,7 @@ def test_a_placed_pod_can_be_evicted_in_its_turn() -> None:
     assert feasible(view, of) == ["n1", "n2"]
 
 
-def test_marks_are_moments_to_go_back_to() -> None:
+def test_a_view_can_be_restored_to_a_mark() -> None:
     of = spec(constraint(HOSTNAME))
     view = ClusterView(cluster([node(name) for name in ("n1", "n2", "n3")], []))
     view.place(pod("p1", "", of), "n1")
@@ -113,7 +113,7 @@ def test_marks_are_moments_to_go_back_to() -> None:
     assert feasible(view, of) == ["n2", "n3"]
 
 
-def test_evicting_what_terminates_or_has_no_node_changes_nothing() -> None:
+def test_evicting_a_terminating_or_unscheduled_pod_changes_nothing() -> None:
     of = spec(constraint(HOSTNAME))
     terminating = pod("p1", "n1", of, deletion_timestamp=NOW)
     nowhere = pod("p2", "gone", of)
@@ -132,7 +132,7 @@ def test_a_pod_cannot_be_placed_on_a_node_that_does_not_exist() -> None:
     assert view.mark() == 0
 
 
-def test_steps_are_forgotten_when_the_view_moves_on() -> None:
+def test_a_new_snapshot_discards_the_steps_of_a_view() -> None:
     of = spec(constraint(HOSTNAME))
     snapshot = cluster([node("n1"), node("n2")], [])
     view = ClusterView(snapshot)
@@ -141,7 +141,7 @@ def test_steps_are_forgotten_when_the_view_moves_on() -> None:
     assert feasible(view, of) == ["n1", "n2"]
 
 
-def test_prepared_answers_outlive_steps_and_pods_that_come_and_go() -> None:
+def test_cached_predictions_survive_steps_and_changes_of_pods() -> None:
     of = spec(constraint(ZONE))
     state = ClusterState(cluster([node("na", "a"), node("nb", "b")], []))
     view = ClusterView(state.snapshot)
@@ -158,7 +158,7 @@ def test_prepared_answers_outlive_steps_and_pods_that_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("field", ["labels", "taints", "unschedulable"])
-def test_prepared_answers_are_made_anew_when_nodes_change(field: str) -> None:
+def test_cached_predictions_are_recomputed_when_nodes_change(field: str) -> None:
     of = spec(node_selector=Map(disk="ssd"))
     changes = {"labels": Map({HOSTNAME: "n1"}), "taints": (), "unschedulable": True}
     state = ClusterState(cluster([node("n1", labels={"disk": "ssd"})], []))
@@ -173,7 +173,7 @@ def test_prepared_answers_are_made_anew_when_nodes_change(field: str) -> None:
     assert predictor.prepare(new).feasible_nodes() == (["n1"] if field == "taints" else [])
 
 
-def test_a_node_that_offers_more_takes_more() -> None:
+def test_a_node_with_more_allocatable_takes_more_pods() -> None:
     state = ClusterState(cluster([node("n1", pods=1)], [pod("p", "n1", PodSpec())]))
     view = ClusterView(state.snapshot)
     assert feasible(view, PodSpec()) == []
@@ -182,7 +182,7 @@ def test_a_node_that_offers_more_takes_more() -> None:
     assert feasible(view, PodSpec()) == ["n1"]
 
 
-def test_what_is_left_over_from_former_snapshots_is_dropped() -> None:
+def test_leftovers_of_earlier_snapshots_are_dropped() -> None:
     """Workloads come and go for ever, and a view lives as long as the operator."""
     state = ClusterState(cluster([node("n1", pods=100_000)], []))
     view = ClusterView(state.snapshot)
@@ -214,7 +214,7 @@ def nominated(name: str, of: PodSpec, on: str) -> Pod:
     return pod(name, "", of, nominated_node_name=on)
 
 
-def test_a_pod_must_fit_beside_those_that_the_scheduler_makes_room_for() -> None:
+def test_a_pod_must_fit_beside_nominated_pods() -> None:
     wanted = PodSpec(requests=Map(cpu=40_000), priority=5)
     for priority, nodes in ((4, ["n1", "n2"]), (5, ["n2"]), (6, ["n2"])):
         preempting = nominated("p", PodSpec(requests=Map(cpu=40_000), priority=priority), "n1")
@@ -224,7 +224,7 @@ def test_a_pod_must_fit_beside_those_that_the_scheduler_makes_room_for() -> None
         assert view.mark() == 0
 
 
-def test_a_pod_that_room_is_made_for_need_not_fit_beside_itself() -> None:
+def test_a_nominated_pod_does_not_count_against_itself() -> None:
     of = PodSpec(requests=Map(cpu=40_000))
     preempting, another = nominated("p", of, "n1"), pod("q", "", of)
     predictor = Predictor(ClusterView(cluster([node("n1")], [preempting])))
