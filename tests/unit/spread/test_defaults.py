@@ -59,7 +59,7 @@ def keys(snapshot: ClusterSnapshot, defaults: DefaultConstraints | None) -> list
     return sorted(map(str, spread_of(snapshot, defaults).groups))
 
 
-def test_pods_without_constraints_form_the_groups_of_the_configuration() -> None:
+def test_pods_without_constraints_form_groups_of_the_default_constraints() -> None:
     (group,) = spread_of(world(), DefaultConstraints(HARD_ZONES)).groups.values()
 
     assert str(group.key) == f"{ZONE} (maxSkew 1, DoNotSchedule) of app=web in default"
@@ -68,18 +68,18 @@ def test_pods_without_constraints_form_the_groups_of_the_configuration() -> None
     assert [str(each) for each in group.workloads] == ["ReplicaSet/web"]
 
 
-def test_without_a_configuration_there_are_no_such_groups() -> None:
+def test_without_a_configuration_there_are_no_default_groups() -> None:
     assert keys(world(), None) == []
 
 
-def test_one_constraint_of_its_own_switches_all_defaults_off() -> None:
+def test_a_constraint_of_the_pod_disables_all_default_constraints() -> None:
     own = spec(constraint(HOSTNAME, when="ScheduleAnyway"))
     (key,) = spread_of(world(*pods({"a1": 2}, own)), DefaultConstraints(HARD_ZONES, ALL_DEFAULTS)).groups
 
     assert key.topology_key == HOSTNAME
 
 
-def test_a_default_constraint_that_equals_pods_own_shares_their_group() -> None:
+def test_a_default_constraint_equal_to_a_pods_own_shares_its_group() -> None:
     """The scheduler counts the same for both, and so one eviction helps both."""
     own = pods({"a1": 1}, spec(constraint(ZONE)), prefix="own")
     (group,) = spread_of(world(*own, *pods({"b1": 1}, PLAIN)), DefaultConstraints(HARD_ZONES)).groups.values()
@@ -87,7 +87,7 @@ def test_a_default_constraint_that_equals_pods_own_shares_their_group() -> None:
     assert len(group.carriers) == 2
 
 
-def test_soft_defaults_form_groups_only_where_they_are_asked_for() -> None:
+def test_soft_defaults_form_groups_only_on_request() -> None:
     snapshot = world()
     as_it_comes = SchedulerConfiguration()
 
@@ -98,7 +98,7 @@ def test_soft_defaults_form_groups_only_where_they_are_asked_for() -> None:
     ]
 
 
-def test_built_in_defaults_ask_a_node_only_for_the_key_itself() -> None:
+def test_built_in_defaults_require_only_their_own_key_of_a_node() -> None:
     """A node without a zone still counts for the hostname, other than with constraints of a list."""
     snapshot = cluster([*NODES, node("x1")], pods({"x1": 4, "a1": 1}, PLAIN), replicasets=[OWNER])
 
@@ -113,14 +113,14 @@ def test_built_in_defaults_ask_a_node_only_for_the_key_itself() -> None:
 
 
 @pytest.mark.parametrize("scheduler", ["other", "default-scheduler"])
-def test_other_schedulers_have_their_own_defaults(scheduler: str) -> None:
+def test_other_schedulers_have_their_own_default_constraints(scheduler: str) -> None:
     of_other = spec(scheduler_name=scheduler)
     found = keys(world(*pods({"a1": 2}, of_other)), DefaultConstraints(HARD_ZONES))
 
     assert bool(found) == (scheduler == "default-scheduler")
 
 
-def test_the_selector_comes_from_services_and_the_owner_together() -> None:
+def test_the_selector_combines_services_and_the_owner() -> None:
     service = Service(namespace="default", name="web", selector=Map(tier="front"))
     labels = Map(app="web", tier="front")
     snapshot = world(*pods({"a1": 1}, PLAIN, labels=labels), services=[service])
@@ -135,7 +135,7 @@ def test_pods_without_owner_and_service_have_no_default_constraints() -> None:
     assert keys(world(bare), DefaultConstraints(HARD_ZONES)) == []
 
 
-def test_an_owner_that_is_not_known_makes_no_group_but_is_asked_for() -> None:
+def test_an_unknown_owner_forms_no_group_but_is_requested() -> None:
     spread = spread_of(world(owners=()), DefaultConstraints(HARD_ZONES))
 
     assert not spread.groups
@@ -144,7 +144,7 @@ def test_an_owner_that_is_not_known_makes_no_group_but_is_asked_for() -> None:
     assert spread_of(world(owners=()), DefaultConstraints(HARD_ZONES, workloads_complete=True)).groups == {}
 
 
-def test_nothing_is_asked_for_where_no_default_constraint_depends_on_it() -> None:
+def test_an_owner_is_not_requested_if_no_default_constraint_needs_it() -> None:
     own = pods({"a1": 1}, spec(constraint()))
     assert not spread_of(world(owners=()), DefaultConstraints(SchedulerConfiguration())).owners
     assert not spread_of(world(*own, owners=()), DefaultConstraints(HARD_ZONES)).owners
@@ -153,7 +153,7 @@ def test_nothing_is_asked_for_where_no_default_constraint_depends_on_it() -> Non
 # From one snapshot to the next
 
 
-def test_groups_follow_services_and_owners_as_they_come_and_change() -> None:
+def test_groups_follow_changes_of_services_and_owners() -> None:
     state = ClusterState(world(owners=()))
     defaults = DefaultConstraints(HARD_ZONES)
     index = SpreadIndex(defaults)
@@ -176,7 +176,7 @@ def test_groups_follow_services_and_owners_as_they_come_and_change() -> None:
     check(None)
 
 
-def test_another_owner_that_is_not_known_is_asked_for_too() -> None:
+def test_every_unknown_owner_is_requested() -> None:
     of_web, of_api = (
         pod("web-1", "a1", PLAIN, controller=OwnerReference("apps/v1", "ReplicaSet", name, f"uid-{name}"))
         for name in ("web", "api")
@@ -189,7 +189,7 @@ def test_another_owner_that_is_not_known_is_asked_for_too() -> None:
     assert [owner.key.name for owner in index.update(state.snapshot).owners["default"]] == ["api"]
 
 
-def test_what_happens_elsewhere_changes_nothing() -> None:
+def test_changes_in_other_namespaces_do_not_affect_groups() -> None:
     state = ClusterState(world())
     index = SpreadIndex(DefaultConstraints(HARD_ZONES))
     before = index.update(state.snapshot)
@@ -231,7 +231,7 @@ def test_hard_defaults_are_restored_with_the_fewest_evictions() -> None:
     assert not planned.blocked
 
 
-def test_hard_defaults_of_others_are_not_violated_by_what_is_restored() -> None:
+def test_a_plan_does_not_violate_hard_defaults_of_other_pods() -> None:
     """A pod with a constraint of its own is counted by the default constraint of others too, and kept within it."""
     own = pods({"a1": 3}, spec(constraint(ZONE, selector=Map(tier="x"))), prefix="own", labels=Map(app="web", tier="x"))
     plain = pods({"b1": 2, "c1": 2}, PLAIN)
@@ -243,7 +243,7 @@ def test_hard_defaults_of_others_are_not_violated_by_what_is_restored() -> None:
     assert sorted(after["app=web"].values()) == [2, 2, 3]
 
 
-def test_soft_defaults_are_restored_where_the_policy_wants_it() -> None:
+def test_soft_defaults_are_restored_if_the_policy_selects_them() -> None:
     crowded = world(*pods({"a1": 8}, PLAIN))
     defaults = DefaultConstraints(SchedulerConfiguration(), ALL_DEFAULTS)
     kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule", "ScheduleAnyway")
@@ -259,7 +259,7 @@ def _violated(key: GroupKey, counts: Mapping[str, int]) -> bool:
     return max(counts.values()) - min(counts.get(each, 0) for each in domains) > key.max_skew
 
 
-def test_pods_of_different_owners_are_told_apart() -> None:
+def test_pods_of_different_owners_form_different_groups() -> None:
     """The same labels and spec, but another owner, are other constraints."""
     other = OwnerReference("apps/v1", "ReplicaSet", "other", "uid-other")
     labels = Map(app="web", tier="x")

@@ -41,7 +41,7 @@ def test_two_pods_over_one_in_two_zones_is_within_max_skew_one() -> None:
     assert not group.violated
 
 
-def test_a_zone_that_the_pods_node_affinity_excludes_is_no_domain() -> None:
+def test_a_zone_that_the_pods_node_affinity_excludes_is_not_eligible() -> None:
     not_in_c = NodeSelector(
         node_selector_terms=(NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(ZONE, "NotIn", ("zoneC",)),)),)
     )
@@ -51,7 +51,7 @@ def test_a_zone_that_the_pods_node_affinity_excludes_is_no_domain() -> None:
     assert group.all_counts() == {"zoneA": 2, "zoneB": 1}
 
 
-def test_min_domains_unmet_makes_the_minimum_zero() -> None:
+def test_unmet_min_domains_make_the_minimum_zero() -> None:
     web = spec(constraint(HOSTNAME, min_domains=5))
     nodes = [node("n1"), node("n2"), node("n3")]
     group = the_group(spread_of(cluster(nodes, pods({"n1": 1, "n2": 1, "n3": 1}, web))).groups, HOSTNAME)
@@ -92,7 +92,7 @@ def test_the_next_pod_goes_to_zone_b_and_not_to_zone_a() -> None:
     assert feasible(snapshot, pod("mypod", "", web)) == {"node3", "node4"}
 
 
-def test_with_a_second_constraint_on_nodes_only_the_empty_node_is_left() -> None:
+def test_with_a_second_constraint_on_nodes_only_the_empty_node_is_feasible() -> None:
     web = spec(constraint(), constraint(HOSTNAME))
     snapshot = cluster(FOUR_NODES, pods({"node1": 1, "node2": 1, "node3": 1}, web))
     assert feasible(snapshot, pod("mypod", "", web)) == {"node4"}

@@ -38,7 +38,7 @@ NODES = [
         {"tolerations": (Toleration(key="dedicated", operator="Exists"),)},
     ],
 )
-def test_a_node_has_a_reason_if_and_only_if_it_makes_no_domain(
+def test_a_node_has_a_reason_if_and_only_if_it_is_ineligible(
     affinity_policy: str, taints_policy: str, fields: dict[str, Any]
 ) -> None:
     policies: dict[str, Any] = {"node_affinity_policy": affinity_policy, "node_taints_policy": taints_policy}
@@ -53,7 +53,7 @@ def test_a_node_has_a_reason_if_and_only_if_it_makes_no_domain(
         assert sorted(told) == sorted(reasons.keys() - eligible.keys())
 
 
-def test_nodes_are_told_of_together_where_the_reason_is_the_same() -> None:
+def test_nodes_with_the_same_reason_are_reported_together() -> None:
     of = spec(constraint(node_taints_policy="Honor"))
     nodes = [
         node("a1", "a"),
