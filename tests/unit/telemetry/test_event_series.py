@@ -43,7 +43,7 @@ def book() -> Book:
     return Book()
 
 
-def test_the_same_event_again_is_counted(book: Book) -> None:
+def test_a_repeated_event_is_counted(book: Book) -> None:
     assert book.see(make_event()) is Verdict.NEW
     book.now = 5
     verdict, series = book.book.see(make_event(), time=START + timedelta(seconds=5), now_seconds=5)
@@ -63,7 +63,7 @@ def test_the_same_event_again_is_counted(book: Book) -> None:
         Event(regarding=make_event().regarding, reason="Evicted", action="Evict", note="Moved", type=EventType.WARNING),
     ],
 )
-def test_any_difference_makes_it_another_event(book: Book, other: Event) -> None:
+def test_any_difference_makes_a_new_event(book: Book, other: Event) -> None:
     book.see(make_event())
     assert book.see(other) is Verdict.NEW
 
@@ -90,21 +90,21 @@ def test_counts_are_written_once_a_minute(book: Book) -> None:
     assert book.book.due(1000) == []
 
 
-def test_an_event_that_is_not_created_yet_has_no_count_to_write(book: Book) -> None:
+def test_the_count_of_an_event_that_is_not_created_yet_is_not_written(book: Book) -> None:
     book.see(make_event())
     book.see(make_event())
     assert book.book.uncounted() == []
     assert book.book.due(1000) == []
 
 
-def test_a_burst_about_one_object_is_cut_off(book: Book) -> None:
+def test_a_burst_of_events_about_one_object_is_limited(book: Book) -> None:
     verdicts = [book.see(make_event(note=str(n))) for n in range(5)]
     assert verdicts == [Verdict.NEW] * 3 + [Verdict.REFUSED] * 2
     assert book.see(make_event(name="api")) is Verdict.NEW
     assert book.see(make_event(note="0")) is Verdict.COUNTED
 
 
-def test_an_object_earns_events_with_time(book: Book) -> None:
+def test_the_event_limit_of_an_object_refills_with_time(book: Book) -> None:
     for n in range(4):
         book.see(make_event(note=str(n)))
     book.now = 9
@@ -126,7 +126,7 @@ def test_a_forgotten_event_is_new_again(book: Book) -> None:
     assert book.see(make_event()) is Verdict.COUNTED
 
 
-def test_what_is_remembered_is_bounded_and_the_latest() -> None:
+def test_the_most_recent_events_are_kept_up_to_a_limit() -> None:
     book = Book(EventPace(remembered=10))
     for n in range(1000):
         assert book.see(make_event(name=str(n))) is Verdict.NEW
@@ -137,6 +137,6 @@ def test_what_is_remembered_is_bounded_and_the_latest() -> None:
     assert len(book.book._allowances) == 10
 
 
-def test_each_new_event_has_a_name_of_its_own(book: Book) -> None:
+def test_each_new_event_has_a_unique_name(book: Book) -> None:
     seen = [book.book.see(make_event(note=str(n)), time=START, now_seconds=0)[1] for n in range(3)]
     assert [series.name for series in seen if series] == ["web.0", "web.1", "web.2"]

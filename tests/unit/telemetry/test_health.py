@@ -36,7 +36,7 @@ def test_a_heartbeat_passes_until_its_limit(heartbeat: Heartbeat, clock: Clock) 
     assert heartbeat.check() == Check("control-loop", False, "last sign of life 31 s ago, limit 30 s")
 
 
-def test_a_beat_makes_it_pass_again(heartbeat: Heartbeat, clock: Clock) -> None:
+def test_a_new_heartbeat_makes_it_pass_again(heartbeat: Heartbeat, clock: Clock) -> None:
     clock.now += 100
     heartbeat.beat()
     clock.now += 5
@@ -50,7 +50,7 @@ def test_a_report_passes_if_every_check_does() -> None:
     assert report.render() == "[+]pods ok\n[+]nodes ok\nreadyz check passed\n"
 
 
-def test_one_failed_check_fails_the_report_and_says_why() -> None:
+def test_one_failed_check_fails_the_report_with_its_message() -> None:
     report = HealthReport("readyz", (Check("pods", True), Check("nodes", False, "not listed yet")))
     assert not report.passed
     assert report.render() == "[+]pods ok\n[-]nodes failed: not listed yet\nreadyz check failed\n"

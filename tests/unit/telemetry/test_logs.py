@@ -45,7 +45,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_of_ours_is_one_json_object_with_its_fields(stream: io.StringIO) -> None:
+def test_a_log_line_is_one_json_object_with_its_fields(stream: io.StringIO) -> None:
     configure_logging(stream)
     get_logger("respread.eviction").bind(policy="default").info(
         "Evicted %s", "one", pod=ObjectKey("shop", "web-1"), domains=("a", "b"), skew=3, ratio=0.5, blocked=None
@@ -109,7 +109,7 @@ def raise_error(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_an_exception_is_text_in_fields_without_local_variables(stream: io.StringIO, ours: bool) -> None:
+def test_an_exception_is_logged_without_local_variables(stream: io.StringIO, ours: bool) -> None:
     configure_logging(stream)
     only_the_frame_knows = "".join(["in", "visible"])
     try:
@@ -155,7 +155,7 @@ def test_the_console_format_shows_the_traceback_without_credentials(stream: io.S
     assert "ValueError: password=[REDACTED]" in stream.getvalue()
 
 
-def test_json_can_be_asked_for_on_a_terminal() -> None:
+def test_json_can_be_selected_on_a_terminal() -> None:
     terminal = Terminal()
     configure_logging(terminal, log_format=LogFormat.JSON)
     get_logger("respread").info("Ready")
@@ -171,7 +171,9 @@ def test_json_can_be_asked_for_on_a_terminal() -> None:
         (LogLevel.ERROR, ["error"]),
     ],
 )
-def test_the_level_holds_for_ours_and_for_others(stream: io.StringIO, level: LogLevel, expected: list[str]) -> None:
+def test_the_level_applies_to_respread_and_to_libraries(
+    stream: io.StringIO, level: LogLevel, expected: list[str]
+) -> None:
     configure_logging(stream, level=level)
     for each in LogLevel:
         getattr(get_logger("respread.level"), each)("ours")
@@ -198,7 +200,7 @@ def test_configuring_again_replaces_the_first_configuration(stream: io.StringIO)
     assert len(lines(stream)) == 1
 
 
-def test_warnings_of_python_are_lines_too(stream: io.StringIO) -> None:
+def test_python_warnings_are_logged(stream: io.StringIO) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         configure_logging(stream)
@@ -225,16 +227,14 @@ def test_credentials_never_reach_a_line(stream: io.StringIO) -> None:
     assert jwt.split(".")[1] not in stream.getvalue()
 
 
-def test_a_line_that_cannot_be_made_is_reported_without_its_content(stream: io.StringIO) -> None:
+def test_a_line_that_cannot_be_formatted_is_reported_without_its_content(stream: io.StringIO) -> None:
     configure_logging(stream)
     logging.getLogger("broken").error("a number: %d", "secret-value")
     assert "A log line of broken (ERROR) was lost: TypeError(" in stream.getvalue()
     assert "secret-value" not in stream.getvalue()
 
 
-def test_a_closed_stream_loses_the_line_and_nothing_else(
-    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_closed_stream_loses_only_the_line(stream: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(stream)
     stream.close()
     get_logger("respread").info("nobody reads this")

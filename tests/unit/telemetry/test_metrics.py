@@ -86,7 +86,7 @@ def documented() -> set[Described]:
     return {Described(name, kind, frozenset(re.findall(r"\w+", labels))) for name, kind, labels in rows}
 
 
-def test_the_documentation_lists_exactly_the_metrics_there_are(registry: CollectorRegistry) -> None:
+def test_the_documented_metrics_are_those_of_the_code(registry: CollectorRegistry) -> None:
     metrics = Metrics.create(
         registry,
         version="1.2.3",
@@ -136,12 +136,12 @@ def test_the_same_scrape_is_valid_openmetrics(registry: CollectorRegistry, metri
     assert (sample.labels["workload"], sample.value) == ("Deployment/web", 3)
 
 
-def test_no_created_series_stand_beside_the_counters(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_counters_have_no_created_series(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.count_eviction(policy="default", namespace="shop", result="Evicted")
     assert b"_created" not in generate_latest(registry)
 
 
-def test_a_new_plan_replaces_all_of_the_last(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_a_new_plan_replaces_all_samples_of_the_last(registry: CollectorRegistry, metrics: Metrics) -> None:
     first = PolicyFigures(
         policy="old", groups={"DoNotSchedule": 2}, blocked={Reason.HELD_BY_BUDGET: 1}, planned_evictions=4
     )
@@ -158,7 +158,7 @@ def test_a_new_plan_replaces_all_of_the_last(registry: CollectorRegistry, metric
     assert samples(registry, "respread_evictions_planned") == {("", "new"): 0}
 
 
-def test_that_no_group_is_violated_is_shown_as_zero(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_zero_violated_groups_are_exposed_as_zero(registry: CollectorRegistry, metrics: Metrics) -> None:
     kinds: dict[WhenUnsatisfiable, int] = {"DoNotSchedule": 2, "ScheduleAnyway": 1}
     policy = PolicyFigures(policy="shop/web", groups=kinds, violated={"DoNotSchedule": 1})
     metrics.show_plan(PlanFigures(policies=(policy,)))
@@ -168,14 +168,14 @@ def test_that_no_group_is_violated_is_shown_as_zero(registry: CollectorRegistry,
     }
 
 
-def test_reasons_are_shown_by_the_words_people_see(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_reason_labels_are_the_documented_reasons(registry: CollectorRegistry, metrics: Metrics) -> None:
     policy = PolicyFigures(policy="shop/web", blocked={Reason.HELD_BY_BUDGET: 2})
     metrics.show_plan(PlanFigures(policies=(policy,)))
     assert samples(registry, "respread_spread_groups_blocked") == {("shop", "web", "HeldByBudget"): 2}
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_constraints_with_the_same_labels_show_the_one_furthest_beyond_its_max_skew(
+def test_of_constraints_with_equal_labels_the_worst_is_exposed(
     registry: CollectorRegistry, metrics: Metrics, turned: bool
 ) -> None:
     figures = (skew("Deployment/web", 5, 5), skew("Deployment/web", 3, 1), skew("Deployment/web", 2, 1))
@@ -185,12 +185,12 @@ def test_constraints_with_the_same_labels_show_the_one_furthest_beyond_its_max_s
     assert samples(registry, "respread_spread_max_skew") == {web: 1}
 
 
-def test_pods_without_a_controller_are_not_named(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_pods_without_a_controller_are_not_labels(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.show_plan(PlanFigures(skews=(skew("Pod/a", 1), skew("Pod/b", 4))))
     assert samples(registry, "respread_spread_skew") == {("shop", "Pod", "zone", "DoNotSchedule"): 4}
 
 
-def test_samples_of_a_plan_are_made_once_and_only_if_it_is_scraped(
+def test_the_samples_of_a_plan_are_computed_once_and_only_on_a_scrape(
     registry: CollectorRegistry, metrics: Metrics
 ) -> None:
     asked: list[int] = []
@@ -241,13 +241,13 @@ def test_a_scrape_never_sees_half_a_plan(registry: CollectorRegistry, metrics: M
     assert len(seen) > 1
 
 
-def test_evictions_in_flight_follow_the_policies_there_are(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_evictions_in_flight_are_exposed_for_existing_policies(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.show_evictions_in_flight({"default": 2, "shop/web": 1})
     metrics.show_evictions_in_flight({"shop/web": 0})
     assert samples(registry, "respread_evictions_in_flight") == {("shop", "web"): 0}
 
 
-def test_counters_of_what_was_deleted_are_dropped(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_counters_of_deleted_policies_are_dropped(registry: CollectorRegistry, metrics: Metrics) -> None:
     for policy, namespace in (("a", "one"), ("a", "two"), ("b", "one"), ("one/a", "one")):
         metrics.count_eviction(policy=policy, namespace=namespace, result="Evicted")
         metrics.count_outcome(policy=policy, outcome="Improved")
@@ -265,7 +265,7 @@ def test_counters_of_what_was_deleted_are_dropped(registry: CollectorRegistry, m
     assert samples(registry, "respread_evictions_total") == {}
 
 
-def test_the_counters_of_a_policy_start_at_nought(registry: CollectorRegistry) -> None:
+def test_the_counters_of_a_policy_start_at_zero(registry: CollectorRegistry) -> None:
     metrics = Metrics.create(registry, version="1", from_the_start=CountedFromTheStart(("Evicted",), ("Improved",)))
     of_shop = PolicyFigures(policy="default", namespaces=frozenset({"shop"}))
     metrics.show_plan(PlanFigures(policies=(of_shop, PolicyFigures(policy="own/mine"))))
@@ -289,7 +289,7 @@ def test_the_counters_of_a_policy_start_at_nought(registry: CollectorRegistry) -
     assert samples(registry, "respread_evictions_total") == again | {("own", "mine", "own", "Evicted"): 0}
 
 
-def test_the_counters_of_watched_kinds_start_at_nought(registry: CollectorRegistry) -> None:
+def test_the_counters_of_watched_kinds_start_at_zero(registry: CollectorRegistry) -> None:
     metrics = Metrics.create(registry, version="1", kinds=["pods", "nodes"])
     metrics.count_relist("pods")
     metrics.count_decode_error("nodes")
@@ -317,7 +317,7 @@ def test_lags_are_read_at_each_scrape(registry: CollectorRegistry) -> None:
     assert samples(registry, "respread_decision_lag_seconds") == {(): 25}
 
 
-def test_every_phase_of_a_turn_is_measured_even_if_it_fails(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_every_phase_of_a_reconcile_is_measured_even_if_it_fails(registry: CollectorRegistry, metrics: Metrics) -> None:
     name = "respread_reconcile_duration_seconds_count"
     assert set(samples(registry, name).values()) == {0}
     with metrics.reconciling("all"), pytest.raises(ZeroDivisionError), metrics.reconciling("plan"):
@@ -327,7 +327,7 @@ def test_every_phase_of_a_turn_is_measured_even_if_it_fails(registry: CollectorR
     }
 
 
-def test_leadership_is_one_or_nought(registry: CollectorRegistry, metrics: Metrics) -> None:
+def test_the_leader_metric_is_one_or_zero(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.show_leadership(leading=True)
     assert samples(registry, "respread_leader") == {(): 1}
     metrics.show_leadership(leading=False)
@@ -346,7 +346,7 @@ def test_durations_fall_into_buckets(registry: CollectorRegistry, metrics: Metri
     assert (rebalance["", "default", "30.0"], rebalance["", "default", "60.0"]) == (0, 1)
 
 
-def test_two_operators_in_one_process_have_metrics_of_their_own() -> None:
+def test_two_operators_in_one_process_have_separate_metrics() -> None:
     one, two = CollectorRegistry(), CollectorRegistry()
     Metrics.create(one, version="1").observe_plan(1)
     Metrics.create(two, version="1")
@@ -354,14 +354,12 @@ def test_two_operators_in_one_process_have_metrics_of_their_own() -> None:
     assert samples(two, "respread_plan_duration_seconds_count") == {(): 0}
 
 
-def test_the_build_is_named(registry: CollectorRegistry) -> None:
+def test_the_build_info_has_the_version(registry: CollectorRegistry) -> None:
     Metrics.create(registry, version="1.2.3", revision="c0ffee")
     assert samples(registry, "respread_build_info") == {("1.2.3", "c0ffee", platform.python_version()): 1}
 
 
-def test_requests_are_counted_by_the_answer_and_by_what_they_are_about(
-    registry: CollectorRegistry, metrics: Metrics
-) -> None:
+def test_requests_are_counted_by_status_code_and_resource(registry: CollectorRegistry, metrics: Metrics) -> None:
     metrics.observe_request("POST", "pods/eviction", 201, 0.03)
     metrics.observe_request("POST", "pods/eviction", 429, 0.02)
     metrics.observe_request("GET", "pods", None, 10)

@@ -86,7 +86,7 @@ def grouped_by(expression: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "expression"), list(expressions()))
-def test_an_expression_uses_what_exists(name: str, expression: str) -> None:
+def test_an_expression_uses_existing_metrics_and_labels(name: str, expression: str) -> None:
     known = documented() | recorded()
     for selector in selectors(expression):
         assert selector.name in known, f"{name} asks for {selector.name}, which docs/metrics.md does not list"
@@ -103,14 +103,14 @@ def test_an_expression_groups_by_labels_that_its_metrics_have(name: str, express
     assert grouped_by(expression) <= available, name
 
 
-def test_texts_use_labels_that_the_alert_keeps() -> None:
+def test_alert_texts_use_labels_that_the_expression_keeps() -> None:
     for name, alert in alerts().items():
         used = set(re.findall(r"\$labels\.(\w+)", " ".join(alert["annotations"].values())))
         kept = set[str]().union(*(recorded().get(str(each.name), ()) for each in selectors(alert["expr"])))
         assert used <= grouped_by(alert["expr"]) | kept, name
 
 
-def test_every_alert_says_what_is_wrong_and_what_to_look_at() -> None:
+def test_every_alert_has_a_summary_and_a_description() -> None:
     assert len(alerts()) >= 5
     for name, alert in alerts().items():
         assert name.startswith("Respread")

@@ -37,7 +37,7 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl"
         ),
     ],
 )
-def test_credentials_are_taken_out_of_text(text: str, expected: str) -> None:
+def test_credentials_are_redacted_in_text(text: str, expected: str) -> None:
     assert redact_text(text) == expected
     assert redact_text(expected) == expected
 
@@ -54,11 +54,11 @@ def test_credentials_are_taken_out_of_text(text: str, expected: str) -> None:
         "user@example.com",
     ],
 )
-def test_other_text_is_left_alone(text: str) -> None:
+def test_other_text_is_not_changed(text: str) -> None:
     assert redact_text(text) == text
 
 
-def test_a_field_named_as_a_credential_is_taken_out_whole() -> None:
+def test_a_field_named_as_a_credential_is_redacted_completely() -> None:
     fields = {
         "token": "a b",
         "accessToken": 5,
@@ -75,7 +75,7 @@ def test_a_field_named_as_a_credential_is_taken_out_whole() -> None:
     }
 
 
-def test_an_absent_credential_is_seen_to_be_absent() -> None:
+def test_an_absent_credential_is_shown_as_absent() -> None:
     assert redact_fields({"token": None}) == {"token": None}
 
 

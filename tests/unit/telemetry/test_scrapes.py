@@ -80,7 +80,7 @@ async def serve_lease(server: LeaseServer) -> web.AppRunner:
     return runner
 
 
-def test_a_crowd_of_scrapers_keeps_neither_the_lease_nor_probes_waiting(tmp_path: Path) -> None:
+def test_many_scrapers_delay_neither_the_lease_nor_probes(tmp_path: Path) -> None:
     changes: list[bool] = []
     probes: list[float] = []
     statuses: set[int] = set()
@@ -139,7 +139,7 @@ def expose(collector: SlowCollector, **options: Any) -> Exposition:
     return Exposition(registry, **options)
 
 
-def test_all_who_ask_before_it_is_begun_get_the_same_text() -> None:
+def test_scrapers_that_wait_for_the_same_collection_get_the_same_text() -> None:
     collector = SlowCollector(series=1)
 
     async def scenario() -> list[bytes]:
@@ -156,7 +156,7 @@ def test_all_who_ask_before_it_is_begun_get_the_same_text() -> None:
     assert b'slow{number="0"} 2.0' in bodies[1]  # not the one that was begun before they asked
 
 
-def test_who_waits_too_long_is_told_and_the_next_gets_an_answer() -> None:
+def test_a_scrape_that_waits_too_long_fails_and_the_next_one_succeeds() -> None:
     async def scenario() -> bytes:
         with (
             expose(SlowCollector(series=1), wait_seconds=COLLECT_SECONDS / 5) as exposition,
@@ -169,7 +169,7 @@ def test_who_waits_too_long_is_told_and_the_next_gets_an_answer() -> None:
     assert b"slow" in asyncio.run(scenario())
 
 
-def test_scrapers_beyond_what_is_answered_at_once_are_told_to_come_back() -> None:
+def test_surplus_scrapers_get_503_with_retry_after() -> None:
     registry = CollectorRegistry()
     registry.register(SlowCollector(series=1))
 

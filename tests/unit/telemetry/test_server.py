@@ -66,7 +66,7 @@ def test_health_answers_ok_or_503_with_every_check() -> None:
     serve(use)
 
 
-def test_metrics_come_in_the_format_that_is_asked_for() -> None:
+def test_metrics_have_the_requested_format() -> None:
     registry = CollectorRegistry()
     Counter("seen", "Things seen.", registry=registry).inc(3)
 
@@ -82,7 +82,7 @@ def test_metrics_come_in_the_format_that_is_asked_for() -> None:
     serve(use, registry)
 
 
-def test_metrics_are_compressed_for_who_takes_it() -> None:
+def test_metrics_are_compressed_on_request() -> None:
     registry = CollectorRegistry()
     Counter("seen", "Things seen." * 1000, registry=registry).inc(3)
 
@@ -107,7 +107,7 @@ class SlowCollector:
         return []
 
 
-def test_a_long_scrape_does_not_hold_up_the_event_loop() -> None:
+def test_a_long_scrape_does_not_block_the_event_loop() -> None:
     registry = CollectorRegistry()
     registry.register(SlowCollector())
 
@@ -132,7 +132,7 @@ def test_the_index_names_the_paths() -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/pods", 404), ("POST", "/metrics", 405)])
-def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
+def test_other_paths_and_methods_are_rejected(method: str, path: str, status: int) -> None:
     async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
         async with client.request(method, path) as response:
             assert response.status == status
@@ -140,7 +140,7 @@ def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
     serve(use)
 
 
-def test_answers_are_never_cached() -> None:
+def test_responses_are_never_cached() -> None:
     async def use(client: aiohttp.ClientSession, _live: Switch, _ready: Switch) -> None:
         for path in ("/metrics", "/livez"):
             async with client.get(path) as response:
@@ -160,7 +160,7 @@ def test_the_port_is_free_again_afterwards() -> None:
     asyncio.run(run())
 
 
-def test_a_taken_port_is_named_with_what_to_do() -> None:
+def test_the_error_for_a_used_port_says_what_to_do() -> None:
     async def run() -> None:
         ok = Switch("x")
         async with serve_telemetry(LOCAL, registry=CollectorRegistry(), live=ok, ready=ok) as taken:
@@ -183,7 +183,7 @@ def test_a_taken_port_is_named_with_what_to_do() -> None:
         ("[fe80::1%eth0]:8080", "fe80::1%eth0", 8080),
     ],
 )
-def test_listen_addresses_are_read_and_written(text: str, host: str, port: int) -> None:
+def test_listen_addresses_are_parsed_and_printed(text: str, host: str, port: int) -> None:
     address = parse_listen_address(text)
     assert address == ListenAddress(host, port)
     assert str(address) == text
@@ -192,6 +192,6 @@ def test_listen_addresses_are_read_and_written(text: str, host: str, port: int) 
 @pytest.mark.parametrize(
     "text", ["", "8080", "host", "::1:8080", ":65536", ":-1", "host:http", "http://x:80", "a b:1", ":٣"]
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_an_invalid_listen_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a listen address: expected host:port"):
         parse_listen_address(text)
