@@ -70,7 +70,7 @@ def test_states_evictions_and_reasons_are_those_of_plan(tmp_path: Path) -> None:
     assert (planned.evictions, planned.skew_after) == (2, 0)
 
 
-def test_the_summary_says_what_is_violated_what_would_restore_it_and_what_is_left() -> None:
+def test_the_summary_counts_violated_restorable_and_remaining_groups() -> None:
     overview = engine_for(ChangingSource(CLUSTER)).page().overview
     assert overview.summary == (
         "3 of 4 constraints are violated: 2 evictions would restore 1, 1 is blocked, no policy restores 1."
@@ -127,7 +127,7 @@ def test_what_if_is_what_simulate_reports_and_its_command_line_says_the_same(tmp
     assert simulated["cordonedNodes"] == ["node-c"]
 
 
-def test_what_if_changes_nothing_of_the_other_views() -> None:
+def test_what_if_does_not_affect_the_other_views() -> None:
     engine = engine_for(ChangingSource(CLUSTER))
     before = engine.workload("default", "deploy/web")
     engine.simulate(WhatIfRequest(remove_domain=("zone=zone-a",)))
@@ -135,12 +135,12 @@ def test_what_if_changes_nothing_of_the_other_views() -> None:
     assert engine.workload("default", "deploy/web") == before
 
 
-def test_what_can_not_be_simulated_is_an_error_that_says_why() -> None:
+def test_a_change_that_can_not_be_simulated_is_an_error_with_the_reason() -> None:
     with pytest.raises(CommandError, match="there is no node nowhere"):
         engine_for(ChangingSource(CLUSTER)).simulate(WhatIfRequest(drain=("nowhere",)))
 
 
-def test_a_change_sends_only_the_rows_that_differ_and_says_what_happened() -> None:
+def test_a_change_sends_only_differing_rows_and_a_message() -> None:
     source = ChangingSource(CLUSTER)
     engine = engine_for(source)
     first = engine.page()
@@ -158,7 +158,7 @@ def test_a_change_sends_only_the_rows_that_differ_and_says_what_happened() -> No
     assert engine.refresh() is None
 
 
-def test_a_group_that_is_gone_is_named() -> None:
+def test_a_deleted_group_is_named() -> None:
     source = ChangingSource(CLUSTER)
     engine = engine_for(source)
     (even,) = (row for row in engine.page().overview.rows if str(row.group.workloads[0]) == "deploy/even")
@@ -169,7 +169,7 @@ def test_a_group_that_is_gone_is_named() -> None:
     assert update.change.gone == (even.id,)
 
 
-def test_changes_added_up_are_the_whole() -> None:
+def test_all_changes_together_give_the_full_state() -> None:
     source = ChangingSource(CLUSTER)
     engine = engine_for(source)
     rows = {row.id: row for row in engine.page().overview.rows}

@@ -20,7 +20,7 @@ BROWSER = {"Host": "127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}
         {"Host": "127.0.0.1:8000", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},  # a link in a chat
     ],
 )
-def test_the_users_own_browser_is_answered(headers: dict[str, str]) -> None:
+def test_requests_of_the_users_browser_are_answered(headers: dict[str, str]) -> None:
     assert GUARD.refusal(headers, "secret") is None
 
 
@@ -38,16 +38,16 @@ def test_the_users_own_browser_is_answered(headers: dict[str, str]) -> None:
         (BROWSER | {"Sec-Fetch-Site": "same-site"}, "secret"),  # another port of this machine
     ],
 )
-def test_others_are_refused(headers: dict[str, str], token: str) -> None:
+def test_other_requests_are_rejected(headers: dict[str, str], token: str) -> None:
     assert GUARD.refusal(headers, token) is not None
 
 
-def test_tokens_are_long_and_differ() -> None:
+def test_tokens_are_long_and_unique() -> None:
     assert len({new_token() for _ in range(10)}) == 10
     assert len(new_token()) >= 32
 
 
-def test_no_script_runs_that_is_not_a_file_of_the_page() -> None:
+def test_only_scripts_of_the_page_are_allowed() -> None:
     policy = HEADERS["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self'" in policy

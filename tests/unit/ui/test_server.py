@@ -28,7 +28,7 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, s
             yield name, value
 
 
-def test_the_page_and_its_files_are_served_with_headers_that_forbid_everything_else() -> None:
+def test_the_page_and_its_files_are_served_with_strict_headers() -> None:
     async def run() -> None:
         async with served([*zones("a", "b"), *web(3, 1)]) as page:
             for path in ("", *ASSETS):
@@ -51,7 +51,7 @@ def test_the_page_and_its_files_are_served_with_headers_that_forbid_everything_e
         (("", ""), {"Sec-Fetch-Site": "same-site"}),
     ],
 )
-def test_nothing_is_told_to_others(change: tuple[str, str], headers: dict[str, str]) -> None:
+def test_other_clients_get_no_data(change: tuple[str, str], headers: dict[str, str]) -> None:
     async def run() -> None:
         async with served([*zones("a", "b"), *web(3, 1)]) as page:
             for path in ("", "app.js", "api/cluster", "api/nodes", "api/changes", "api/workload?workload=web"):
@@ -85,7 +85,7 @@ def test_the_views_are_answered_as_json() -> None:
     asyncio.run(run())
 
 
-def test_what_can_not_be_answered_is_an_error_with_a_reason() -> None:
+def test_an_invalid_request_is_an_error_with_a_reason() -> None:
     async def run() -> None:
         async with served([*zones("a", "b"), *web(3, 1)]) as page:
             for body, status in (({"drain": ["nowhere"]}, 422), ({"evict": ["web"]}, 400), ({"drain": "a"}, 400)):
@@ -165,7 +165,7 @@ def test_the_server_listens_on_the_loopback_interface_only() -> None:
         assert listener.getsockname()[0] == "127.0.0.1"
 
 
-def test_the_files_are_small_and_name_no_other_site() -> None:
+def test_the_files_are_small_and_contain_no_url_of_another_site() -> None:
     compressed = sum(len(gzip.compress(asset.content)) for asset in ASSETS.values())
     assert compressed <= 150_000
     for name, asset in ASSETS.items():
