@@ -132,7 +132,7 @@ ALL_PATHS = paths(FULL_SPEC)[1:]
 
 
 @given(specs)
-def test_a_spec_survives_being_written_and_read(spec: ClusterPolicySpec) -> None:
+def test_a_spec_survives_a_round_trip(spec: ClusterPolicySpec) -> None:
     written = json.loads(json.dumps(write_value(spec)))
     policy = decode_policy(CLUSTER, {"metadata": {"name": "a"}, "spec": written})
     assert policy.problems == ()
@@ -140,7 +140,7 @@ def test_a_spec_survives_being_written_and_read(spec: ClusterPolicySpec) -> None
 
 
 @given(st.sampled_from(ALL_PATHS), json_values)
-def test_any_value_anywhere_leaves_a_policy_that_can_be_evaluated(path: tuple[str | int, ...], value: object) -> None:
+def test_a_policy_with_any_value_in_any_field_can_be_evaluated(path: tuple[str | int, ...], value: object) -> None:
     spec = json.loads(json.dumps(FULL_SPEC))
     at = spec
     for step in path[:-1]:
@@ -151,25 +151,25 @@ def test_any_value_anywhere_leaves_a_policy_that_can_be_evaluated(path: tuple[st
 
 @given(json_values)
 @example(2**53 + 1)
-def test_any_document_leaves_a_policy_that_can_be_evaluated(value: object) -> None:
+def test_a_policy_with_an_arbitrary_spec_and_status_can_be_evaluated(value: object) -> None:
     evaluate({"metadata": {"name": "a"}, "spec": value, "status": value})
     evaluate({"metadata": {"name": "a", "generation": value, "creationTimestamp": value}, "status": {"summary": value}})
 
 
 @given(st.text(alphabet="0123456789*/,-LW#?ABCDEFJMNORSTU ", max_size=30), st.text(max_size=30))
-def test_any_window_leaves_a_policy_that_can_be_evaluated(schedule: str, time_zone: str) -> None:
+def test_a_policy_with_any_window_can_be_evaluated(schedule: str, time_zone: str) -> None:
     window = {"schedule": schedule, "duration": "1h", "timeZone": time_zone}
     evaluate({"metadata": {"name": "a"}, "spec": {"windows": [window]}})
     evaluate({"metadata": {"name": "a"}, "spec": {"windows": [{**window, "timeZone": "UTC"}]}})
 
 
-def test_every_bad_spec_leaves_a_policy_that_can_be_evaluated() -> None:
+def test_a_policy_with_an_invalid_spec_can_be_evaluated() -> None:
     for bad in BAD_SPECS:
         evaluate({"metadata": {"name": "a"}, "spec": bad.spec})
 
 
 @given(durations(timedelta(), timedelta(days=4000)))
-def test_durations_survive_being_written_and_read(value: timedelta) -> None:
+def test_durations_survive_a_round_trip(value: timedelta) -> None:
     assert parse_duration(format_duration(value)) == value
 
 

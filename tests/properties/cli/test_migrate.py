@@ -59,7 +59,7 @@ def changed_documents(draw: st.DrawFn) -> str:
 
 
 @given(documents=st.lists(changed_documents(), min_size=1, max_size=2))
-def test_what_is_written_can_be_read_and_what_is_refused_writes_nothing(documents: list[str]) -> None:
+def test_migrated_policies_are_valid_and_rejected_input_writes_nothing(documents: list[str]) -> None:
     done = CliRunner().invoke(migrate, [], input="---\n".join(documents))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     if done.exit_code == 0:

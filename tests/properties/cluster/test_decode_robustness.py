@@ -122,7 +122,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("resource", sorted(OBJECTS))
 @given(data=st.data())
-def test_any_value_anywhere(resource: str, data: st.DataObject) -> None:
+def test_an_object_with_any_value_in_any_field_is_decoded_or_named(resource: str, data: st.DataObject) -> None:
     good = {"metadata": METADATA, **OBJECTS[resource]}
     changed = copy.deepcopy(good)
     for _ in range(data.draw(st.integers(1, 2))):

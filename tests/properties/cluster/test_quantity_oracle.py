@@ -61,7 +61,7 @@ def as_held(number: Fraction) -> Fraction:
 
 
 @given(quantities())
-def test_a_quantity_is_the_number_it_is_written_as(quantity: tuple[str, Fraction]) -> None:
+def test_a_quantity_equals_the_number_in_its_text(quantity: tuple[str, Fraction]) -> None:
     text, number = quantity
     parsed, held = parse_quantity(text), as_held(number)
 
@@ -73,7 +73,7 @@ def test_a_quantity_is_the_number_it_is_written_as(quantity: tuple[str, Fraction
 
 
 @given(quantities())
-def test_the_canonical_form_means_the_same_and_stays_as_it_is(quantity: tuple[str, Fraction]) -> None:
+def test_the_canonical_form_has_the_same_value_and_is_stable(quantity: tuple[str, Fraction]) -> None:
     text, number = quantity
     assume(abs(number) < 10**18)  # beyond that the API may write no suffix, and so something else
     parsed = parse_quantity(text)
@@ -84,7 +84,7 @@ def test_the_canonical_form_means_the_same_and_stays_as_it_is(quantity: tuple[st
 
 
 @given(st.text("0123456789.+-eEinumkKMGTP ", max_size=8) | st.text(max_size=4))
-def test_any_string_is_either_a_quantity_or_refused(text: str) -> None:
+def test_any_string_is_a_quantity_or_is_rejected(text: str) -> None:
     try:
         nano = parse_quantity(text).nano
     except QuantityError:
@@ -96,7 +96,7 @@ def test_any_string_is_either_a_quantity_or_refused(text: str) -> None:
 
 
 @given(quantities(), st.integers(0, 2000), st.text("0123456789", max_size=100), st.integers(0, 2000))
-def test_however_long_it_is_written_it_is_the_same_number(
+def test_a_quantity_with_many_digits_has_the_same_value(
     quantity: tuple[str, Fraction], zeros: int, digits: str, exponent: int
 ) -> None:
     """Leading zeros, digits far behind the point, digits that an exponent moves there or back."""

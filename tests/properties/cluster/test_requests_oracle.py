@@ -36,7 +36,7 @@ def needed(pod: PodRequests, name: str) -> Fraction:
 
 
 @given(PODS)
-def test_a_pod_asks_for_the_most_it_has_in_use_at_any_moment(pod: PodRequests) -> None:
+def test_the_requests_of_a_pod_are_the_maximum_of_its_use_over_time(pod: PodRequests) -> None:
     requests = requests_of_spec(pod)
     for name in NAMES:
         assert requests.get(name, 0) == math.ceil(needed(pod, name) * (1000 if name == "cpu" else 1))

@@ -42,7 +42,7 @@ def selects(selector: LabelSelector, labels: dict[str, str]) -> bool:
 
 
 @given(SELECTORS, LABELS)
-def test_a_selector_matches_what_its_words_say(selector: LabelSelector, labels: dict[str, str]) -> None:
+def test_a_selector_matches_as_documented(selector: LabelSelector, labels: dict[str, str]) -> None:
     compiled = compile_selector(selector)
     assert compiled.matches(labels) == selects(selector, labels)
     assert compiled.matches(Map(labels)) == selects(selector, labels)
@@ -51,7 +51,7 @@ def test_a_selector_matches_what_its_words_say(selector: LabelSelector, labels: 
 
 
 @given(SELECTORS, st.randoms(use_true_random=False))
-def test_order_repetition_and_form_make_no_difference(selector: LabelSelector, random: Random) -> None:
+def test_order_repetition_and_form_of_requirements_do_not_matter(selector: LabelSelector, random: Random) -> None:
     expressions = [
         *selector.match_expressions,
         *selector.match_expressions,
@@ -66,7 +66,7 @@ def test_order_repetition_and_form_make_no_difference(selector: LabelSelector, r
 
 
 @given(SELECTORS, st.lists(EXPRESSIONS, max_size=3), LABELS)
-def test_added_requirements_have_to_hold_as_well(
+def test_added_requirements_must_hold_too(
     selector: LabelSelector, added: list[LabelSelectorRequirement], labels: dict[str, str]
 ) -> None:
     both = compile_selector(selector).with_requirements(

@@ -71,7 +71,9 @@ def from_scratch(held: Mapping[ObjectKey, Pod]) -> tuple[object, ...]:
 
 
 @given(batches)
-def test_indices_equal_those_built_from_scratch_and_snapshots_stay(history: list[list[tuple[Pod, bool]]]) -> None:
+def test_indices_equal_those_built_from_scratch_and_snapshots_never_change(
+    history: list[list[tuple[Pod, bool]]],
+) -> None:
     state = ClusterState()
     held: dict[ObjectKey, Pod] = {}
     taken: list[tuple[ClusterSnapshot, tuple[object, ...]]] = []
@@ -91,14 +93,14 @@ def test_indices_equal_those_built_from_scratch_and_snapshots_stay(history: list
 
 
 @given(st.lists(pods), st.lists(pods))
-def test_a_complete_list_replaces_what_was_held(first: list[Pod], second: list[Pod]) -> None:
+def test_a_complete_list_replaces_the_stored_objects(first: list[Pod], second: list[Pod]) -> None:
     state = ClusterState()
     state.replace("pods", first)
     state.replace("pods", second)
     assert as_dicts(state.snapshot) == from_scratch({pod.key: pod for pod in second})
 
 
-def test_pods_whose_labels_are_those_of_one_controller_alone_are_kept_once() -> None:
+def test_pods_with_labels_unique_to_one_controller_are_indexed_once() -> None:
     def of(owner: str, name: str, app: str, node: str = "") -> tuple[ObjectKey, Pod]:
         made = Pod(
             namespace="shop",
@@ -133,6 +135,6 @@ def test_an_equal_object_changes_nothing() -> None:
     assert state.snapshot is before
 
 
-def test_unknown_resources_are_refused_by_name() -> None:
+def test_unknown_resources_are_rejected_by_name() -> None:
     with pytest.raises(ValueError, match="unknown resource 'secrets'"):
         ClusterState().apply("secrets", [])

@@ -127,7 +127,7 @@ def assert_admitted(schema: Mapping[str, Any], value: Any, at: str = "status") -
 
 
 @given(st.data(), st.sampled_from([CLUSTER, NAMESPACED]))
-def test_what_was_read_is_within_bounds_and_what_was_within_them_is_as_it_was(data: st.DataObject, kind: Any) -> None:
+def test_a_decoded_status_is_within_bounds_and_a_valid_one_is_unchanged(data: st.DataObject, kind: Any) -> None:
     status = data.draw(any_status(kind))
     read = decode_status({"status": status})
     assert msgspec.convert(encode_status(read), PolicyStatus) == read
@@ -138,7 +138,7 @@ def test_what_was_read_is_within_bounds_and_what_was_within_them_is_as_it_was(da
 @settings(max_examples=60)
 @given(any_status(CLUSTER), any_status(NAMESPACED))
 @example({"movesInFlight": [WITHOUT_SLASH]}, {})
-def test_whatever_a_status_says_it_is_taken_over_and_written_over(of_cluster: Any, of_namespace: Any) -> None:
+def test_any_status_is_recovered_and_overwritten(of_cluster: Any, of_namespace: Any) -> None:
     written = run({PLURALS[CLUSTER]: of_cluster, PLURALS[NAMESPACED]: of_namespace})
     assert {plural for plural, _ in written} == set(PLURALS.values())
     for plural, status in written:
@@ -146,7 +146,7 @@ def test_whatever_a_status_says_it_is_taken_over_and_written_over(of_cluster: An
         assert_admitted(status_schema(kind), status)
 
 
-def test_the_largest_status_costs_little() -> None:
+def test_the_largest_status_is_processed_quickly() -> None:
     """Sixteen of every item: with more the API server would not store it, an object being 1.5 MiB at most."""
     status = largest(status_schema(CLUSTER), most_items=16)
     size = len(json.dumps(status))

@@ -119,7 +119,7 @@ def others(random: Random) -> list[Tenant]:
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(in_flight=30, in_flight_per_namespace=15)], ids=["default", "30"])
 @pytest.mark.parametrize("seed", range(12 if factor() > 1 else 4))
-def test_two_namespaces_that_never_get_ready_cost_the_others_half_their_time_at_most(limits: Limits, seed: int) -> None:
+def test_two_namespaces_that_never_get_ready_slow_the_others_down_by_half_at_most(limits: Limits, seed: int) -> None:
     healthy = others(Random(seed))
     alone = run(healthy, limits).balanced_after
     beside = run([*(Tenant(name, 300, None) for name in GREEDY), *healthy], limits).balanced_after
@@ -148,11 +148,11 @@ def test_two_namespaces_that_never_get_ready_cost_the_others_half_their_time_at_
         ),
     ],
 )
-def test_limits_are_used_for_as_long_as_something_is_left_to_do(tenants: Sequence[Tenant], limits: Limits) -> None:
+def test_limits_stay_fully_used_while_moves_are_left(tenants: Sequence[Tenant], limits: Limits) -> None:
     assert run(tenants, limits).used >= 0.8
 
 
-def test_with_a_single_place_namespaces_take_turns() -> None:
+def test_namespaces_alternate_if_the_limit_is_one() -> None:
     tenants = [Tenant(f"tenant-{number}", 20, 3.0) for number in range(2)]
     first, second = run(tenants, Limits(in_flight=1)).balanced_after.values()
     assert abs(first - second) <= 10

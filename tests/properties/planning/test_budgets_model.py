@@ -174,7 +174,9 @@ def expected(code: int, about: str) -> object:
 
 
 @given(pods_of_one_namespace, budgets_of_one_namespace)
-def test_the_verdict_on_any_one_pod_is_the_servers(pods: list[dict[str, Any]], budgets: list[dict[str, Any]]) -> None:
+def test_the_verdict_for_a_single_pod_is_that_of_the_api_server(
+    pods: list[dict[str, Any]], budgets: list[dict[str, Any]]
+) -> None:
     snapshot = cluster([], map(typed_pod, pods), poddisruptionbudgets=map(typed_budget, budgets))
     ledger = BudgetLedger(snapshot)
     for pod in pods:
@@ -187,7 +189,7 @@ def test_the_verdict_on_any_one_pod_is_the_servers(pods: list[dict[str, Any]], b
 
 
 @given(pods_of_one_namespace, budgets_of_one_namespace)
-def test_whatever_the_ledger_lets_a_plan_take_the_server_carries_out(
+def test_the_api_server_accepts_all_evictions_that_the_ledger_allows(
     pods: list[dict[str, Any]], budgets: list[dict[str, Any]]
 ) -> None:
     snapshot = cluster([], map(typed_pod, pods), poddisruptionbudgets=map(typed_budget, budgets))
@@ -205,7 +207,7 @@ def test_whatever_the_ledger_lets_a_plan_take_the_server_carries_out(
 
 
 @given(pods_of_one_namespace, budgets_of_one_namespace, st.lists(st.integers(0, 5), max_size=12))
-def test_giving_back_leaves_no_trace(
+def test_returned_disruptions_restore_the_ledger(
     pods: list[dict[str, Any]], budgets: list[dict[str, Any]], order: list[int]
 ) -> None:
     snapshot = cluster([], map(typed_pod, pods), poddisruptionbudgets=map(typed_budget, budgets))

@@ -15,7 +15,7 @@ from tests.properties.planning.small_worlds import SMALL, TINY, Size, World, wor
 @pytest.mark.parametrize("temper", ["random", "score", "adversarial"])
 @pytest.mark.parametrize("size", [TINY, SMALL], ids=["tiny", "small"])
 @pytest.mark.timeout(1200)
-def test_it_ends_with_every_pod_placed_and_no_group_worse(temper: Temper, size: Size) -> None:
+def test_rebalancing_ends_with_every_pod_placed_and_no_group_worse(temper: Temper, size: Size) -> None:
     evicted = fewest = 0
 
     def ends(world: World) -> None:

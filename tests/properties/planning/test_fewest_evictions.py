@@ -34,7 +34,7 @@ def excess_after(plan: Plan, snapshot: ClusterSnapshot) -> int:
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(300 * factor())
-def test_in_tiny_worlds_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: int) -> None:
+def test_in_tiny_clusters_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: int) -> None:
     def equals_the_truth(world: World) -> None:
         model = SchedulerModel(world)
         assume(model.to_cure(model.start()))
@@ -54,7 +54,7 @@ def test_in_tiny_worlds_a_plan_is_the_best_of_all_sequences_of_safe_steps(part: 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(600 * factor())
-def test_in_larger_worlds_a_plan_meets_the_bound_if_its_moves_have_a_safe_order(part: int) -> None:
+def test_in_larger_clusters_a_plan_meets_the_lower_bound_if_its_moves_have_a_safe_order(part: int) -> None:
     def meets_the_bound(world: World) -> None:
         model = SchedulerModel(world)
         assume(model.to_cure(model.start()))

@@ -25,7 +25,7 @@ def host(number: int, zone: int, rack: int = 0, room: int = PLENTY) -> Host:
     return Host({HOSTNAME: f"n{number}", "zone": f"z{zone}", "rack": f"z{zone}-{rack}"}, room)
 
 
-def test_pods_go_together_where_single_ones_could_go_too() -> None:
+def test_a_step_of_two_pods_is_found_where_single_steps_are_safe_too() -> None:
     """Single pods that are safe lead to where nothing is; two that go together before them lead to the cure."""
     hosts = (host(0, 0, room=7), host(1, 1), host(2, 2, room=5), host(3, 3), host(4, 4), host(5, 5), host(6, 0, 1))
     soft = Rule(HOSTNAME, 1, WEB, hard=False)

@@ -102,7 +102,7 @@ def tried(seed: int) -> Tried:
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(600 * factor())
-def test_as_many_groups_are_cured_as_can_be(part: int) -> None:
+def test_the_plan_restores_as_many_groups_as_possible(part: int) -> None:
     worlds = WORLDS * factor()
     results = [tried(seed) for seed in range(part * worlds, (part + 1) * worlds)]
     assert sum(each.unknown for each in results) <= MOST_UNKNOWN * worlds
@@ -110,7 +110,7 @@ def test_as_many_groups_are_cured_as_can_be(part: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [408, 1745])
-def test_worlds_that_ten_times_as_many_found(seed: int) -> None:
+def test_cases_found_by_longer_runs_stay_fixed(seed: int) -> None:
     """In 408, presolve of the exact program was wrong. In 1745, it matters on which of two nodes another group is."""
     assert not tried(seed).unknown
 
@@ -128,7 +128,7 @@ def applications(number: int, room: int) -> World:
 
 @pytest.mark.parametrize("in_flight", [1, 5, 50])
 @pytest.mark.parametrize(("number", "room"), [(5, 5), pytest.param(8, 8, marks=pytest.mark.long), (6, 7)])
-def test_what_is_begun_is_finished_while_others_wait_for_the_room(number: int, room: int, in_flight: int) -> None:
+def test_a_started_group_is_finished_before_others_get_the_room(number: int, room: int, in_flight: int) -> None:
     """Each takes two moves. However slowly pods go, no group is begun with the room that another one needs."""
     limits = Limits(in_flight=in_flight, in_flight_per_namespace=50, in_flight_per_node=50, in_flight_per_workload=3)
     for seed, most_turns in MOST_TURNS.items():

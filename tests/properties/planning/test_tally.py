@@ -13,7 +13,7 @@ from tests.spreads import spread_of
 CHANGES = 60
 
 
-def test_minimum_excess_and_levels_follow_every_change() -> None:
+def test_minimum_excess_and_levels_are_current_after_every_change() -> None:
     def follow(world: World) -> None:
         snapshot = snapshot_of(world)
         table = ClusterView(snapshot).table

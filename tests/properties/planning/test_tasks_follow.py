@@ -163,7 +163,7 @@ def rules_of(
 @given(
     st.lists(st.tuples(changes, st.booleans(), st.sampled_from(["", *NAMESPACES])), min_size=2, max_size=8), st.data()
 )
-def test_tasks_follow_whatever_changes(
+def test_tasks_equal_those_built_from_scratch_after_any_change(
     history: Sequence[tuple[Sequence[tuple[str, object, bool]], bool, str]], data: st.DataObject
 ) -> None:
     state = ClusterState()
@@ -195,7 +195,7 @@ def test_tasks_follow_whatever_changes(
         assert all(one is other for one, other in zip(found, again, strict=True))
 
 
-def test_a_pod_that_changes_leaves_tasks_of_other_pods_the_same() -> None:
+def test_a_changed_pod_keeps_the_tasks_of_other_pods() -> None:
     state = ClusterState()
     state.replace("nodes", [node(name, zone) for name, zone in HOSTS.items()])
     state.replace("namespaces", [Namespace(name="default", labels=Map(restored="yes"))])
@@ -214,7 +214,7 @@ def test_a_pod_that_changes_leaves_tasks_of_other_pods_the_same() -> None:
     assert [one is other for one, other in zip(before, after, strict=True)] == [True, False]
 
 
-def test_a_constraint_that_comes_joins_the_component_of_the_pods_that_it_counts() -> None:
+def test_a_new_constraint_joins_the_component_of_the_pods_that_it_counts() -> None:
     state = ClusterState()
     state.replace("nodes", [node(name, zone) for name, zone in HOSTS.items()])
     state.replace("namespaces", [Namespace(name="default", labels=Map(restored="yes"))])

@@ -20,7 +20,7 @@ MOST_PER_FEWEST: Final = 1.02
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.timeout(3600)
-def test_no_pod_is_left_pending_for_a_move_and_few_more_are_evicted_than_need_be(part: int) -> None:
+def test_no_move_leaves_a_pod_pending_and_few_evictions_are_unnecessary(part: int) -> None:
     evicted = fewest = compared = 0
     worlds = WORLDS * factor()
     for seed in range(part * worlds, (part + 1) * worlds):

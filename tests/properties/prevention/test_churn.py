@@ -19,7 +19,7 @@ SMALL = 12
 
 @pytest.mark.parametrize("of", [ZONE_ONLY, SOFT_HOSTS, HARD_HOSTS], ids=["zone", "zone-and-soft-host", "zone-and-host"])
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_thousand_events_take_hardly_more_patches_than_pods(of: PodSpec, seed: int) -> None:
+def test_a_thousand_scale_events_need_about_one_patch_per_pod(of: PodSpec, seed: int) -> None:
     churn = Churn(seed, of, hard_hosts=of is HARD_HOSTS)
     rng = churn.rng
     churn.scale(6)
@@ -55,7 +55,7 @@ def test_a_thousand_events_take_hardly_more_patches_than_pods(of: PodSpec, seed:
 
 
 @pytest.mark.parametrize("of", [ZONE_ONLY, SOFT_HOSTS], ids=["zone", "zone-and-soft-host"])
-def test_an_autoscaler_that_cannot_decide_costs_one_patch_for_every_pod_it_makes(of: PodSpec) -> None:
+def test_an_oscillating_autoscaler_costs_one_patch_per_created_pod(of: PodSpec) -> None:
     churn = Churn(3, of)
     churn.scale(10)
     for _ in range(200):
@@ -71,7 +71,7 @@ def test_an_autoscaler_that_cannot_decide_costs_one_patch_for_every_pod_it_makes
         assert {each.name for each in churn.pods} == {f"web-{number}" for number in range(1, 11)}
 
 
-def test_restarts_patch_nothing_again() -> None:
+def test_restarts_repeat_no_patch() -> None:
     churn = Churn(4, SOFT_HOSTS)
     churn.scale(12)
     for _ in range(5):

@@ -40,7 +40,7 @@ def holds(world: World, forecast: Forecast, order: list[ModelPod]) -> bool:
 
 
 @given(disturbed(), st.data())
-def test_what_is_certain_is_what_the_controller_does(world: World, data: st.DataObject) -> None:
+def test_a_certain_forecast_is_what_the_controller_does(world: World, data: st.DataObject) -> None:
     everything = ranked(world)
     costs = {name: cost for name, cost in everything.items() if data.draw(st.booleans(), name)}
     replicas = data.draw(st.integers(0, len(world.pods)), "replicas")
@@ -53,7 +53,7 @@ def test_what_is_certain_is_what_the_controller_does(world: World, data: st.Data
 
 
 @given(worlds(("topology.kubernetes.io/zone", "kubernetes.io/hostname")), st.data())
-def test_once_all_have_costs_it_is_certain_who_goes_and_never_worse(world: World, data: st.DataObject) -> None:
+def test_with_costs_on_all_pods_the_forecast_is_certain_and_never_worse(world: World, data: st.DataObject) -> None:
     replicas = data.draw(st.integers(1, len(world.pods)), "replicas")
     with_costs = foretell(workload_of(world, {}), replicas, NOW, "with costs")
     assert with_costs.certain
@@ -61,7 +61,7 @@ def test_once_all_have_costs_it_is_certain_who_goes_and_never_worse(world: World
 
 
 @given(worlds(("topology.kubernetes.io/zone",)), st.integers(1, 8))
-def test_with_one_constraint_costs_are_never_worse_than_none(world: World, replicas: int) -> None:
+def test_with_one_constraint_costs_are_never_worse_than_no_costs(world: World, replicas: int) -> None:
     workload = workload_of(world, {})
     with_costs = foretell(workload, replicas, NOW, "with costs")
     without = foretell(workload, replicas, NOW, "without costs")

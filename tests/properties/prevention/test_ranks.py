@@ -202,7 +202,7 @@ def disturbed(draw: st.DrawFn) -> World:
 
 
 @given(st.one_of(worlds((ZONE,), most_pods=9), worlds((HOSTNAME,), most_pods=9)))
-def test_with_one_constraint_every_scale_down_leaves_as_little_as_any_could(world: World) -> None:
+def test_with_one_constraint_every_scale_down_leaves_the_least_possible_skew(world: World) -> None:
     order = order_under(world, ranked(world))
     for left in range(len(order)):
         remaining = [each.node for each in order[len(order) - left :]]
@@ -225,13 +225,13 @@ def test_with_domains_that_cross_no_order_is_better(world: World) -> None:
 
 
 @given(disturbed())
-def test_who_is_not_ready_and_what_others_wrote_is_made_the_best_of(world: World) -> None:
+def test_the_order_is_the_best_one_with_unready_pods_and_costs_of_others(world: World) -> None:
     order = order_under(world, ranked(world))
     assert world.model.total(order) == best_within_bands(world, order)
 
 
 @given(disturbed())
-def test_costs_of_others_are_not_among_those_that_are_set(world: World) -> None:
+def test_costs_of_others_are_never_overwritten(world: World) -> None:
     fresh = replica_set_of(world)
     roles = roles_of(fresh)
     costs = named(fresh, rank_new(fresh, roles))
@@ -242,7 +242,7 @@ def test_costs_of_others_are_not_among_those_that_are_set(world: World) -> None:
 
 
 @given(st.one_of(worlds((ZONE,)), worlds((HOSTNAME,))), st.data())
-def test_new_pods_leave_the_costs_of_the_others_alone(world: World, data: st.DataObject) -> None:
+def test_new_pods_do_not_change_the_costs_of_other_pods(world: World, data: st.DataObject) -> None:
     """Scale-downs take pods in their order, scale-ups bring others: each is patched once, every order is perfect."""
     costs: dict[str, int] = {}
     for turn in range(3):
@@ -263,13 +263,13 @@ def test_new_pods_leave_the_costs_of_the_others_alone(world: World, data: st.Dat
 
 
 @given(disturbed())
-def test_what_was_reranked_is_not_reranked_again(world: World) -> None:
+def test_reranking_twice_changes_nothing(world: World) -> None:
     settled = replica_set_of(world, ranked(world))
     assert rerank(settled, roles_of(settled)) is None
 
 
 @given(worlds((ZONE, HOSTNAME)), st.data())
-def test_reranking_says_what_it_gains(world: World, data: st.DataObject) -> None:
+def test_reranking_reports_its_gain(world: World, data: st.DataObject) -> None:
     costs = dict(
         zip(
             [each.name for each in world.pods],

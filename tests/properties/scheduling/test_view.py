@@ -94,7 +94,7 @@ def assert_same_answers(predictor: Predictor, expected: ClusterSnapshot, pods_as
 
 
 @given(clusters(), profiles, st.data())
-def test_steps_and_their_undoing_leave_what_a_new_view_shows(
+def test_undone_steps_leave_the_view_equal_to_a_new_one(
     cluster: tuple[ClusterState, list[PodSpec]], profile: Profile, data: st.DataObject
 ) -> None:
     state, known = cluster
@@ -137,7 +137,7 @@ def test_steps_and_their_undoing_leave_what_a_new_view_shows(
 
 
 @given(clusters(), profiles, st.data())
-def test_a_view_follows_from_snapshot_to_snapshot(
+def test_an_updated_view_equals_a_new_one(
     cluster: tuple[ClusterState, list[PodSpec]], profile: Profile, data: st.DataObject
 ) -> None:
     state, known = cluster
@@ -169,7 +169,7 @@ def test_a_view_follows_from_snapshot_to_snapshot(
 
 
 @given(clusters(), profiles, st.data())
-def test_all_nodes_at_once_and_one_by_one_give_the_same_answer(
+def test_predictions_for_all_nodes_equal_those_for_each_node(
     cluster: tuple[ClusterState, list[PodSpec]], profile: Profile, data: st.DataObject
 ) -> None:
     state, known = cluster
@@ -186,7 +186,7 @@ def test_all_nodes_at_once_and_one_by_one_give_the_same_answer(
 
 
 @given(clusters())
-def test_sets_of_nodes_are_what_the_questions_about_one_node_say(cluster: tuple[ClusterState, list[PodSpec]]) -> None:
+def test_node_sets_equal_the_answers_for_each_node(cluster: tuple[ClusterState, list[PodSpec]]) -> None:
     state, known = cluster
     table = ClusterView(state.snapshot).table
     nodes = [node for node in table.nodes if node is not None]

@@ -59,7 +59,7 @@ def change(data: st.DataObject, state: ClusterState, known: list[PodSpec], what:
 
 
 @given(clusters(), defaults, st.data())
-def test_the_index_follows_whatever_changes(
+def test_the_index_equals_one_built_from_scratch_after_any_change(
     cluster: tuple[ClusterState, list[PodSpec]], rules: DefaultConstraints, data: st.DataObject
 ) -> None:
     state, known = cluster
@@ -82,7 +82,7 @@ def plain(spread: Spread) -> object:
 
 
 @given(clusters(), defaults)
-def test_groups_count_what_the_filter_counts(
+def test_groups_count_the_pods_that_the_scheduler_counts(
     cluster: tuple[ClusterState, list[PodSpec]], rules: DefaultConstraints
 ) -> None:
     snapshot = cluster[0].snapshot
