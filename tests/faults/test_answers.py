@@ -57,7 +57,7 @@ class SpoilFirst:
         return None if kind is None else Fault(kind)
 
 
-def test_answers_in_distress(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+def test_evictions_survive_server_errors_timeouts_and_garbage(installed_sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox = lay_out(installed_sandbox, 3, 3, 3)
     namespaces = {f"answer-{kind.replace(' ', '-')}": kind for kind in RESULTS}
     workloads = [Workload(namespace, "web", 3, 1) for namespace in namespaces]

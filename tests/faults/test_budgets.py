@@ -25,7 +25,7 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
     return lay_out(installed_sandbox, 3, 3, 3)
 
 
-def test_none_is_ever_broken_and_the_spread_is_restored_all_the_same(cluster: Sandbox, tmp_path: Path) -> None:
+def test_no_budget_is_violated_and_the_spread_is_restored(cluster: Sandbox, tmp_path: Path) -> None:
     """With maxUnavailable 1 for every workload, pods that take 2 s to become Ready, and limits that hold nothing."""
     workloads = [Workload(NAMESPACE, f"web-{number}", 3 + number, 1) for number in range(5)]
     wide = {"inFlight": 100, "inFlightPerNamespace": 100, "inFlightPerNode": 100, "inFlightPerWorkload": "100%"}
@@ -47,7 +47,7 @@ def test_none_is_ever_broken_and_the_spread_is_restored_all_the_same(cluster: Sa
         assert took >= READY_SECONDS * (max(each.fewest_evictions for each in workloads) - 1)
 
 
-def test_the_watcher_sees_a_budget_that_is_broken(cluster: Sandbox) -> None:
+def test_the_watcher_detects_a_violated_budget(cluster: Sandbox) -> None:
     """By deleting pods, which no budget keeps anyone from."""
     workload = Workload(NAMESPACE, "web", 4, 1)
     with PodWatcher(cluster) as watcher:

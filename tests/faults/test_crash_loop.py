@@ -87,7 +87,7 @@ def reasons(sandbox: Sandbox) -> set[str]:
     return {each["reason"] for each in status(sandbox).get("violations", ())}
 
 
-def test_a_crash_after_every_eviction_makes_no_loop_of_evictions(cluster: Sandbox, tmp_path: Path) -> None:
+def test_a_crash_after_every_eviction_causes_no_eviction_loop(cluster: Sandbox, tmp_path: Path) -> None:
     scheduler = Scheduler(cluster)
     with scheduler.running(), PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
         web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])
@@ -112,7 +112,7 @@ def test_a_crash_after_every_eviction_makes_no_loop_of_evictions(cluster: Sandbo
         assert watcher.evicted().total() == 1
 
 
-def test_a_crash_after_every_eviction_holds_nothing_up_that_helps(cluster: Sandbox, tmp_path: Path) -> None:
+def test_a_crash_after_every_eviction_does_not_stop_evictions_that_help(cluster: Sandbox, tmp_path: Path) -> None:
     scheduler = Scheduler(cluster)
     with scheduler.running(), PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
         web = deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")])

@@ -98,7 +98,7 @@ def assert_nothing_more_is_evicted(cluster: Sandbox, so_far: int) -> None:
     assert len(evictions(cluster)) == so_far
 
 
-def test_replacements_that_never_get_ready_cost_a_few_pods_and_then_it_goes_on(
+def test_replacements_that_never_get_ready_cost_a_few_pods_and_later_moves_continue(
     cluster: Sandbox, tmp_path: Path
 ) -> None:
     names = [f"web-{number}" for number in range(5)]
@@ -149,7 +149,7 @@ def test_a_policy_may_be_paused_by_the_first_failure_or_by_none(cluster: Sandbox
         assert holds(cluster, "Paused") == bool(most)
 
 
-def test_a_workload_with_pods_that_are_not_ready_loses_no_other(cluster: Sandbox, tmp_path: Path) -> None:
+def test_no_pod_is_evicted_from_a_workload_with_unready_pods(cluster: Sandbox, tmp_path: Path) -> None:
     skewed(cluster, "web", broken=True)
     enforce(cluster, eviction={"readyTimeout": "1s"})
     with OperatorProcess(cluster, tmp_path):
@@ -230,7 +230,7 @@ def consolidate(cluster: Sandbox, take_away: Callable[[Sandbox, str], None]) -> 
         pytest.param(evict, id="another descheduler", marks=pytest.mark.long),
     ],
 )
-def test_whoever_works_against_it_costs_a_bounded_number_of_evictions(
+def test_a_component_that_works_against_respread_causes_few_evictions(
     cluster: Sandbox, tmp_path: Path, take_away: Callable[[Sandbox, str], None]
 ) -> None:
     skewed(cluster, "web", broken=False)
@@ -289,7 +289,7 @@ def explained(cluster: Sandbox) -> str:
         pytest.param({"perHourPerGroup": 5}, 5, (0,), id="five, to none", marks=pytest.mark.long),
     ],
 )
-def test_an_autoscaler_that_swings_costs_a_bounded_number_of_evictions(
+def test_an_oscillating_autoscaler_causes_few_evictions(
     cluster: Sandbox, tmp_path: Path, limits: dict[str, int], most: int, least: tuple[int, ...]
 ) -> None:
     create_deployment(cluster, NAMESPACE, deployment("web", replicas=FEW, constraints=[constraint(ZONE, "web")]))

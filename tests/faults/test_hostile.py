@@ -160,7 +160,7 @@ class Bounded:
         assert cpu_seconds(self._pid) - spent < 5 * MOST_IDLE_SHARE
 
 
-def test_absurd_objects_do_no_harm(cluster: Sandbox, tmp_path: Path) -> None:
+def test_extreme_objects_do_not_stop_the_operator(cluster: Sandbox, tmp_path: Path) -> None:
     for each in absurd_deployments():
         cluster.api.request("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", each)
     for each in absurd_budgets():
@@ -197,7 +197,7 @@ def test_absurd_objects_do_no_harm(cluster: Sandbox, tmp_path: Path) -> None:
         assert watcher.breaches == []
 
 
-def test_ten_policies_for_the_same_pods_and_some_that_are_wrong(cluster: Sandbox, tmp_path: Path) -> None:
+def test_of_ten_policies_for_the_same_pods_the_one_with_precedence_applies(cluster: Sandbox, tmp_path: Path) -> None:
     workloads = [Workload("contested", "web", 6, 1)]
     with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
         close_zones(cluster, closed=True)

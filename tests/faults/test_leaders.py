@@ -99,7 +99,7 @@ def fewest(workloads: list[Workload]) -> int:
     return sum(each.fewest_evictions for each in workloads)
 
 
-def test_a_leader_killed_again_and_again(world: World) -> None:
+def test_repeatedly_killed_leaders_evict_no_pod_too_many(world: World) -> None:
     workloads = world.skewed("killed", 7, 6)
     enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replicas = [world.replica("one"), world.replica("two")]
@@ -120,7 +120,7 @@ def test_a_leader_killed_again_and_again(world: World) -> None:
     assert world.evicted(workloads) == fewest(workloads)
 
 
-def test_a_clean_stop_hands_over_at_once(world: World) -> None:
+def test_a_clean_stop_hands_the_lease_over_at_once(world: World) -> None:
     enforce(world.sandbox)
     long = ("--leader-election", "--lease-seconds", str(LONG_LEASE_SECONDS))
     one, two = world.replica("one", *long), world.replica("two", *long)
@@ -137,7 +137,7 @@ def test_a_clean_stop_hands_over_at_once(world: World) -> None:
     assert world.evicted(workloads) == fewest(workloads)
 
 
-def test_a_frozen_leader_does_nothing_when_it_wakes(world: World) -> None:
+def test_a_frozen_leader_evicts_nothing_after_it_resumes(world: World) -> None:
     enforce(world.sandbox, quietPeriod="1s")
     one, two = world.replica("one"), world.replica("two")
     one.start()
@@ -170,7 +170,7 @@ def slow_evictions(asked: Asked) -> Fault | None:
         ("switched to DryRun", "that works"),
     ],
 )
-def test_a_policy_that_goes_in_mid_wave_stops_it(world: World, how: str, watch: str) -> None:
+def test_deleting_a_policy_stops_its_wave(world: World, how: str, watch: str) -> None:
     """Whether or not the watch of policies brings it: the API server is asked meanwhile."""
     workloads = world.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}-{watch.rpartition(' ')[2]}", 6, 6, 6)
     replica = world.replica("one", "--no-leader-election")
@@ -197,7 +197,7 @@ def test_a_policy_that_goes_in_mid_wave_stops_it(world: World, how: str, watch: 
         assert not any(line["level"] in {"error", "critical"} for line in replica.lines())
 
 
-def test_per_hour_holds_across_a_crash(world: World) -> None:
+def test_the_limit_per_hour_holds_across_a_crash(world: World) -> None:
     workloads = world.skewed("per-hour", 6, 6)
     enforce(world.sandbox, limits={"perHour": 3})
     for name in ("one", "two", "three"):
@@ -219,7 +219,7 @@ def test_per_hour_holds_across_a_crash(world: World) -> None:
     assert world.evicted(workloads) == fewest(workloads)
 
 
-def test_what_a_status_remembers_keeps_the_next_process_from_acting(world: World) -> None:
+def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(world: World) -> None:
     enforce(world.sandbox)
     workloads = world.skewed("left-alone", 4)
     ((group, situation),) = {
@@ -246,7 +246,7 @@ def test_what_a_status_remembers_keeps_the_next_process_from_acting(world: World
 
 
 @pytest.mark.long
-def test_a_lease_deleted_again_and_again_makes_no_second_leader(world: World) -> None:
+def test_repeated_deletion_of_the_lease_makes_no_second_leader(world: World) -> None:
     """The Lease that is made anew begins to count its holders from 0 again, and nobody relies on that."""
     workloads = world.skewed("deleted-lease", 8, 7, 6)
     enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
@@ -273,7 +273,7 @@ def test_a_lease_deleted_again_and_again_makes_no_second_leader(world: World) ->
 
 
 @pytest.mark.parametrize("what", ["kube-apiserver", pytest.param("etcd", marks=pytest.mark.long)])
-def test_a_restart_of_the_control_plane_costs_no_pod_too_many(world: World, what: str) -> None:
+def test_a_restart_of_the_control_plane_causes_no_unnecessary_eviction(world: World, what: str) -> None:
     workloads = world.skewed(f"restarted-{what.removeprefix('kube-')}", 8, 7)
     enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replica = world.replica("one")
@@ -290,7 +290,7 @@ def test_a_restart_of_the_control_plane_costs_no_pod_too_many(world: World, what
     assert replica.runs
 
 
-def test_a_token_that_is_rotated_stops_nothing(world: World) -> None:
+def test_a_rotated_token_does_not_stop_the_operator(world: World) -> None:
     workloads = world.skewed("rotated", 8, 7)
     enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replica, (proxy,) = world.replica("one"), world.proxies

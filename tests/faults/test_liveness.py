@@ -38,7 +38,7 @@ def proxy(installed: Sandbox) -> Iterator[FaultProxy]:
         yield running
 
 
-def test_the_silence_of_any_watch_is_told_apart_and_over_when_it_speaks(
+def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(
     installed: Sandbox, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     start = time.monotonic()

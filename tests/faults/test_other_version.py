@@ -63,7 +63,7 @@ def balanced(cluster: Sandbox) -> bool:
 
 
 @pytest.mark.parametrize("upgrade", [True, False], ids=["upgrade", "downgrade"])
-def test_the_next_one_goes_on_where_the_other_one_ended(
+def test_the_next_version_continues_where_the_other_one_ended(
     cluster: Sandbox, tmp_path: Path, earlier: Path, *, upgrade: bool
 ) -> None:
     before, after = (earlier, REPOSITORY) if upgrade else (REPOSITORY, earlier)
@@ -90,7 +90,7 @@ def ready(cluster: Sandbox) -> dict[str, Any]:
     return next((each for each in conditions if each["type"] == "Ready"), {})
 
 
-def test_what_a_later_version_knows_is_neither_erased_nor_ignored(
+def test_fields_of_a_later_version_are_neither_erased_nor_ignored(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     """Fields of a later version's definitions: one of the status stays, one of the spec is not guessed at."""

@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 6
 """After which an answer that hangs is given up on: many times what the API server takes."""
 
 
-def test_what_has_no_fault_passes(api_sandbox: Sandbox) -> None:
+def test_requests_without_a_fault_pass(api_sandbox: Sandbox) -> None:
     with FaultProxy(api_sandbox) as proxy:
         assert ask(api_sandbox, proxy, MAPS, "POST", config_map("passes"))[0] == 201
         assert ask(api_sandbox, proxy, f"{MAPS}/passes")[1]["metadata"]["name"] == "passes"
@@ -53,7 +53,7 @@ def test_what_has_no_fault_passes(api_sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_is_what_it_says(api_sandbox: Sandbox, kind: str) -> None:
+def test_each_fault_has_its_described_effect(api_sandbox: Sandbox, kind: str) -> None:
     name = f"fault-{kind.replace(' ', '-')}"
     carried_out = kind in {"delay", "lose", "truncate", "late 504"}
     with FaultProxy(
@@ -91,7 +91,7 @@ def watched(sandbox: Sandbox, fault: Fault) -> list[str]:
     return seen
 
 
-def test_faults_of_watches_are_what_they_say(api_sandbox: Sandbox) -> None:
+def test_each_watch_fault_has_its_described_effect(api_sandbox: Sandbox) -> None:
     first, second, third = (f"ADDED watched-{number}" for number in range(3))
     assert watched(api_sandbox, Fault("replay", after_lines=2)) == [first, second, first, second, third]
     assert watched(api_sandbox, Fault("error 410", after_lines=1))[:2] == [first, "ERROR "]
@@ -103,7 +103,7 @@ def test_faults_of_watches_are_what_they_say(api_sandbox: Sandbox) -> None:
     assert watched(api_sandbox, Fault("stall", 0.5, after_lines=2))[:2] == [first, second]
 
 
-def test_dice_fall_the_same_for_the_same_seed() -> None:
+def test_the_same_seed_causes_the_same_faults() -> None:
     asked = [Asked("GET", "/api/v1/pods", {"watch": "true"} if number % 2 else {}, number) for number in range(1000)]
     one, again, other = Dice(1), Dice(1), Dice(2)
     fell = [one(each) for each in asked]

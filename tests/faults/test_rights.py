@@ -132,7 +132,7 @@ READ_LATE = ("get", "", "pods")
 """A pod is read by itself only if what was read of it with its controller is 2 s old by the time of its eviction."""
 
 
-def test_every_right_is_used_and_no_other_is_asked_for(audited: Sandbox, tmp_path: Path) -> None:
+def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbox, tmp_path: Path) -> None:
     workloads = [Workload("rights", "web", 6, 1)]
     with PodWatcher(audited) as watcher, FaultProxy(audited, Busy()) as proxy:
         close_zones(audited, closed=True)
@@ -189,7 +189,7 @@ def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited:
     assert used(audited) <= granted(audited) | {patch}
 
 
-def test_kube_system_and_the_operator_itself_are_left_alone_by_default(
+def test_by_default_kube_system_and_the_operator_are_not_evicted(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     """A policy that names no namespaces means all but those of Kubernetes."""

@@ -13,7 +13,7 @@ from tests.faults.soak import OPTIONS, QUIET_PERIOD, Soak
 from tests.integration.operator_process import install
 
 
-def test_what_a_world_takes_is_known_beforehand() -> None:
+def test_the_number_of_needed_evictions_is_computed_beforehand() -> None:
     for replicas in range(9):
         one, two = Workload("", "", replicas, 1), Workload("", "", replicas, 2)
         assert one.most_evictions == one.fewest_evictions
@@ -25,7 +25,7 @@ def test_what_a_world_takes_is_known_beforehand() -> None:
 @pytest.mark.long
 @pytest.mark.controlplane
 @pytest.mark.timeout(600)
-def test_a_minute_of_faults_costs_no_pod_too_many(binaries: Binaries, tmp_path: Path) -> None:
+def test_a_minute_of_random_faults_causes_no_unnecessary_eviction(binaries: Binaries, tmp_path: Path) -> None:
     said: list[str] = []
     with Sandbox.start(OPTIONS, binaries=binaries) as sandbox:
         install(sandbox)

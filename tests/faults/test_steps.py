@@ -61,9 +61,7 @@ def violations(sandbox: Sandbox) -> list[dict[str, Any]]:
     return found
 
 
-def test_neither_goes_while_a_limit_has_room_for_one_and_both_once_it_has_for_two(
-    cluster: Sandbox, tmp_path: Path
-) -> None:
+def test_a_step_of_two_waits_until_the_limit_has_room_for_both(cluster: Sandbox, tmp_path: Path) -> None:
     enforce(cluster)
     with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
         with Replica(cluster, proxy, tmp_path, "one", "--no-leader-election"):
@@ -79,7 +77,7 @@ def test_neither_goes_while_a_limit_has_room_for_one_and_both_once_it_has_for_tw
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["goes on", "killed"])
-def test_once_one_has_gone_the_other_follows(cluster: Sandbox, tmp_path: Path, *, killed: bool) -> None:
+def test_the_second_eviction_of_a_step_follows_the_first(cluster: Sandbox, tmp_path: Path, *, killed: bool) -> None:
     with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
         evictions: list[Asked] = []
 

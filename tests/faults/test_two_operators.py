@@ -67,7 +67,7 @@ def terms(lines: list[dict[str, Any]]) -> list[tuple[datetime, datetime]]:
     return [*found, *([(since, datetime.fromisoformat(lines[-1]["timestamp"]))] if since is not None else [])]
 
 
-def test_they_meet_and_go_over_to_the_place_of_the_one_that_is_installed(
+def test_two_operators_use_the_lease_of_the_installed_one(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=1))
@@ -93,7 +93,7 @@ def test_they_meet_and_go_over_to_the_place_of_the_one_that_is_installed(
     assert all(before[1] <= after[0] for before, after in pairwise(led)), led
 
 
-def test_who_has_no_right_to_the_lease_is_told_what_to_do(
+def test_without_permission_for_the_lease_the_error_says_what_to_do(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=1))
