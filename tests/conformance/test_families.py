@@ -22,7 +22,7 @@ QUIRK = "pod-affinity-1.36-quirk"
 OLDER = {version: families_of(DATA / version) for version in ("1.33",)}
 
 
-def test_all_families_are_there() -> None:
+def test_all_families_exist() -> None:
     assert list(FAMILIES) == [
         "everything",
         "node-affinity",
@@ -54,14 +54,14 @@ def test_every_case_of_a_family_agrees(family: str) -> None:
 @pytest.mark.parametrize(
     ("version", "family"), [(version, family) for version, families in OLDER.items() for family in families]
 )
-def test_answers_of_an_older_scheduler_are_predicted_as_that_version(version: str, family: str) -> None:
+def test_an_older_scheduler_is_predicted_with_the_rules_of_its_version(version: str, family: str) -> None:
     result = run_family(family, OLDER[version][family], f"v{version}.0")
 
     assert result.cases > 0
     assert not result.differences, "\n".join(map(str, result.differences[:20]))
 
 
-def test_by_the_rules_of_the_newest_version_an_older_scheduler_is_predicted_wrong() -> None:
+def test_an_older_scheduler_is_mispredicted_with_the_rules_of_the_newest_version() -> None:
     assert run_family(QUIRK, OLDER["1.33"][QUIRK]).wrong_verdicts > 20
 
 
@@ -69,14 +69,14 @@ def cases_of(family: str) -> list[Case]:
     return [msgspec.json.decode(line, type=Case) for line in lines_of(FAMILIES[family])]
 
 
-def test_without_the_quirk_of_1_36_3_its_family_is_answered_as_the_selectors_mean_it() -> None:
+def test_without_the_bug_of_1_36_3_namespace_selectors_have_their_documented_meaning() -> None:
     differing = [case.id for case in cases_of(QUIRK) if judge(case, keeps_namespace_selectors=False).differences]
 
     assert len(differing) > 20
 
 
 @pytest.mark.parametrize("family", ["everything", "pod-affinity"])
-def test_the_quirk_makes_no_difference_to_other_selectors(family: str) -> None:
+def test_the_bug_does_not_affect_other_selectors(family: str) -> None:
     assert not any(judge(case, keeps_namespace_selectors=False).differences for case in cases_of(family))
 
 
@@ -143,7 +143,7 @@ def test_the_runner_compares_counts_minimum_and_scores(tmp_path: Path) -> None:
     assert finished.stdout.endswith("0 passed, 2 failed\n")
 
 
-def test_a_malformed_case_is_one_failure_with_its_object_and_field(tmp_path: Path) -> None:
+def test_a_malformed_case_is_one_failure_that_names_its_object_and_field(tmp_path: Path) -> None:
     malformed = case_of("resources", 0)
     malformed["nodes"][0]["status"]["allocatable"]["cpu"] = "four"
     good = case_of("resources", 1)
@@ -159,7 +159,7 @@ def test_a_malformed_case_is_one_failure_with_its_object_and_field(tmp_path: Pat
     assert finished.stdout.endswith("1 passed, 2 failed\n")
 
 
-def test_a_case_that_makes_no_sense_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_an_invalid_case_does_not_stop_the_others(tmp_path: Path) -> None:
     senseless = case_of("taints", 0)
     senseless["expected"]["nodes"]["nowhere"] = {"feasible": True}
     write(tmp_path, "taints", senseless, case_of("taints", 1))
@@ -171,7 +171,7 @@ def test_a_case_that_makes_no_sense_does_not_stop_the_others(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("place", [".", "nowhere", "README.md"])
-def test_a_place_without_data_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_folder_without_data_is_rejected(tmp_path: Path, place: str) -> None:
     (tmp_path / "README.md").write_text("No data.")
     with pytest.raises(NoCasesError):
         families_of(tmp_path / place)
@@ -180,7 +180,7 @@ def test_a_place_without_data_is_refused(tmp_path: Path, place: str) -> None:
     assert finished.stderr.startswith(str(tmp_path))
 
 
-def test_a_file_that_is_cut_off_or_spoilt_fails_and_the_others_are_judged(tmp_path: Path) -> None:
+def test_a_truncated_or_corrupt_file_fails_and_the_others_are_judged(tmp_path: Path) -> None:
     (tmp_path / "cut-off.jsonl.gz").write_bytes(FAMILIES["taints"].read_bytes()[:3000])
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "spoilt.jsonl.gz").write_bytes(b"not gzip")
@@ -198,7 +198,7 @@ def test_a_file_that_is_cut_off_or_spoilt_fails_and_the_others_are_judged(tmp_pa
     assert not finished.stderr
 
 
-def test_one_family_is_judged_by_its_file_gzipped_or_not(tmp_path: Path) -> None:
+def test_one_family_is_judged_from_a_plain_or_gzipped_file(tmp_path: Path) -> None:
     plain = tmp_path / "ports.jsonl"
     plain.write_bytes(gzip.decompress(FAMILIES["ports"].read_bytes()))
 
@@ -206,7 +206,7 @@ def test_one_family_is_judged_by_its_file_gzipped_or_not(tmp_path: Path) -> None
     assert run(plain).stdout.endswith("150 passed, 0 failed\n")
 
 
-def test_what_is_empty_may_be_null_or_missing_and_what_is_new_is_passed_over(tmp_path: Path) -> None:
+def test_empty_fields_may_be_null_or_missing_and_unknown_fields_are_ignored(tmp_path: Path) -> None:
     """As another generator may write it: Go writes a list that was never made as null."""
 
     def with_more(manifest: dict[str, Any]) -> dict[str, Any]:
