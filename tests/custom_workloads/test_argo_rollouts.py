@@ -68,7 +68,7 @@ def said(pool: Pool) -> tuple[str, str]:
     return str(found[0].get("reason", "")), str(found[0].get("message", ""))
 
 
-def test_at_rest_its_pods_are_moved_by_default(pool: Pool) -> None:
+def test_pods_of_a_rollout_at_rest_are_moved_by_default(pool: Pool) -> None:
     rollout(pool, {"canary": {}})
     pool.add_zone("zone-b")
     pool.rebalance()
@@ -77,7 +77,7 @@ def test_at_rest_its_pods_are_moved_by_default(pool: Pool) -> None:
     assert phase(pool) == "Healthy"
 
 
-def test_in_a_canary_its_pods_stay_until_it_is_promoted(pool: Pool) -> None:
+def test_pods_of_a_canary_stay_until_it_is_promoted(pool: Pool) -> None:
     rollout(pool, {"canary": {"steps": [{"setWeight": 50}, {"pause": {}}]}})
     update(pool)
     wait_until(lambda: phase(pool) == "Paused", "the canary to wait for its promotion")
@@ -95,7 +95,7 @@ def test_in_a_canary_its_pods_stay_until_it_is_promoted(pool: Pool) -> None:
     pool.wait_until_balanced(REPLICAS, 0)
 
 
-def test_its_scale_down_goes_by_the_costs_that_respread_writes(pool: Pool) -> None:
+def test_a_scale_down_of_a_rollout_follows_the_deletion_costs(pool: Pool) -> None:
     """Without costs its ReplicaSet would take the newest: all of the zone that came last."""
     rollout(pool, {"canary": {}})
     pool.add_zone("zone-b")
@@ -114,7 +114,7 @@ def test_its_scale_down_goes_by_the_costs_that_respread_writes(pool: Pool) -> No
     assert pool.counts() == {"zone-a": 1, "zone-b": 1}
 
 
-def test_before_a_blue_green_promotion_its_pods_stay(pool: Pool) -> None:
+def test_pods_stay_before_a_blue_green_promotion(pool: Pool) -> None:
     for name in ("active", "preview"):
         service = {"metadata": {"name": name}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
         pool.sandbox.api.request("POST", f"/api/v1/namespaces/{pool.name}/services", service)

@@ -107,7 +107,7 @@ def said(pool: Pool) -> tuple[str, str]:
     return str(found[0].get("reason", "")), str(found[0].get("message", ""))
 
 
-def test_at_rest_its_pods_are_moved_by_default(pool: Pool) -> None:
+def test_pods_of_a_clone_set_at_rest_are_moved_by_default(pool: Pool) -> None:
     create(pool)
     pool.add_zone("zone-b")
     pool.rebalance()
@@ -116,7 +116,7 @@ def test_at_rest_its_pods_are_moved_by_default(pool: Pool) -> None:
     assert status(pool)["updatedReplicas"] == REPLICAS
 
 
-def test_with_pods_of_two_revisions_they_stay(pool: Pool) -> None:
+def test_pods_of_a_clone_set_with_two_revisions_stay(pool: Pool) -> None:
     create(pool)
     template = {"metadata": {"annotations": {"revision": "2"}}}
     change(pool, {"updateStrategy": {"partition": 2}, "template": template})
@@ -135,7 +135,7 @@ def test_with_pods_of_two_revisions_they_stay(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("costs", [False, True], ids=["without costs", "with costs"])
-def test_its_scale_down_goes_by_costs_first_and_by_the_spread_without(pool: Pool, *, costs: bool) -> None:
+def test_a_scale_down_of_a_clone_set_follows_the_deletion_costs_and_then_the_spread(pool: Pool, *, costs: bool) -> None:
     """What docs/workloads.md says of it."""
     pool.add_zone("zone-b")
     create(pool)

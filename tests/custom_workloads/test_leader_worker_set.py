@@ -48,7 +48,7 @@ def _lws(cluster: Sandbox, run: Run, tmp_path_factory: pytest.TempPathFactory) -
     )
 
 
-def test_its_pods_stay_and_the_reason_names_the_kind(pool: Pool) -> None:
+def test_pods_of_a_leader_worker_set_stay_and_the_reason_names_the_kind(pool: Pool) -> None:
     template = deployment("web", replicas=1, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name})
     body = {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",

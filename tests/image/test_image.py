@@ -116,7 +116,7 @@ def running(image: str, sandbox: Sandbox, folder: Path) -> Iterator[subprocess.P
     assert operator.returncode == 0, log.read_text()[-4000:]
 
 
-def test_it_restores_a_scale_down_without_capabilities_or_a_file_to_write(
+def test_the_container_restores_the_spread_without_capabilities_or_writable_files(
     image: str, installed_sandbox: Sandbox, tmp_path: Path
 ) -> None:
     sandbox = lay_out(installed_sandbox, 3, 3, 3)
@@ -145,7 +145,7 @@ def test_it_restores_a_scale_down_without_capabilities_or_a_file_to_write(
     assert refused(sandbox) == []
 
 
-def test_it_runs_as_nobody_and_can_write_nowhere(image: str) -> None:
+def test_the_container_runs_as_nobody_and_can_write_no_file(image: str) -> None:
     tell = (
         "import json, os, pathlib\n"
         "status = pathlib.Path('/proc/self/status').read_text()\n"
@@ -158,13 +158,13 @@ def test_it_runs_as_nobody_and_can_write_nowhere(image: str) -> None:
     assert json.loads(told) == [int(USER), int(USER), "0" * 16, []]
 
 
-def test_the_same_commit_is_the_same_image(base: str, contents: Image, tmp_path: Path) -> None:
+def test_the_same_commit_builds_the_same_image(base: str, contents: Image, tmp_path: Path) -> None:
     engine = "buildah" if shutil.which("buildah") else "podman"
     again = build("localhost/respread:tested-again", base, engine)
     assert contents_of(again, tmp_path / "again.tar").digest == contents.digest
 
 
-def test_it_says_what_it_is(contents: Image) -> None:
+def test_the_image_has_version_and_source_labels(contents: Image) -> None:
     config = contents.config["config"]
     prefix = "org.opencontainers.image."
     labels = {name.removeprefix(prefix): value for name, value in config["Labels"].items()}
@@ -176,11 +176,11 @@ def test_it_says_what_it_is(contents: Image) -> None:
     assert (config["Entrypoint"], config["Cmd"]) == (["respread"], ["run"])
 
 
-def test_it_is_small(contents: Image) -> None:
+def test_the_image_is_small(contents: Image) -> None:
     assert contents.compressed_bytes <= 120e6
 
 
-def test_the_sbom_names_what_is_inside_and_nothing_else(image: str, contents: Image) -> None:
+def test_the_sbom_names_exactly_the_contents_of_the_image(image: str, contents: Image) -> None:
     found = {(each["purl"].split("/")[0], each["name"], each["version"]) for each in document(contents)["components"]}
     ask = (
         "import importlib.metadata as m, json, re\n"

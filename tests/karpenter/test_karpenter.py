@@ -72,7 +72,7 @@ def anchor(zone: str, **fields: Any) -> dict[str, Any]:
     return deployment("anchor", replicas=1, nodeSelector={ZONE: zone}, annotations=kept, **fields)
 
 
-def test_a_node_that_karpenter_disrupts_takes_nothing(cluster: KarpenterCluster, namespace: str) -> None:
+def test_a_node_that_karpenter_disrupts_takes_no_pod(cluster: KarpenterCluster, namespace: str) -> None:
     cluster.set_pool(zones=("zone-a",))
     deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")])
     cluster.set_pool(zones=("zone-a", "zone-b"))
@@ -95,7 +95,7 @@ def test_a_node_that_karpenter_disrupts_takes_nothing(cluster: KarpenterCluster,
     assert cluster.zones(namespace, "web") == {"zone-a": 4, "zone-b": 0}
 
 
-def test_a_node_that_karpenter_has_not_initialized_takes_nothing(cluster: KarpenterCluster, namespace: str) -> None:
+def test_a_node_that_karpenter_has_not_initialized_takes_no_pod(cluster: KarpenterCluster, namespace: str) -> None:
     cluster.set_pool(zones=("zone-a",))
     deploy(cluster, namespace, "web", 4, constraints=[constraint(ZONE, "web")])
     starting = {"key": "example.com/agent-not-ready", "effect": "NoSchedule"}
@@ -141,7 +141,7 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(cluster: Karp
     assert waited <= before
 
 
-def test_swings_while_karpenter_consolidates_move_no_pod_twice(cluster: KarpenterCluster, namespace: str) -> None:
+def test_oscillating_replicas_during_consolidation_move_no_pod_twice(cluster: KarpenterCluster, namespace: str) -> None:
     """They end balanced, and no pod that came in place of an evicted one is evicted for spread itself."""
     cluster.set_pool(consolidate_after="1s")
     deploy(cluster, namespace, "web", MANY, constraints=[constraint(ZONE, "web")], cpu="900m")
