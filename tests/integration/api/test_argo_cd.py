@@ -76,7 +76,9 @@ def health(manifest: dict[str, Any], script: str, folder: Path) -> tuple[str, st
         ),
     ],
 )
-def test_health(kind: str, manifest: dict[str, Any], status: str, message: str, tmp_path: Path) -> None:
+def test_argo_cd_shows_the_health_of_a_policy(
+    kind: str, manifest: dict[str, Any], status: str, message: str, tmp_path: Path
+) -> None:
     script = yaml.safe_load(FILE.read_text(encoding="utf-8"))["data"][f"{KEY}{kind}"]
     found = health(manifest, script, tmp_path)
     assert found[0] == status

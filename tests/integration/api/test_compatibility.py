@@ -40,7 +40,7 @@ def incompatible(kind: PolicyKind, new: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", PLURALS)
-def test_what_users_rely_on_stays(kind: PolicyKind) -> None:
+def test_the_crds_stay_compatible(kind: PolicyKind) -> None:
     found = incompatible(kind, ROOT / "crds" / file_name(kind))
     assert found == "", f"tests/golden/crds/README.md says what to do if this is meant:\n{found}"
 
@@ -60,7 +60,7 @@ def spec_of(definition: dict[str, Any]) -> dict[str, Any]:
         (lambda spec: spec.update(required=["mode"]), "mode"),
     ],
 )
-def test_a_change_that_breaks_policies_is_found(
+def test_an_incompatible_change_is_detected(
     change: Callable[[dict[str, Any]], object], named: str, tmp_path: Path
 ) -> None:
     definition = yaml.safe_load((GOLDEN / file_name("RebalancePolicy")).read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def test_a_change_that_breaks_policies_is_found(
     assert named in incompatible("RebalancePolicy", tmp_path / "changed.yaml")
 
 
-def test_a_new_field_and_another_description_break_none(tmp_path: Path) -> None:
+def test_a_new_field_or_description_is_compatible(tmp_path: Path) -> None:
     definition = custom_resource_definition("RebalancePolicy")
     spec = spec_of(definition)
     spec["properties"]["new"] = {"type": "string", "description": "New.", "maxLength": 10}

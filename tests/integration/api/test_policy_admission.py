@@ -87,7 +87,7 @@ def fields(value: Any, at: str = "spec") -> Iterator[str]:
         yield at
 
 
-def test_nothing_is_wrong_with_the_schemas(cluster: Sandbox) -> None:
+def test_the_schemas_are_structural(cluster: Sandbox) -> None:
     for plural in PLURALS.values():
         definition = cluster.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.respread.dev")
         conditions = {each["type"]: each["status"] for each in definition["status"]["conditions"]}
@@ -96,7 +96,7 @@ def test_nothing_is_wrong_with_the_schemas(cluster: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("name", GOOD_SPECS)
-def test_a_good_spec_is_stored_with_exactly_the_defaults_of_the_types(cluster: Sandbox, name: str) -> None:
+def test_a_valid_spec_is_stored_with_the_defaults_of_the_types(cluster: Sandbox, name: str) -> None:
     kind, spec = GOOD_SPECS[name]
     stored = create(cluster, kind, spec, dry_run=True)
     read = decode_policy(kind, stored)
@@ -109,7 +109,7 @@ def test_a_good_spec_is_stored_with_exactly_the_defaults_of_the_types(cluster: S
 
 
 @pytest.mark.parametrize("bad", BAD_SPECS, ids=lambda bad: bad.id)
-def test_a_bad_spec_is_refused_with_a_message_that_names_the_field(cluster: Sandbox, bad: BadSpec) -> None:
+def test_an_invalid_spec_is_rejected_with_a_message_that_names_the_field(cluster: Sandbox, bad: BadSpec) -> None:
     with pytest.raises(ApiError) as refused:
         create(cluster, bad.kind, bad.spec, dry_run=True)
     message = str(refused.value)
@@ -119,7 +119,7 @@ def test_a_bad_spec_is_refused_with_a_message_that_names_the_field(cluster: Sand
 
 
 @pytest.mark.parametrize(("spec", "field", "says"), WRONG_THOUGH_ACCEPTED)
-def test_what_the_api_server_cannot_judge_ends_in_the_ready_condition(
+def test_mistakes_that_admission_does_not_detect_are_in_the_ready_condition(
     cluster: Sandbox, spec: dict[str, Any], field: str, says: str
 ) -> None:
     policy = decode_policy(CLUSTER, create(cluster, CLUSTER, {**spec, "mode": "Enforce"}, dry_run=True))
@@ -131,7 +131,7 @@ def test_what_the_api_server_cannot_judge_ends_in_the_ready_condition(
     assert says in ready.message
 
 
-def test_a_force_delete_that_was_allowed_once_ends_in_the_ready_condition_too(policies: Sandbox) -> None:
+def test_a_force_delete_from_an_earlier_version_is_in_the_ready_condition(policies: Sandbox) -> None:
     definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{PLURALS[CLUSTER]}.respread.dev"
     at = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/eviction/properties/gracePeriodSeconds"
 
@@ -166,20 +166,20 @@ def _is_taken(policies: Sandbox, spec: dict[str, Any]) -> bool:
     return True
 
 
-def test_the_spec_itself_may_be_left_out(policies: Sandbox) -> None:
+def test_the_spec_may_be_omitted(policies: Sandbox) -> None:
     body = manifest(CLUSTER, None)
     del body["spec"]
     stored = policies.api.request("POST", path(CLUSTER, query="?fieldValidation=Strict"), body)
     assert stored["spec"]["mode"] == "DryRun"
 
 
-def test_kubectl_refuses_a_misspelt_field_by_default(cluster: Sandbox) -> None:
+def test_kubectl_rejects_a_misspelled_field_by_default(cluster: Sandbox) -> None:
     text = f"{{apiVersion: {API_VERSION}, kind: ClusterRebalancePolicy, metadata: {{name: a}}, spec: {{mod: Enforce}}}}"
     with pytest.raises(SandboxError, match=r'unknown field "spec\.mod"'):
         cluster.apply(text)
 
 
-def test_a_misspelt_field_is_not_even_kept_where_nobody_insists(policies: Sandbox) -> None:
+def test_a_misspelled_field_is_pruned_without_strict_validation(policies: Sandbox) -> None:
     body = manifest(CLUSTER, {"mod": "Enforce", "limits": {"inFligt": 1}})
     stored = policies.api.request("POST", path(CLUSTER, query="?fieldValidation=Ignore"), body)
     assert "mod" not in stored["spec"]
@@ -198,7 +198,7 @@ def test_short_names_and_category_find_the_policies(policies: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("kind", [CLUSTER, NAMESPACED])
-def test_status_is_written_apart_from_the_spec_and_shown_in_columns(policies: Sandbox, kind: PolicyKind) -> None:
+def test_the_status_is_a_subresource_and_shown_in_columns(policies: Sandbox, kind: PolicyKind) -> None:
     created = create(policies, kind, {"mode": "Enforce"})
     policy = decode_policy(kind, created)
     now = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=UTC)
@@ -252,7 +252,7 @@ def documented_policies() -> Iterator[dict[str, Any]]:
     yield yaml.safe_load((root / "manifests" / "base" / "policy.yaml").read_text(encoding="utf-8"))
 
 
-def test_the_api_server_keeps_what_is_written_so_that_gitops_tools_see_no_drift(cluster: Sandbox) -> None:
+def test_the_api_server_stores_a_spec_as_written_so_that_gitops_tools_see_no_drift(cluster: Sandbox) -> None:
     documents = list(documented_policies())
     assert len(documents) >= 3
     for document in documents:
@@ -297,7 +297,7 @@ def try_with_rules(cluster: Sandbox, kind: PolicyKind, *, times: int, bounded: b
 
 
 @pytest.mark.parametrize("kind", [CLUSTER, NAMESPACED])
-def test_the_rules_cost_a_small_part_of_what_the_api_server_allows(cluster: Sandbox, kind: PolicyKind) -> None:
+def test_the_cel_rules_use_a_small_part_of_the_allowed_cost(cluster: Sandbox, kind: PolicyKind) -> None:
     try_with_rules(cluster, kind, times=HEADROOM, bounded=True)
     with pytest.raises(ApiError, match="exceeds budget"):  # what it reckons with are the sizes that lists may have
         try_with_rules(cluster, kind, times=HEADROOM, bounded=False)
@@ -310,7 +310,7 @@ def _schemas(node: Any) -> Iterator[dict[str, Any]]:
             yield from _schemas(each)
 
 
-def test_a_condition_of_a_type_is_there_once(policies: Sandbox) -> None:
+def test_a_condition_type_exists_only_once(policies: Sandbox) -> None:
     create(policies, CLUSTER, {})
     condition = {"type": "Ready", "status": "True", "reason": "Valid", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     with pytest.raises(ApiError, match=r"status\.conditions\[1\]: Duplicate value"):

@@ -79,7 +79,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def test_with_prevention_nothing_is_to_be_evicted_and_without_the_fewest_are(start: Callable[..., Demo]) -> None:
+def test_with_prevention_no_pod_is_evicted_and_without_it_the_fewest(start: Callable[..., Demo]) -> None:
     demo = start()
     assert demo.process.wait(400) == 0, demo.text
     (needed,) = demo.find(r"evictions needed +(\d+) +0$")
@@ -94,7 +94,7 @@ def test_with_prevention_nothing_is_to_be_evicted_and_without_the_fewest_are(sta
     assert demo.find(rf"The API server's audit log has the same {made} evictions?, and 96 pod deletion costs written")
 
 
-def test_what_is_missing_in_the_end_is_said_and_the_exit_code_is_1(start: Callable[..., Demo]) -> None:
+def test_a_failed_demo_names_what_is_missing_and_has_exit_code_1(start: Callable[..., Demo]) -> None:
     demo = start("--patience", "1")
     # Its operator stands still from then on: otherwise it may restore everything within the second.
     wait_until(lambda: bool(demo.find("Now every Deployment is scaled down")), lambda: demo.text)
@@ -105,7 +105,7 @@ def test_what_is_missing_in_the_end_is_said_and_the_exit_code_is_1(start: Callab
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_however_it_is_ended_nothing_goes_on(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
+def test_no_process_is_left_after_the_demo_ends(start: Callable[..., Demo], number: signal.Signals, code: int) -> None:
     demo = start("--deployments", "2")
     wait_until(lambda: bool(demo.find("… Starting the operator")), lambda: demo.text)
     started = descendants(demo.process.pid)
@@ -116,7 +116,7 @@ def test_however_it_is_ended_nothing_goes_on(start: Callable[..., Demo], number:
     assert "Traceback" not in demo.text
 
 
-def test_without_a_control_plane_or_go_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_a_control_plane_or_go_the_error_says_what_to_do(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(COMMAND, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 2

@@ -93,7 +93,7 @@ def parsed(cluster: Sandbox, *arguments: str) -> dict[str, Any]:
     return report
 
 
-def test_skew_is_what_the_pods_themselves_say(cluster: Sandbox) -> None:
+def test_skew_matches_the_pods_in_the_cluster(cluster: Sandbox) -> None:
     groups = parsed(cluster, "skew", "-k", "zone")["groups"]
     assert [group["workloads"] for group in groups] == [
         [{"kind": "Deployment", "name": "bad"}],
@@ -106,7 +106,7 @@ def test_skew_is_what_the_pods_themselves_say(cluster: Sandbox) -> None:
     assert groups[0]["excess"] == 4
 
 
-def test_exit_codes_say_whether_what_is_shown_is_balanced(cluster: Sandbox) -> None:
+def test_exit_codes_say_whether_the_shown_groups_are_balanced(cluster: Sandbox) -> None:
     assert run(cluster, "skew").returncode == 0
     assert run(cluster, "skew", "--exit-code").returncode == 1
     assert run(cluster, "skew", "--exit-code", "fine").returncode == 0
@@ -117,7 +117,7 @@ def test_exit_codes_say_whether_what_is_shown_is_balanced(cluster: Sandbox) -> N
     assert typo.stderr == "Error: no pod of fin has a topology spread constraint.\n"
 
 
-def test_the_table_is_plain_where_no_terminal_shows_it(cluster: Sandbox) -> None:
+def test_the_table_is_plain_without_a_terminal(cluster: Sandbox) -> None:
     done = run(cluster, "skew", COLUMNS="80")
     lines = done.stdout.splitlines()
     assert lines[1].split() == ["✗", NAMESPACE, "deploy/bad", "zone", "5/1", "zone-a", "5", "█████"]
@@ -126,7 +126,7 @@ def test_the_table_is_plain_where_no_terminal_shows_it(cluster: Sandbox) -> None
     assert max(map(len, lines)) <= 80
 
 
-def test_plan_without_respread_installed_is_for_an_empty_policy(young: Sandbox) -> None:
+def test_plan_without_respread_installed_uses_an_empty_policy(young: Sandbox) -> None:
     plan = parsed(young, "plan")
     assert plan["defaultPolicy"]
     assert plan["notes"][0] == "The CustomResourceDefinitions of Respread are not installed in this cluster."
@@ -136,7 +136,7 @@ def test_plan_without_respread_installed_is_for_an_empty_policy(young: Sandbox) 
     assert "0 evictions to restore 0 of 1 violated constraint." in done.stdout
 
 
-def test_plan_for_the_policies_of_a_file(cluster: Sandbox, policy: Path) -> None:
+def test_plan_uses_the_policies_of_a_file(cluster: Sandbox, policy: Path) -> None:
     plan = parsed(cluster, "plan", "-f", str(policy))
     assert [each["name"] for each in plan["policies"]] == ["hurried"]
     # [5, 0, 0] with maxSkew 1 becomes [2, 2, 1].
@@ -149,7 +149,7 @@ def test_plan_for_the_policies_of_a_file(cluster: Sandbox, policy: Path) -> None
     assert "3 evictions to restore 1 of 1 violated constraint; no plan needs fewer." in done.stdout
 
 
-def test_explain_tells_of_each_pod_what_the_plan_makes_of_it(cluster: Sandbox, policy: Path) -> None:
+def test_explain_shows_the_planned_state_of_each_pod(cluster: Sandbox, policy: Path) -> None:
     plan = parsed(cluster, "plan", "-f", str(policy))
     report = parsed(cluster, "explain", "deploy/bad", "-f", str(policy))
     assert [pod["move"] for pod in report["pods"] if pod["fate"] == "Moves"] == plan["moves"]
@@ -171,7 +171,9 @@ def test_explain_says_that_pods_are_too_young_for_an_empty_policy(young: Sandbox
 
 
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.json.gz"])
-def test_a_snapshot_says_what_the_cluster_said(cluster: Sandbox, policy: Path, tmp_path: Path, name: str) -> None:
+def test_a_snapshot_gives_the_same_reports_as_the_cluster(
+    cluster: Sandbox, policy: Path, tmp_path: Path, name: str
+) -> None:
     file = tmp_path / name
     written = run(cluster, "snapshot", str(file))
     assert written.returncode == 0
@@ -193,7 +195,7 @@ def test_a_snapshot_can_be_piped(cluster: Sandbox) -> None:
     assert json.loads(looked_at.stdout)["groups"] == parsed(cluster, "skew")["groups"]
 
 
-def test_what_kubectl_writes_is_a_snapshot_too(cluster: Sandbox, tmp_path: Path) -> None:
+def test_output_of_kubectl_get_is_a_snapshot(cluster: Sandbox, tmp_path: Path) -> None:
     kinds = "pods,nodes,namespaces,pdb,pvc,pv,sc,csinodes,services"
     file = tmp_path / "cluster.json.gz"
     file.write_bytes(gzip.compress(cluster.kubectl("get", kinds, "-A", "-o", "json").encode()))
@@ -202,7 +204,7 @@ def test_what_kubectl_writes_is_a_snapshot_too(cluster: Sandbox, tmp_path: Path)
         assert from_file[part] == parsed(cluster, command)[part]
 
 
-def test_a_snapshot_is_written_whole_or_not_at_all(cluster: Sandbox, tmp_path: Path) -> None:
+def test_a_snapshot_is_written_completely_or_not_at_all(cluster: Sandbox, tmp_path: Path) -> None:
     done = run(cluster, "snapshot", str(tmp_path / "missing" / "cluster.json"))
     assert done.returncode == 2
     assert "cluster.json can't be written: No such file or directory." in done.stderr
@@ -212,7 +214,7 @@ def test_a_snapshot_is_written_whole_or_not_at_all(cluster: Sandbox, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lists_of_many_pages_are_read_whole(cluster: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_many_pages_are_read_completely(cluster: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "PAGE_OBJECTS", 2)
     arguments = ["skew", "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
     assert json.loads(CliRunner().invoke(respread, arguments).stdout)["groups"] == parsed(cluster, "skew")["groups"]
@@ -254,7 +256,7 @@ def rule(*resources: str, group: str = "") -> dict[str, Any]:
     return {"apiGroups": [group], "resources": list(resources), "verbs": ["list"]}
 
 
-def test_who_may_not_read_policies_sees_the_spread_and_is_not_told_of_protection(cluster: Sandbox) -> None:
+def test_without_permission_to_read_policies_the_spread_is_shown_without_protection(cluster: Sandbox) -> None:
     done = run(account(cluster, "onlooker", rule("pods", "nodes")), "skew", "-o", "json")
     assert done.returncode == 0
     report = json.loads(done.stdout)
@@ -265,7 +267,7 @@ def test_who_may_not_read_policies_sees_the_spread_and_is_not_told_of_protection
     assert {(each["workload"]["name"], each["reason"]) for each in told} == {("bad", "NoPolicy"), ("fine", "NoPolicy")}
 
 
-def test_who_may_not_is_told_what_is_missing(cluster: Sandbox) -> None:
+def test_a_missing_permission_is_named(cluster: Sandbox) -> None:
     done = run(account(cluster, "nobody"), "skew")
     assert done.returncode == 2
     assert done.stderr.startswith("Error: you are not allowed to list pods: pods is forbidden: User ")
@@ -273,7 +275,7 @@ def test_who_may_not_is_told_what_is_missing(cluster: Sandbox) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_who_may_only_look_at_one_namespace_can(cluster: Sandbox) -> None:
+def test_permissions_in_one_namespace_suffice_for_that_namespace(cluster: Sandbox) -> None:
     account(cluster, "guest", rule("nodes"))
     kubeconfig = account(cluster, "guest", rule("pods"), namespace=NAMESPACE)
     assert run(kubeconfig, "skew").returncode == 2
@@ -281,7 +283,7 @@ def test_who_may_only_look_at_one_namespace_can(cluster: Sandbox) -> None:
     assert len(json.loads(done.stdout)["groups"]) == 3
 
 
-def test_owners_may_be_missing_in_a_snapshot(cluster: Sandbox, tmp_path: Path) -> None:
+def test_a_snapshot_may_lack_owners(cluster: Sandbox, tmp_path: Path) -> None:
     kubeconfig = account(
         cluster,
         "auditor",
@@ -318,9 +320,7 @@ def changed(cluster: Sandbox, directory: Path, change: dict[str, dict[str, Any]]
     ],
     ids=["refused", "no such host", "credentials", "certificate"],
 )
-def test_what_is_wrong_with_the_connection_is_said(
-    cluster: Sandbox, tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
+def test_connection_errors_are_explained(cluster: Sandbox, tmp_path: Path, change: dict[str, Any], said: str) -> None:
     for command in ("skew", "plan"):
         done = run(changed(cluster, tmp_path, change), command)
         assert done.returncode == 2
@@ -328,13 +328,13 @@ def test_what_is_wrong_with_the_connection_is_said(
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_unknown_context(cluster: Sandbox) -> None:
+def test_an_unknown_context_is_an_error(cluster: Sandbox) -> None:
     done = run(cluster, "skew", "--context", "prod")
     assert done.returncode == 2
     assert f"there is no context 'prod' in the kubeconfig {cluster.kubeconfig}; it has {cluster.name}." in done.stderr
 
 
-def test_once_installed_the_policies_of_the_cluster_are_planned_for(fresh_sandbox: Sandbox) -> None:
+def test_plan_uses_the_policies_of_the_cluster_once_installed(fresh_sandbox: Sandbox) -> None:
     install(fresh_sandbox)
     plan = parsed(fresh_sandbox, "plan")
     assert not plan["defaultPolicy"]

@@ -66,7 +66,7 @@ def store(sandbox: Sandbox) -> None:
     asyncio.run(put())
 
 
-def test_what_can_not_be_read_is_named_and_the_rest_is_restored(
+def test_malformed_objects_are_named_and_the_others_are_planned_for(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True))
@@ -130,7 +130,7 @@ BAD_CONFIGURATIONS = {
 
 @pytest.mark.parametrize("command", ["run", "plan"])
 @pytest.mark.parametrize("wrong", BAD_CONFIGURATIONS)
-def test_a_scheduler_configuration_is_refused_before_anything_is_asked(
+def test_an_invalid_scheduler_configuration_is_rejected_before_any_request(
     tmp_path: Path, command: str, wrong: str
 ) -> None:
     text, fault = BAD_CONFIGURATIONS[wrong]

@@ -26,7 +26,7 @@ def cluster(api_sandbox: Sandbox) -> Sandbox:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_what_is_written_is_admitted(cluster: Sandbox, file: Path) -> None:
+def test_the_api_server_accepts_migrated_policies(cluster: Sandbox, file: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "respread.cli.main", "migrate", str(file)], check=True, capture_output=True, text=True
     )

@@ -37,7 +37,7 @@ def skew(cluster: Sandbox) -> dict[tuple[str, str], dict[str, int]]:
     }
 
 
-def test_with_prevention_a_scale_down_is_exactly_what_was_foretold(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+def test_with_prevention_a_scale_down_is_as_predicted(installed_sandbox: Sandbox, tmp_path: Path) -> None:
     cluster = lay_out(installed_sandbox, 4, 4, 4)
     cluster.create_namespace("shop")
     cluster.apply(RIGHT)

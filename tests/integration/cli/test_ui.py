@@ -107,7 +107,7 @@ def web_counts(update: dict[str, Any]) -> list[int] | None:
     return None
 
 
-def test_a_scale_down_appears_at_once_with_what_it_would_take_to_restore_it(cluster: Sandbox, page: Page) -> None:
+def test_a_scale_down_appears_at_once_with_the_moves_that_restore_it(cluster: Sandbox, page: Page) -> None:
     before = page.get("api/cluster")
     (row,) = before["overview"]["rows"]
     assert before["live"]
@@ -127,7 +127,7 @@ def test_a_scale_down_appears_at_once_with_what_it_would_take_to_restore_it(clus
     assert page.get("api/workload?namespace=shop&workload=deploy/web")["explain"]["kind"] == "ExplainReport"
 
 
-def test_a_lost_connection_is_reported_and_comes_back_with_what_was_missed(cluster: Sandbox, page: Page) -> None:
+def test_a_lost_connection_is_reported_and_missed_changes_follow(cluster: Sandbox, page: Page) -> None:
     updates = page.events()
     assert next(updates) == {}
     cluster.stop_component("kube-apiserver")
@@ -146,7 +146,7 @@ def test_a_lost_connection_is_reported_and_comes_back_with_what_was_missed(clust
     assert page.get("api/cluster")["lost"] is None
 
 
-def test_it_has_only_read(cluster: Sandbox) -> None:
+def test_the_ui_sends_only_read_requests(cluster: Sandbox) -> None:
     before = cluster.audit_log.stat().st_size  # An API server that has just started forbids everything for a moment.
     page = Page(cluster.kubeconfig_for_service_account(NAMESPACE, "viewer"))
     page.get("api/cluster")

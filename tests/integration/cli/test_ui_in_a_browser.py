@@ -72,7 +72,7 @@ async def rows(tab: Tab) -> list[str]:
     return found
 
 
-def test_the_worst_is_shown_first_and_filters_find_the_rest(program: str) -> None:
+def test_the_worst_group_is_first_and_filters_find_the_others(program: str) -> None:
     async def test() -> None:
         async with opened(program) as (tab, _):
             assert (await tab.text("h1")).startswith("✗ 3 of 4 constraints are violated")
@@ -109,7 +109,7 @@ def test_a_workload_is_reached_by_keyboard_and_shows_its_moves(program: str) -> 
     run(test)
 
 
-def test_what_if_by_keyboard_with_undo_and_the_command_that_says_the_same(program: str) -> None:
+def test_what_if_works_by_keyboard_with_undo_and_shows_the_command(program: str) -> None:
     async def test() -> None:
         async with opened(program) as (tab, _):
             await tab.run(f"location.hash = {json.dumps(VIEWS['what-if'])}")
@@ -129,7 +129,7 @@ def test_what_if_by_keyboard_with_undo_and_the_command_that_says_the_same(progra
     run(test)
 
 
-def test_changes_appear_and_lost_connections_say_so_and_come_back(program: str) -> None:
+def test_changes_appear_and_lost_connections_are_shown_until_they_return(program: str) -> None:
     async def test() -> None:
         async with opened(program) as (tab, page):
             page.change(web(6, 1, 1))
@@ -147,7 +147,7 @@ def test_changes_appear_and_lost_connections_say_so_and_come_back(program: str) 
     run(test)
 
 
-def test_the_page_says_that_its_server_is_gone_and_finds_it_again(program: str) -> None:
+def test_the_page_reports_a_stopped_server_and_reconnects(program: str) -> None:
     async def test() -> None:
         async with browser(program) as tab:
             async with served(CLUSTER) as page:
@@ -186,7 +186,7 @@ def test_names_with_markup_are_shown_as_text(program: str) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1440])
-def test_axe_finds_nothing(program: str, width: int, dark: bool) -> None:
+def test_axe_finds_no_accessibility_problem(program: str, width: int, dark: bool) -> None:
     source = axe_core()
 
     async def test() -> None:

@@ -51,7 +51,7 @@ def labelled(api_sandbox: Sandbox) -> Iterator[tuple[str, dict[str, dict[str, st
         api_sandbox.api.request("DELETE", f"{path}/{name}")
 
 
-def test_the_api_server_selects_what_we_select(
+def test_the_api_server_and_respread_select_the_same_objects(
     api_sandbox: Sandbox, labelled: tuple[str, dict[str, dict[str, str]]]
 ) -> None:
     """Our text form is its query language, so it can be asked to select by any selector of ours."""
@@ -94,7 +94,7 @@ BAD_OR_GOOD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("selector", BAD_OR_GOOD, ids=json.dumps)
-def test_the_api_server_refuses_the_selectors_we_refuse(api_sandbox: Sandbox, selector: dict[str, Any]) -> None:
+def test_the_api_server_and_respread_reject_the_same_selectors(api_sandbox: Sandbox, selector: dict[str, Any]) -> None:
     budget = {"metadata": {"name": "tried", "namespace": "default"}, "spec": {"minAvailable": 1, "selector": selector}}
     path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets?dryRun=All"
     try:
@@ -137,7 +137,7 @@ QUANTITIES += ["1.25Ki", "0.1Gi", "1e19", "Ki", "m", "Pi", "", "1 Gi", "1_000", 
 
 
 @pytest.mark.parametrize("quantity", QUANTITIES)
-def test_the_api_server_reads_and_writes_quantities_as_we_do(api_sandbox: Sandbox, quantity: str) -> None:
+def test_the_api_server_and_respread_parse_and_print_quantities_alike(api_sandbox: Sandbox, quantity: str) -> None:
     quota = {"metadata": {"name": "tried", "namespace": "default"}, "spec": {"hard": {"limits.memory": quantity}}}
     path = "/api/v1/namespaces/default/resourcequotas?dryRun=All"
     theirs: str | None
@@ -154,7 +154,7 @@ def test_the_api_server_reads_and_writes_quantities_as_we_do(api_sandbox: Sandbo
     assert ours == theirs
 
 
-def test_lists_come_in_pages_of_which_the_rest_is_kept(api_sandbox: Sandbox) -> None:
+def test_pages_of_a_list_are_decoded_and_the_remaining_fields_kept(api_sandbox: Sandbox) -> None:
     api, path = api_sandbox.api, KINDS["nodes"].path
     for position in range(5):
         api.request("POST", path, {"metadata": {"name": f"paged-{position}", "labels": {"paged": "yes"}}})

@@ -42,7 +42,7 @@ def skewed(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
     return sandbox
 
 
-def test_kubectl_shows_them(skewed: Sandbox, tmp_path: Path) -> None:
+def test_kubectl_shows_the_events(skewed: Sandbox, tmp_path: Path) -> None:
     skewed.apply(json.dumps(policy()))
     with OperatorProcess(skewed, tmp_path) as operator:
         operator.wait_until_ready()

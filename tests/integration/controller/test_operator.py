@@ -86,7 +86,7 @@ def test_new_zones_are_filled_with_the_fewest_evictions(one_zone: Sandbox, tmp_p
     assert not any(line["level"] in {"error", "critical"} for line in operator.lines())
 
 
-def test_a_dry_run_evicts_nothing_and_says_what_it_would(one_zone: Sandbox, tmp_path: Path) -> None:
+def test_a_dry_run_evicts_nothing_and_reports_its_plan(one_zone: Sandbox, tmp_path: Path) -> None:
     fill(one_zone, "web")
     add_zones(one_zone)
     one_zone.apply(json.dumps(policy(mode="DryRun")))
@@ -105,7 +105,7 @@ def test_a_dry_run_evicts_nothing_and_says_what_it_would(one_zone: Sandbox, tmp_
 
 
 @pytest.mark.long
-def test_killed_in_the_middle_and_started_again_it_evicts_none_too_many(one_zone: Sandbox, tmp_path: Path) -> None:
+def test_an_operator_killed_and_restarted_evicts_no_pod_too_many(one_zone: Sandbox, tmp_path: Path) -> None:
     names = ["web", "api", "jobs", "mail"]
     fill(one_zone, *names)
     add_zones(one_zone)
@@ -122,7 +122,7 @@ def test_killed_in_the_middle_and_started_again_it_evicts_none_too_many(one_zone
     assert len(evictions(one_zone)) == 4 * len(names)
 
 
-def test_a_budget_is_kept_and_the_spread_restored_all_the_same(one_zone: Sandbox, tmp_path: Path) -> None:
+def test_a_budget_is_respected_and_the_spread_is_restored(one_zone: Sandbox, tmp_path: Path) -> None:
     fill(one_zone, "web", annotations={"sandbox.respread.dev/ready-after-seconds": "1"})
     budget = {
         "apiVersion": "policy/v1",

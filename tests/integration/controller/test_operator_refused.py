@@ -97,7 +97,7 @@ def denials(sandbox: Sandbox) -> Counter[str]:
     )
 
 
-def test_other_pods_go_in_the_place_of_those_that_may_not(skewed: Sandbox, tmp_path: Path) -> None:
+def test_other_pods_are_evicted_instead_of_refused_ones(skewed: Sandbox, tmp_path: Path) -> None:
     kept = names_of(skewed)[:2]
     deny(skewed, kept)
     skewed.apply(json.dumps(policy()))
@@ -108,7 +108,9 @@ def test_other_pods_go_in_the_place_of_those_that_may_not(skewed: Sandbox, tmp_p
     assert all(number == 1 for number in denials(skewed).values())
 
 
-def test_where_none_may_go_each_is_asked_for_once_and_the_reason_is_told(skewed: Sandbox, tmp_path: Path) -> None:
+def test_if_all_evictions_are_refused_each_is_requested_once_and_the_reason_reported(
+    skewed: Sandbox, tmp_path: Path
+) -> None:
     deny(skewed, names_of(skewed))
     skewed.apply(json.dumps(policy()))
 
@@ -134,7 +136,7 @@ def test_where_none_may_go_each_is_asked_for_once_and_the_reason_is_told(skewed:
     assert evictions(skewed) == []
 
 
-def test_pods_that_were_resized_stay_and_others_go_in_their_place(skewed: Sandbox, tmp_path: Path) -> None:
+def test_other_pods_are_evicted_instead_of_resized_ones(skewed: Sandbox, tmp_path: Path) -> None:
     kept = names_of(skewed)[:2]
     for name in kept:
         resize(skewed, NAMESPACE, name, "10m")
@@ -145,7 +147,7 @@ def test_pods_that_were_resized_stay_and_others_go_in_their_place(skewed: Sandbo
     assert set(kept) <= set(names_of(skewed))
 
 
-def test_where_all_were_resized_the_reason_is_told(skewed: Sandbox, tmp_path: Path) -> None:
+def test_if_all_pods_were_resized_the_reason_is_reported(skewed: Sandbox, tmp_path: Path) -> None:
     for name in names_of(skewed):
         resize(skewed, NAMESPACE, name, "10m")
     skewed.apply(json.dumps(policy()))

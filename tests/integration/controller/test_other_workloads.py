@@ -69,7 +69,7 @@ def assert_left_alone(pool: Pool, *reasons: str) -> str:
     return str(violation["message"])
 
 
-def test_jobs_and_bare_pods_are_counted_and_stay(pool: Pool) -> None:
+def test_jobs_and_bare_pods_are_counted_and_not_evicted(pool: Pool) -> None:
     bare = template(pool)
     for name in ("bare-1", "bare-2"):
         create(pool, "api/v1/{namespace}/pods", "Pod", bare["spec"], name)
@@ -93,7 +93,7 @@ def test_jobs_and_bare_pods_are_counted_and_stay(pool: Pool) -> None:
     assert all(name.startswith("web-") for name in pool.evicted())
 
 
-def test_replica_sets_of_an_unknown_owner_until_the_policy_trusts_it(pool: Pool) -> None:
+def test_pods_of_an_unknown_owner_stay_until_the_policy_trusts_it(pool: Pool) -> None:
     owner = {"apiVersion": "example.org/v1", "kind": "Fleet", "name": "web", "uid": secrets.token_hex(8)}
     # Not its garbage collector's business: the owner is of a kind that the API server doesn't know.
     replica_set(pool, 4, ownerReferences=[{**owner, "controller": True}])
@@ -108,7 +108,7 @@ def test_replica_sets_of_an_unknown_owner_until_the_policy_trusts_it(pool: Pool)
 
 
 @pytest.mark.parametrize("policy", ["Parallel", "OrderedReady"])
-def test_stateful_sets_that_may_lose_several_at_once(pool: Pool, policy: str) -> None:
+def test_several_pods_of_a_stateful_set_are_evicted_at_once(pool: Pool, policy: str) -> None:
     selector = {"matchLabels": {"app": "web"}}
     spec = {"replicas": 5, "serviceName": "web", "podManagementPolicy": policy, "selector": selector}
     spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, "template": template(pool)}
@@ -120,7 +120,7 @@ def test_stateful_sets_that_may_lose_several_at_once(pool: Pool, policy: str) ->
     assert len(pool.evicted()) == 2
 
 
-def test_a_stateful_set_in_order_whose_first_pod_is_broken_and_may_not_go(pool: Pool) -> None:
+def test_an_ordered_stateful_set_with_a_broken_first_pod_is_not_evicted(pool: Pool) -> None:
     """Its controller would bring back none of the others before that one is Ready."""
     spec = {
         "replicas": 3,
@@ -144,7 +144,7 @@ def test_a_stateful_set_in_order_whose_first_pod_is_broken_and_may_not_go(pool: 
     assert pool.counts() == {"zone-a": 2, "zone-b": 1}
 
 
-def test_what_a_limit_range_gives_counts_and_a_change_of_it_holds(pool: Pool) -> None:
+def test_defaults_of_a_limit_range_count_and_a_change_of_them_holds_moves(pool: Pool) -> None:
     def limit(cpu: str) -> dict[str, Any]:
         return {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}, "default": {"cpu": "2"}}]}
 
@@ -165,7 +165,7 @@ def test_what_a_limit_range_gives_counts_and_a_change_of_it_holds(pool: Pool) ->
     assert len(pool.evicted()) == 1
 
 
-def test_a_quota_that_is_used_up_until_it_is_raised(pool: Pool) -> None:
+def test_a_full_quota_holds_moves_until_it_is_raised(pool: Pool) -> None:
     create(pool, "api/v1/{namespace}/resourcequotas", "ResourceQuota", {"hard": {"requests.cpu": "450m"}}, "small")
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
     pool.add_zone("zone-b")
@@ -178,7 +178,7 @@ def test_a_quota_that_is_used_up_until_it_is_raised(pool: Pool) -> None:
     assert pool.counts() == {"zone-a": 2, "zone-b": 2}
 
 
-def test_pods_that_a_replica_set_adopted_are_replaced_by_others(pool: Pool) -> None:
+def test_pods_that_a_replica_set_adopted_are_not_evicted(pool: Pool) -> None:
     """The adopted ones are small, and there is no room for what the template would make."""
     small = template(pool)
     for name in ("adopted-1", "adopted-2"):

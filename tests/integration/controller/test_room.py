@@ -61,7 +61,7 @@ def pool(installed_sandbox: Sandbox) -> Pool:
     return pool
 
 
-def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(pool: Pool, tmp_path: Path) -> None:
+def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Pool, tmp_path: Path) -> None:
     sandbox = pool.sandbox
     for name in ("role.yaml", "priority-class.yaml"):
         sandbox.apply(COMPONENT / name)
@@ -98,7 +98,7 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(pool: Pool, t
     assert all("nodeName" in pod["spec"] for pod in pods(sandbox, "shop", "web"))
 
 
-def test_without_the_permission_the_status_says_so_and_nothing_is_evicted(pool: Pool, tmp_path: Path) -> None:
+def test_without_the_permission_the_status_reports_it_and_nothing_is_evicted(pool: Pool, tmp_path: Path) -> None:
     sandbox = pool.sandbox
     sandbox.apply(COMPONENT / "priority-class.yaml")
     with OperatorProcess(sandbox, tmp_path) as operator:

@@ -115,7 +115,7 @@ def _is_taken(sandbox: Sandbox, path: str, status: Mapping[str, Any]) -> bool:
     return True
 
 
-def test_the_operator_goes_on_whatever_its_statuses_say(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_the_operator_continues_with_extreme_statuses(sandbox: Sandbox, tmp_path: Path) -> None:
     write_what_is_extreme(sandbox)
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(2, zone=zone)

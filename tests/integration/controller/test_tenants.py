@@ -104,7 +104,7 @@ def balance(tenants: list[Pool]) -> dict[str, float]:
 
 
 @pytest.mark.long
-def test_two_namespaces_that_never_get_ready_cost_another_half_its_time_at_most(cluster: Sandbox) -> None:
+def test_two_namespaces_that_never_get_ready_slow_another_down_by_half_at_most(cluster: Sandbox) -> None:
     # A policy for all namespaces would have its limits shared by all of them.
     cluster.api.request("DELETE", f"{POLICIES}/default")
     alone, tenant = fill(cluster, "alone", ready_after=SOON), fill(cluster, "tenant", ready_after=SOON)

@@ -96,7 +96,7 @@ def assert_blocked(pool: Pool, reason: str, word: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["leading zeros", "digits after the point", "a constraint of a later version"])
-def test_a_pod_that_is_hard_to_read_keeps_its_room(pool: Pool, shape: str) -> None:
+def test_a_pod_with_unusual_fields_still_uses_its_resources(pool: Pool, shape: str) -> None:
     node = scaled_down_to_one_zone(pool)
     before = pool.uids()
     word = "cpu"
@@ -114,7 +114,7 @@ def test_a_pod_that_is_hard_to_read_keeps_its_room(pool: Pool, shape: str) -> No
     assert len(before - pool.uids()) == 1
 
 
-def test_a_pod_with_more_labels_than_are_kept_may_be_one_of_those_that_are_counted(pool: Pool) -> None:
+def test_a_pod_with_too_many_labels_may_match_any_selector(pool: Pool) -> None:
     node = scaled_down_to_one_zone(pool)
     more = filler(pool, node, cpu="100m")
     more["metadata"]["labels"] = {"app": "web"} | {f"label-{number:04}": "x" * 40 for number in range(400)}
@@ -126,7 +126,7 @@ def test_a_pod_with_more_labels_than_are_kept_may_be_one_of_those_that_are_count
     pool.wait_until_balanced(2, 1)
 
 
-def test_a_node_of_a_later_version_is_a_domain_that_the_scheduler_counts(pool: Pool) -> None:
+def test_a_node_of_a_later_version_is_an_eligible_domain(pool: Pool) -> None:
     """Without it the spread of [3, 1] would be restored by an eviction; with it the replacement would go nowhere."""
     pool.add_zone("zone-a")
     pool.deploy("web", 3, constraints=[constraint(ZONE, "web")])
@@ -145,7 +145,7 @@ def test_a_node_of_a_later_version_is_a_domain_that_the_scheduler_counts(pool: P
     assert pool.counts() == {"zone-a": 2, "zone-b": 2}
 
 
-def test_a_budget_that_can_not_be_read_protects(pool: Pool) -> None:
+def test_an_unreadable_budget_protects_its_pods(pool: Pool) -> None:
     scaled_down_to_one_zone(pool)
     path = f"/apis/policy/v1/namespaces/{pool.name}/poddisruptionbudgets/later"
     budget = {
@@ -162,7 +162,7 @@ def test_a_budget_that_can_not_be_read_protects(pool: Pool) -> None:
     pool.wait_until_balanced(2, 1)
 
 
-def test_a_template_that_can_not_be_read_makes_no_replacement_that_is_known(pool: Pool) -> None:
+def test_pods_of_an_unreadable_template_are_not_evicted(pool: Pool) -> None:
     """The API server refuses the replacement that the ReplicaSet would make of it: a pod would be lost."""
     pool.add_zone("zone-a")
     manifest = deployment("web", replicas=2, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name})

@@ -49,11 +49,11 @@ def answer(cluster: EvictionCluster, pod: Pod, **options: Any) -> Answer:
 class TestAccepted:
     """201: the pod is deleted, and its budget, if it has a say, has one disruption less."""
 
-    def test_without_a_budget(self, cluster: EvictionCluster) -> None:
+    def test_a_pod_without_a_budget_is_evicted(self, cluster: EvictionCluster) -> None:
         assert answer(cluster, cluster.add_pod("a")) == Answer(result=EvictionResult.EVICTED)
         assert not cluster.exists("a")
 
-    def test_within_a_budget(self, cluster: EvictionCluster) -> None:
+    def test_a_pod_within_a_budget_is_evicted(self, cluster: EvictionCluster) -> None:
         cluster.add_budget(disruptionsAllowed=2)
         assert answer(cluster, cluster.add_pod("a")).evicted
         status = cluster.budget_status()
@@ -61,32 +61,32 @@ class TestAccepted:
         assert list(status["disruptedPods"]) == ["a"]
 
     @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-    def test_pods_that_no_budget_has_a_say_in(self, cluster: EvictionCluster, phase: str) -> None:
+    def test_pods_that_need_no_budget_are_evicted(self, cluster: EvictionCluster, phase: str) -> None:
         cluster.add_budget(disruptionsAllowed=0)
         cluster.add_budget("another", disruptionsAllowed=0)
         assert answer(cluster, cluster.add_pod("a", phase=phase)).evicted
         assert not cluster.exists("a")
 
-    def test_a_selector_that_selects_everything_and_one_that_is_absent(self, cluster: EvictionCluster) -> None:
+    def test_an_empty_selector_selects_all_pods_and_an_absent_one_none(self, cluster: EvictionCluster) -> None:
         cluster.add_budget("nothing", spec={"selector": None}, disruptionsAllowed=0)
         assert answer(cluster, cluster.add_pod("a")).evicted
         cluster.add_budget("everything", spec={"selector": {}}, disruptionsAllowed=0)
         assert answer(cluster, cluster.add_pod("b")).result is EvictionResult.HELD_BY_BUDGET
 
-    def test_unready_pods_of_a_budget_that_always_lets_them_go(self, cluster: EvictionCluster) -> None:
+    def test_unready_pods_are_evicted_if_the_budget_always_allows_it(self, cluster: EvictionCluster) -> None:
         always = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
         cluster.add_budget(spec=always, disruptionsAllowed=0, currentHealthy=0)
         assert answer(cluster, cluster.add_pod("a", ready=False)).evicted
 
     @pytest.mark.parametrize("policy", [None, "IfHealthyBudget"])
-    def test_unready_pods_of_a_healthy_budget(self, cluster: EvictionCluster, policy: str | None) -> None:
+    def test_unready_pods_of_a_healthy_budget_are_evicted(self, cluster: EvictionCluster, policy: str | None) -> None:
         cluster.add_budget(
             spec={"unhealthyPodEvictionPolicy": policy}, disruptionsAllowed=0, currentHealthy=2, desiredHealthy=2
         )
         assert answer(cluster, cluster.add_pod("a", ready=False)).evicted
         assert "disruptedPods" not in cluster.budget_status()
 
-    def test_the_grace_period_is_the_pods_own_or_ours(self, cluster: EvictionCluster) -> None:
+    def test_the_grace_period_is_that_of_the_pod_or_of_the_policy(self, cluster: EvictionCluster) -> None:
         for name, ours, lasts in (("own", None, 77), ("ours", 5, 5), ("none", 0, None)):
             pod = cluster.add_pod(name, grace_period_seconds=77)
             assert answer(cluster, pod, grace_period_seconds=ours).evicted
@@ -98,7 +98,7 @@ class TestAccepted:
                 conditions = {each["type"] for each in found["status"]["conditions"]}
                 assert "DisruptionTarget" in conditions
 
-    def test_a_pod_that_asks_for_no_grace_is_given_a_second(self, cluster: EvictionCluster) -> None:
+    def test_a_pod_with_a_grace_period_of_zero_gets_one_second(self, cluster: EvictionCluster) -> None:
         cluster.add_pod("own", grace_period_seconds=0)
         pod = Decoder().decode_object("pods", cluster.request("GET", "/api/v1/{}/pods/own"))
         assert isinstance(pod, Pod)
@@ -131,19 +131,19 @@ class TestRefused:
 
         return check
 
-    def test_a_budget_without_disruptions(self, cluster: EvictionCluster, refused: Any) -> None:
+    def test_a_budget_without_disruptions_refuses(self, cluster: EvictionCluster, refused: Any) -> None:
         cluster.add_budget(disruptionsAllowed=0, currentHealthy=2)
         cluster.add_pod("a")
         result, reason, message, retry_after = refused("a")
         assert (result, reason, retry_after) == (EvictionResult.HELD_BY_BUDGET, Reason.HELD_BY_BUDGET, None)
         assert "The disruption budget web needs 2 healthy pods and has 2 currently" in message
 
-    def test_unready_pods_of_a_budget_that_is_not_healthy(self, cluster: EvictionCluster, refused: Any) -> None:
+    def test_an_unhealthy_budget_refuses_unready_pods(self, cluster: EvictionCluster, refused: Any) -> None:
         cluster.add_budget(disruptionsAllowed=0, currentHealthy=1, desiredHealthy=2)
         cluster.add_pod("a", ready=False)
         assert refused("a")[0] is EvictionResult.HELD_BY_BUDGET
 
-    def test_a_budget_that_the_controller_has_not_caught_up_with(self, cluster: EvictionCluster, refused: Any) -> None:
+    def test_a_budget_with_an_old_observed_generation_refuses(self, cluster: EvictionCluster, refused: Any) -> None:
         cluster.add_budget(disruptionsAllowed=3)
         cluster.request("PATCH", "/apis/policy/v1/{}/poddisruptionbudgets/web", {"spec": {"minAvailable": 1}})
         cluster.add_pod("a")
@@ -155,13 +155,13 @@ class TestRefused:
         )
         assert "still being processed" in message
 
-    def test_two_budgets(self, cluster: EvictionCluster, refused: Any) -> None:
+    def test_two_budgets_refuse(self, cluster: EvictionCluster, refused: Any) -> None:
         cluster.add_budget("one", disruptionsAllowed=3)
         cluster.add_budget("two", disruptionsAllowed=3)
         cluster.add_pod("a")
         assert refused("a")[:2] == (EvictionResult.OVERLAPPING_BUDGETS, Reason.OVERLAPPING_BUDGETS)
 
-    def test_a_budget_with_too_many_disrupted_pods(self, cluster: EvictionCluster, refused: Any) -> None:
+    def test_a_budget_with_too_many_disrupted_pods_refuses(self, cluster: EvictionCluster, refused: Any) -> None:
         disrupted = {f"pod-{number}": "2026-11-21T09:00:00Z" for number in range(2001)}
         cluster.add_budget(disruptionsAllowed=3, disruptedPods=disrupted)
         cluster.add_pod("a")
@@ -174,7 +174,7 @@ class TestRefused:
         cluster.add_budget(disruptionsAllowed=3, disruptedPods=disrupted)
         assert answer(cluster, cluster.add_pod("a")).evicted
 
-    def test_rights_that_are_missing(self, cluster: EvictionCluster, refused: Any) -> None:
+    def test_missing_permissions_are_reported(self, cluster: EvictionCluster, refused: Any) -> None:
         account = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts"
         cluster.sandbox.api.request("POST", account, {"metadata": {"name": "reader"}})
         rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
@@ -193,7 +193,7 @@ class TestRefused:
         assert (result, reason) == (EvictionResult.FORBIDDEN, Reason.EVICTION_REFUSED)
         assert 'cannot create resource "pods/eviction"' in message
 
-    def test_credentials_that_are_wrong(self, cluster: EvictionCluster, refused: Any, tmp_path: Path) -> None:
+    def test_invalid_credentials_are_reported(self, cluster: EvictionCluster, refused: Any, tmp_path: Path) -> None:
         cluster.add_pod("a")
         config = cluster.sandbox.kubeconfig.read_text(encoding="utf-8")
         wrong = tmp_path / "kubeconfig"
@@ -207,18 +207,18 @@ class TestRefused:
 class TestGone:
     """There is nothing to evict any more, and no budget is touched to find that out."""
 
-    def test_a_pod_that_is_not_there(self, cluster: EvictionCluster) -> None:
+    def test_a_missing_pod_is_gone(self, cluster: EvictionCluster) -> None:
         pod = cluster.add_pod("a")
         cluster.request("DELETE", "/api/v1/{}/pods/a")
         found = answer(cluster, pod)
         assert found.result is EvictionResult.GONE
         assert found.held is None
 
-    def test_a_namespace_that_is_not_there(self, cluster: EvictionCluster) -> None:
+    def test_a_pod_in_a_missing_namespace_is_gone(self, cluster: EvictionCluster) -> None:
         pod = msgspec.structs.replace(cluster.add_pod("a"), namespace="there-is-no-such-namespace")
         assert answer(cluster, pod).result is EvictionResult.GONE
 
-    def test_a_pod_that_is_being_deleted(self, cluster: EvictionCluster) -> None:
+    def test_a_terminating_pod_is_gone(self, cluster: EvictionCluster) -> None:
         pod = cluster.add_pod("a", finalizer=True)
         cluster.request("DELETE", "/api/v1/{}/pods/a")
         found = answer(cluster, pod)
@@ -240,7 +240,7 @@ class TestGone:
 class TestBetweenReadingAndEvicting:
     """What happens at the last moment: the last look is where a test can make it happen."""
 
-    def test_the_pod_is_replaced_by_a_namesake(self, cluster: EvictionCluster) -> None:
+    def test_the_pod_is_replaced_by_one_of_the_same_name(self, cluster: EvictionCluster) -> None:
         cluster.add_budget()
         pod = cluster.add_pod("a")
 
@@ -255,7 +255,7 @@ class TestBetweenReadingAndEvicting:
         # this is why the pod is read first: the budget has lost a disruption for nothing
         assert cluster.budget_status()["disruptionsAllowed"] == 0
 
-    def test_the_pod_goes(self, cluster: EvictionCluster) -> None:
+    def test_the_pod_is_deleted(self, cluster: EvictionCluster) -> None:
         pod = cluster.add_pod("a")
         found = answer(cluster, pod, last_look=lambda: cluster.request("DELETE", "/api/v1/{}/pods/a") and None)
         assert found.result is EvictionResult.GONE
@@ -270,18 +270,18 @@ class TestBetweenReadingAndEvicting:
         assert found.held.reason is Reason.NAMESPACE_TERMINATING
         assert cluster.exists("a")
 
-    def test_what_the_last_look_holds_is_not_sent(self, cluster: EvictionCluster) -> None:
+    def test_an_eviction_that_the_last_look_holds_is_not_sent(self, cluster: EvictionCluster) -> None:
         closed = Held(Reason.NOT_LEADING, "somebody else leads")
         assert evict(cluster, cluster.add_pod("a"), last_look=lambda: closed) is closed
         assert cluster.exists("a")
 
-    def test_no_time_left_is_no_time_at_all(self, cluster: EvictionCluster) -> None:
+    def test_a_timeout_of_zero_ends_at_once(self, cluster: EvictionCluster) -> None:
         found = answer(cluster, cluster.add_pod("a"), timeout_seconds=0.0)
         # the least time there is may or may not be enough, and nobody waits for ever
         assert found.result in {EvictionResult.EVICTED, EvictionResult.UNKNOWN}
 
 
-def test_a_server_that_is_not_there(cluster: EvictionCluster, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported(cluster: EvictionCluster, tmp_path: Path) -> None:
     config = cluster.sandbox.kubeconfig.read_text(encoding="utf-8")
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(config.replace(cluster.sandbox.server, "https://127.0.0.1:1"), encoding="utf-8")

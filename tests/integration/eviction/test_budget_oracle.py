@@ -55,7 +55,7 @@ def make_world(cluster: EvictionCluster, chance: random.Random) -> None:
         )
 
 
-def test_the_verdict_is_the_real_api_servers(api_sandbox: Sandbox) -> None:
+def test_the_verdict_on_a_budget_is_that_of_the_real_api_server(api_sandbox: Sandbox) -> None:
     chance = random.Random(1)
     clusters = [EvictionCluster(api_sandbox) for _ in range(WORLDS)]
     for cluster in clusters:

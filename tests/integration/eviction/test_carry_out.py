@@ -32,7 +32,9 @@ def web(sandbox: Sandbox, namespace: str) -> Look:
     return two_deployments(sandbox, namespace)
 
 
-def test_moves_of_two_workloads_from_eviction_to_replacement(sandbox: Sandbox, namespace: str, web: Look) -> None:
+def test_moves_of_two_workloads_are_followed_from_eviction_to_replacement(
+    sandbox: Sandbox, namespace: str, web: Look
+) -> None:
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
         moves = [move(pods[0]), move(pods[3])]
@@ -51,7 +53,7 @@ def test_moves_of_two_workloads_from_eviction_to_replacement(sandbox: Sandbox, n
     play(sandbox, scenario)
 
 
-def test_two_moves_of_one_workload_in_one_wave(sandbox: Sandbox, web: Look) -> None:
+def test_two_moves_of_one_workload_in_one_wave_are_made(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
         carrying = Carrying(requests)
@@ -68,7 +70,7 @@ def test_two_moves_of_one_workload_in_one_wave(sandbox: Sandbox, web: Look) -> N
         sandbox.thaw_component(CONTROLLER_MANAGER)
 
 
-def test_a_policy_that_stops_enforcing_in_mid_wave(sandbox: Sandbox, web: Look) -> None:
+def test_a_policy_changed_to_dry_run_stops_its_wave(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
         stopped = Held(Reason.DRY_RUN, "switched")
@@ -103,7 +105,7 @@ class TestBudget:
 
         return set_it
 
-    def test_what_is_beyond_it_is_not_asked_for(
+    def test_evictions_beyond_the_budget_are_not_requested(
         self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
     ) -> None:
         async def scenario(requests: Counted) -> None:
@@ -121,7 +123,7 @@ class TestBudget:
 
         play(sandbox, scenario)
 
-    def test_one_that_is_full_unknown_to_us_is_not_asked_again_until_it_changes(
+    def test_a_budget_that_refused_is_not_tried_again_until_it_changes(
         self, sandbox: Sandbox, web: Look, set_min_available: Callable[[int], None]
     ) -> None:
         async def scenario(requests: Counted) -> None:
@@ -141,7 +143,7 @@ class TestBudget:
         play(sandbox, scenario)
 
 
-def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_be_going() -> None:
+def test_a_cancelled_eviction_counts_as_possibly_made() -> None:
     victim, other = pod("a", "node-1", SPEC), pod("b", "node-1", SPEC)
     stub = StubApiServer()
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
@@ -177,7 +179,7 @@ def test_who_is_interrupted_while_waiting_for_an_answer_knows_that_the_pod_may_b
     asyncio.run(scenario())
 
 
-def test_a_late_replacement_is_asked_after_until_it_comes_or_is_not_wanted() -> None:
+def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> None:
     a, b = pod("a", "node-1", SPEC), pod("b", "node-2", SPEC)
     before, after = cluster([], [a, b]), cluster([], [b])
     stub = StubApiServer()
@@ -239,7 +241,7 @@ class Later:
         return self.seconds
 
 
-def test_an_eviction_that_got_lost_is_asked_for_again_and_made_once(sandbox: Sandbox, web: Look) -> None:
+def test_a_lost_eviction_is_sent_again_and_made_once(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Requests) -> None:
         snapshot, pods = web()
         losing, clock = Losing(requests, arrives=False), Later()
@@ -259,7 +261,7 @@ def test_an_eviction_that_got_lost_is_asked_for_again_and_made_once(sandbox: San
     with_requests(sandbox.kubeconfig, scenario)
 
 
-def test_one_that_arrived_after_all_is_not_made_twice(sandbox: Sandbox, web: Look) -> None:
+def test_an_eviction_whose_answer_was_lost_is_not_made_twice(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Requests) -> None:
         snapshot, pods = web()
         losing, clock = Losing(requests, arrives=True), Later()

@@ -55,7 +55,7 @@ def status(message: str, **details: Any) -> dict[str, Any]:
         (answering(status("Timeout: request did not complete"), status=504), "did not complete"),
     ],
 )
-def test_the_pod_may_be_going_and_nothing_is_sent_twice(post: Answering, words: str) -> None:
+def test_after_a_faulty_answer_the_pod_may_be_evicted_and_nothing_is_sent_twice(post: Answering, words: str) -> None:
     answer, stub = evict_with(post, timeout_seconds=0.3)
     assert answer.may_have_evicted
     assert not answer.evicted
@@ -63,7 +63,7 @@ def test_the_pod_may_be_going_and_nothing_is_sent_twice(post: Answering, words: 
     assert [method for method, _ in stub.requests] == ["GET", "POST"]
 
 
-def test_a_busy_server_says_when_to_come_back() -> None:
+def test_the_retry_after_of_a_busy_server_is_kept() -> None:
     busy = answering("too many requests, please try again later", status=429, headers={"Retry-After": "7"})
     answer, _ = evict_with(busy)
     assert (answer.result, answer.retry_after_seconds) == (EvictionResult.THROTTLED, 7)
@@ -83,14 +83,14 @@ def test_a_busy_server_says_when_to_come_back() -> None:
         answering([1, 2, 3]),
     ],
 )
-def test_reading_a_pod_evicts_nothing_however_it_fails(get: Answering) -> None:
+def test_a_failed_read_of_the_pod_evicts_nothing(get: Answering) -> None:
     answer, stub = evict_with(answering({}), get)
     assert answer.result is EvictionResult.UNREACHABLE
     assert not answer.may_have_evicted
     assert [method for method, _ in stub.requests if method == "POST"] == []
 
 
-def test_what_is_sent_is_an_eviction_of_this_very_pod() -> None:
+def test_the_eviction_has_the_uid_of_the_pod() -> None:
     _, stub = evict_with(answering({}, status=201), grace_period_seconds=7, dry_run=True)
     assert stub.bodies[-1] == {
         "apiVersion": "policy/v1",
@@ -100,7 +100,7 @@ def test_what_is_sent_is_an_eviction_of_this_very_pod() -> None:
     }
 
 
-def test_an_absurd_answer_is_cut_short() -> None:
+def test_the_message_of_a_huge_answer_is_shortened() -> None:
     answer, _ = evict_with(answering("x" * 3_000_000, status=500))
     assert len(answer.message) <= 500
     deep = answering(json.loads("[" * 200 + "]" * 200), status=500)

@@ -69,7 +69,7 @@ def report(pool: Pool, pod: str) -> None:
     pool.sandbox.api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{pool.name}/events", event)
 
 
-def test_whoever_evicts_pods_again_and_again_is_named_and_given_time(operator: OperatorProcess, pool: Pool) -> None:
+def test_a_repeated_evictor_is_named_and_its_workload_left_alone(operator: OperatorProcess, pool: Pool) -> None:
     series = f'respread_other_evictions_total{{namespace="{pool.name}"}}'
     pool.add_zone("zone-a", 2)
     pool.add_zone("zone-b", 2)
@@ -100,7 +100,7 @@ def test_whoever_evicts_pods_again_and_again_is_named_and_given_time(operator: O
     assert operator.metric(series) == 3, "evictions of ours are not somebody else's"
 
 
-def test_evictions_of_ours_and_drains_are_not_taken_for_somebody_elses(operator: OperatorProcess, pool: Pool) -> None:
+def test_respreads_evictions_and_drains_do_not_count_as_others(operator: OperatorProcess, pool: Pool) -> None:
     slowly = {TERMINATE_AFTER_ANNOTATION: "4"}
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")], annotations=slowly)
@@ -121,7 +121,7 @@ def peer() -> Path:
 
 
 @pytest.mark.skipif(not peer().exists(), reason="descheduler is built by `python -m bench.peer`")
-def test_descheduler_itself_is_recognized(operator: OperatorProcess, pool: Pool, tmp_path: Path) -> None:
+def test_the_descheduler_is_recognized(operator: OperatorProcess, pool: Pool, tmp_path: Path) -> None:
     slowly = {TERMINATE_AFTER_ANNOTATION: "2"}
     pool.add_zone("zone-a", 2)
     pool.add_zone("zone-b", 2)

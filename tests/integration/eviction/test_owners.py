@@ -86,11 +86,11 @@ def delete(sandbox: Sandbox, pod: Pod) -> None:
 class TestDeployment:
     """A Deployment and its ReplicaSet."""
 
-    def test_at_rest(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_deployment_at_rest_allows_evictions(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
         snapshot, pod = web
         assert why(sandbox, snapshot, pod) is None
 
-    def test_a_pod_that_somebody_evicted_has_no_replacement_yet(
+    def test_a_pod_evicted_by_another_client_has_no_replacement_yet(
         self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
     ) -> None:
         before, pod = web
@@ -105,7 +105,7 @@ class TestDeployment:
             # and if it was us, it is expected
             assert why(sandbox, before, pod, evicted=other) is None
 
-    def test_what_we_watched_is_behind(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_plan_from_an_outdated_watch_is_held(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
         before, pod = web
         delete(sandbox, pods_of(before, pod.namespace)[1])
         wait_for_ready_pods(sandbox, pod.namespace, "web", 3)
@@ -114,7 +114,9 @@ class TestDeployment:
         assert "have changed since the plan was made" in str(held)
         assert why(sandbox, take_snapshot(sandbox), pod) is None
 
-    def test_a_scale_down_just_asked_for(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_scale_down_that_was_just_requested_holds_the_move(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
         snapshot, pod = web
         with without_controllers(sandbox):
             scale(sandbox, pod.namespace, "web", 2)
@@ -122,7 +124,7 @@ class TestDeployment:
             assert reason(held) is Reason.IN_MOTION
             assert "Deployment web has changed and its controller has not caught up" in str(held)
 
-    def test_a_new_template_just_asked_for_and_rolled_out(
+    def test_a_deployment_with_a_new_template_is_held_until_it_is_rolled_out(
         self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
     ) -> None:
         snapshot, pod = web
@@ -144,7 +146,9 @@ class TestDeployment:
         held = why(sandbox, snapshot, pod)
         assert held is not None
 
-    def test_paused_with_another_template(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_deployment_paused_in_a_rollout_is_protected(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
         snapshot, pod = web
         path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
         changed = {"spec": {"paused": True, "template": {"metadata": {"annotations": {"version": "2"}}}}}
@@ -154,7 +158,9 @@ class TestDeployment:
         assert reason(held) is Reason.PROTECTED_POD
         assert "paused in the middle of a rollout, 3 of its pods" in str(held)
 
-    def test_its_controller_is_gone_or_going(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_deleted_or_terminating_controller_holds_the_move(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
         snapshot, pod = web
         path = f"{DEPLOYMENTS.format(pod.namespace)}/web"
         with without_controllers(sandbox):
@@ -200,7 +206,7 @@ class TestStatefulSet:
         seen = status["observedGeneration"], status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
         return bool(seen == (2, updated, 3))
 
-    def test_from_the_first_revision_to_the_second(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_stateful_set_is_held_during_a_rollout(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace)
         snapshot = take_snapshot(sandbox)
         pod = pods_of(snapshot, namespace)[2]
@@ -212,7 +218,7 @@ class TestStatefulSet:
         after = take_snapshot(sandbox)
         assert [reason(why(sandbox, after, each)) for each in pods_of(after, namespace)] == [None] * 3
 
-    def test_a_partition_that_stays(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_pods_on_both_sides_of_a_partition_may_be_evicted(self, sandbox: Sandbox, namespace: str) -> None:
         partitioned = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
         self.create(sandbox, namespace, updateStrategy=partitioned)
         self.change_template(sandbox, namespace)
@@ -230,7 +236,7 @@ class TestStatefulSet:
         after = pods_of(take_snapshot(sandbox), namespace)
         assert {pod.name: pod.labels["controller-revision-hash"] for pod in after} == revisions
 
-    def test_on_delete_brings_back_something_else(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_with_on_delete_a_pod_of_an_old_revision_is_protected(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace, updateStrategy={"type": "OnDelete"})
         self.change_template(sandbox, namespace)
         wait_until(lambda: self.settled(sandbox, namespace, 0), "the controller to see it")
@@ -247,7 +253,7 @@ class TestStatefulSet:
         assert why(sandbox, after, new) is None
 
 
-def test_a_replication_controller(sandbox: Sandbox, namespace: str) -> None:
+def test_a_replication_controller_is_read(sandbox: Sandbox, namespace: str) -> None:
     template = deployment("old", replicas=3)["spec"]["template"]
     manifest = {"metadata": {"name": "old"}, "spec": {"replicas": 3, "selector": {"app": "old"}, "template": template}}
     path = f"/api/v1/namespaces/{namespace}/replicationcontrollers"
@@ -261,16 +267,14 @@ def test_a_replication_controller(sandbox: Sandbox, namespace: str) -> None:
         assert reason(why(sandbox, snapshot, pod)) is Reason.IN_MOTION
 
 
-def test_a_controller_of_a_kind_we_do_not_know_is_not_even_asked_for(
-    sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
-) -> None:
+def test_a_controller_of_an_unknown_kind_is_not_read(sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
     snapshot, pod = web
     fields = {name: getattr(pod, name) for name in pod.__struct_fields__}
     fields["controller"] = OwnerReference("batch/v1", "Job", "web", "uid")
     assert reason(why(sandbox, snapshot, Pod(**fields))) is Reason.UNKNOWN_REPLACEMENT
 
 
-def test_one_reading_serves_for_a_moment_and_knows_what_we_did_meanwhile(
+def test_a_read_is_reused_for_a_moment_and_includes_respreads_evictions(
     sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
 ) -> None:
     snapshot, pod = web
@@ -295,7 +299,7 @@ def test_one_reading_serves_for_a_moment_and_knows_what_we_did_meanwhile(
         assert with_requests(sandbox.kubeconfig, scenario) == [None, None, None, Reason.IN_MOTION, None]
 
 
-def test_rights_that_are_missing_are_named(sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+def test_missing_permissions_are_named(sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
     snapshot, pod = web
     kubeconfig = sandbox.kubeconfig_for_service_account(pod.namespace, "default")
     held = why(sandbox, snapshot, pod, kubeconfig=kubeconfig)
@@ -307,7 +311,7 @@ def test_rights_that_are_missing_are_named(sandbox: Sandbox, web: tuple[ClusterS
 class TestGroup:
     """Other workloads whose pods a spread group counts: what they miss may cure it."""
 
-    def test_a_replacement_that_another_workload_waits_for(
+    def test_a_missing_pod_of_another_workload_in_the_group_holds_the_move(
         self, sandbox: Sandbox, namespace: str, web: tuple[ClusterSnapshot, Pod]
     ) -> None:
         _, pod = web
@@ -333,7 +337,9 @@ class TestWanted:
             lambda requests: Owners(requests, lambda: 0.0).wants_replacement(pod, snapshot),
         )
 
-    def test_of_a_replica_set(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_replacement_of_a_replica_set_is_wanted_below_its_replicas(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
         _, pod = web
         with without_controllers(sandbox):
             delete(sandbox, pod)
@@ -344,7 +350,7 @@ class TestWanted:
         wait_until(lambda: pods(sandbox, pod.namespace, "web") == [], "the Deployment to go")
         assert not self.wanted(sandbox, pod)
 
-    def test_of_a_stateful_set_by_its_ordinals(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_replacement_of_a_stateful_set_is_wanted_by_its_ordinals(self, sandbox: Sandbox, namespace: str) -> None:
         ordinals = {"ordinals": {"start": 5}}
         sandbox.api.request("POST", STATEFUL_SETS.format(namespace), stateful_set(2, **ordinals))
         wait_for_ready_pods(sandbox, namespace, "db", 2)
@@ -354,7 +360,9 @@ class TestWanted:
         assert self.wanted(sandbox, first)
         assert not self.wanted(sandbox, last)
 
-    def test_what_cannot_be_told_is_wanted(self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_a_replacement_is_wanted_if_its_owner_can_not_be_read(
+        self, sandbox: Sandbox, web: tuple[ClusterSnapshot, Pod]
+    ) -> None:
         _, pod = web
         assert self.wanted(sandbox, pod, sandbox.kubeconfig_for_service_account(pod.namespace, "default"))
 
@@ -375,7 +383,7 @@ class TestOrder:
         snapshot = take_snapshot(sandbox)
         return [reason(why(sandbox, snapshot, pod)) for pod in pods_of(snapshot, namespace)]
 
-    def test_a_broken_lower_ordinal(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_lower_ordinal_that_is_broken_holds_the_move(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace)
         assert self.reasons(sandbox, namespace) == [None] * 3
         self.broken(sandbox, namespace, "db-1")
@@ -401,19 +409,19 @@ class TestOrder:
 
         wait_until(seen, "the controller to see the change")
 
-    def test_a_lower_ordinal_that_is_not_available_yet(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_lower_ordinal_that_is_not_yet_available_holds_the_move(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace, minReadySeconds=1)
         sandbox.api.request("PATCH", f"{STATEFUL_SETS.format(namespace)}/db", {"spec": {"minReadySeconds": 86400}})
         self.touch(sandbox, namespace)
         waits = Reason.REPLACEMENT_WOULD_WAIT
         assert self.reasons(sandbox, namespace) == [None, waits, waits]
 
-    def test_parallel_sets_wait_for_nothing(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_parallel_sets_hold_no_move(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace, podManagementPolicy="Parallel")
         self.broken(sandbox, namespace, "db-0")
         assert self.reasons(sandbox, namespace) == [None] * 3
 
-    def test_moves_of_ours_at_other_ordinals(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_moves_in_flight_at_other_ordinals_hold_the_move(self, sandbox: Sandbox, namespace: str) -> None:
         self.create(sandbox, namespace)
         snapshot = take_snapshot(sandbox)
         one, two, three = pods_of(snapshot, namespace)
@@ -490,7 +498,9 @@ class TestOwnersAbove:
             ),
         )
 
-    def test_one_of_a_kind_that_is_not_known(self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod]) -> None:
+    def test_an_owner_of_an_unknown_kind_holds_the_move(
+        self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod]
+    ) -> None:
         snapshot, pod = owned
         held = why(sandbox, snapshot, pod)
         assert reason(held) is Reason.UNKNOWN_OWNER
@@ -498,7 +508,7 @@ class TestOwnersAbove:
         assert "victims.trustedControllers" in str(held)
 
     @pytest.mark.parametrize(("group", "kind", "may"), [("example.org", "Rollout", True), ("", "Rollout", False)])
-    def test_one_that_the_policy_trusts(
+    def test_an_owner_that_the_policy_trusts_allows_the_move(
         self, sandbox: Sandbox, owned: tuple[ClusterSnapshot, Pod], group: str, kind: str, *, may: bool
     ) -> None:
         snapshot, pod = owned
@@ -529,7 +539,9 @@ class TestManyControllers:
 
     NUMBER = 100
 
-    def test_each_is_read_once_a_wave_and_several_at_a_time(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_each_controller_is_read_once_per_wave_and_several_concurrently(
+        self, sandbox: Sandbox, namespace: str
+    ) -> None:
         path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
         for number in range(self.NUMBER):
             manifest = deployment(f"web-{number}", replicas=1, cpu="1m") | {"kind": "ReplicaSet"}

@@ -147,7 +147,7 @@ class TestOrdinaryPods:
     """What the API server and admission add to every pod holds none."""
 
     @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"])
-    def test_a_pod_as_its_template_makes_it(self, sandbox: Sandbox, namespace: str, kind: str) -> None:
+    def test_a_pod_equal_to_its_template_may_be_evicted(self, sandbox: Sandbox, namespace: str, kind: str) -> None:
         sandbox.api.request("POST", CORE.format(namespace, "limitranges"), LIMIT_RANGE)
         created(sandbox, namespace, kind, of_kind(kind, "web", **TEMPLATE))
         snapshot = take_snapshot(sandbox)
@@ -156,7 +156,7 @@ class TestOrdinaryPods:
         assert requests == {"cpu": "50m", "memory": "64Mi"}
         assert looked_at(sandbox, snapshot, pod) == [None]
 
-    def test_claims_of_a_stateful_set(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_claims_of_a_stateful_set_are_no_difference(self, sandbox: Sandbox, namespace: str) -> None:
         claim = {
             "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -171,7 +171,7 @@ class TestOrdinaryPods:
         assert pod.spec.stateful_claims == ("data",)
         assert looked_at(sandbox, snapshot, pod) == [None]
 
-    def test_priority_and_runtime_classes(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_priority_and_runtime_classes_are_no_difference(self, sandbox: Sandbox, namespace: str) -> None:
         high, kata = f"{namespace}-high"[-60:].strip("-"), f"{namespace}-kata"[-60:].strip("-")
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         sandbox.api.request("POST", classes, {"metadata": {"name": high}, "value": 1000})
@@ -191,7 +191,7 @@ class TestOrdinaryPods:
         (pod, *_) = of(take_snapshot(sandbox), namespace)
         assert (pod.spec.priority, pod.spec.requests["cpu"]) == (1000, 130)
 
-    def test_the_default_priority_class(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_the_default_priority_class_is_no_difference(self, sandbox: Sandbox, namespace: str) -> None:
         classes, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{namespace}-default"[-60:].strip("-")
         sandbox.api.request("POST", classes, {"metadata": {"name": name}, "value": 7, "globalDefault": True})
         try:
@@ -207,7 +207,7 @@ class TestOrdinaryPods:
         finally:
             sandbox.api.request("DELETE", f"{classes}/{name}")
 
-    def test_host_ports_of_the_host_network(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_host_ports_of_the_host_network_are_no_difference(self, sandbox: Sandbox, namespace: str) -> None:
         container = {"name": "main", "image": "simulated", "ports": [{"containerPort": 9123}]}
         spec: dict[str, Any] = {"hostNetwork": True, "containers": [container]}
         created(sandbox, namespace, "Deployment", of_kind("Deployment", "web", **spec))
@@ -215,14 +215,14 @@ class TestOrdinaryPods:
         assert [each.port for each in pod.spec.host_ports] == [9123]
         assert why(sandbox, namespace) is None
 
-    def test_labels_that_nothing_asks_for(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_labels_that_no_selector_uses_are_no_difference(self, sandbox: Sandbox, namespace: str) -> None:
         created(sandbox, namespace, "Deployment", of_kind("Deployment", "web", constraints=[constraint(ZONE, "web")]))
         name = pods(sandbox, namespace)[0]["metadata"]["name"]
         path = f"{CORE.format(namespace, 'pods')}/{name}"
         sandbox.api.request("PATCH", path, {"metadata": {"labels": {"role": "leader"}}})
         assert why(sandbox, namespace, name) is None
 
-    def test_a_stateful_set_that_keeps_pods_at_an_earlier_revision(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_stateful_set_pod_is_compared_with_its_own_revision(self, sandbox: Sandbox, namespace: str) -> None:
         """The revision that they are made of is read, not the newest template."""
         manifest = of_kind("StatefulSet", "db")
         manifest["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
@@ -243,7 +243,7 @@ class TestOtherPods:
         created(sandbox, namespace, "ReplicaSet", of_kind("ReplicaSet", "web", constraints=[constraint(ZONE, "web")]))
         return sorted(pod["metadata"]["name"] for pod in pods(sandbox, namespace))
 
-    def test_resized_in_place(self, sandbox: Sandbox, namespace: str, web: list[str]) -> None:
+    def test_a_pod_resized_in_place_is_held(self, sandbox: Sandbox, namespace: str, web: list[str]) -> None:
         one, two = web
         resize(sandbox, namespace, one, "10m")
         held = why(sandbox, namespace, one)
@@ -268,7 +268,7 @@ class TestOtherPods:
         ],
         ids=lambda each: each if isinstance(each, str) else "",
     )
-    def test_made_of_an_older_template(
+    def test_a_pod_of_an_older_template_is_held(
         self, sandbox: Sandbox, namespace: str, web: list[str], change: dict[str, Any], field: str
     ) -> None:
         """A ReplicaSet whose template is changed leaves its pods as they are."""
@@ -285,7 +285,9 @@ class TestOtherPods:
         assert held.reason is Reason.TEMPLATE_DIFFERS
         assert f"{field} is " in held.message
 
-    def test_given_what_the_template_lacks(self, sandbox: Sandbox, namespace: str, web: list[str]) -> None:
+    def test_a_pod_with_additions_to_its_template_is_held(
+        self, sandbox: Sandbox, namespace: str, web: list[str]
+    ) -> None:
         """A toleration that somebody added is not in the replacement; nor is a label that a constraint asks for."""
         path = f"{CORE.format(namespace, 'pods')}/{web[0]}"
         tolerations = [*sandbox.api.get(path)["spec"]["tolerations"], {"key": "dedicated", "operator": "Exists"}]
@@ -294,7 +296,7 @@ class TestOtherPods:
         assert held is not None
         assert "tolerations is " in held.message
 
-    def test_a_limit_range_that_has_changed_since(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_pod_is_held_if_a_limit_range_has_changed(self, sandbox: Sandbox, namespace: str) -> None:
         containers = [{"name": "main", "image": "simulated"}]
         created(sandbox, namespace, "Deployment", of_kind("Deployment", "web", containers=containers))
         assert why(sandbox, namespace) is None
@@ -340,7 +342,7 @@ class TestRefused:
         ],
         ids=str,
     )
-    def test_a_quota_counts_the_evicted_pod_until_it_is_gone(
+    def test_a_quota_counts_the_evicted_pod_until_it_is_deleted(
         self, sandbox: Sandbox, namespace: str, spec: dict[str, Any], *, refused: bool
     ) -> None:
         created(sandbox, namespace, "Deployment", of_kind("Deployment", "web"))
@@ -355,12 +357,12 @@ class TestRefused:
         )
         assert (answer.status_code == 403) is refused, answer.text
 
-    def test_a_stateful_set_makes_its_pod_anew_when_the_old_one_is_gone(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_stateful_set_creates_its_replacement_after_the_deletion(self, sandbox: Sandbox, namespace: str) -> None:
         created(sandbox, namespace, "StatefulSet", of_kind("StatefulSet", "db"))
         self.quota(sandbox, namespace, hard={"pods": "2", "requests.cpu": "200m"})
         assert self.reasons(sandbox, namespace) == [None]
 
-    def test_a_quota_that_was_lowered_since(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_lowered_quota_holds_the_move(self, sandbox: Sandbox, namespace: str) -> None:
         created(sandbox, namespace, "StatefulSet", of_kind("StatefulSet", "db"))
         self.quota(sandbox, namespace, hard={"pods": "1"})
         assert self.reasons(sandbox, namespace) == [Reason.REPLACEMENT_REFUSED]
@@ -370,7 +372,7 @@ class TestRefused:
         self.quota(sandbox, namespace, hard={"pods": "3"})
         assert self.reasons(sandbox, namespace, both=True) == [None, Reason.IN_MOTION]
 
-    def test_a_move_under_way_whose_replacement_is_not_counted_yet(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_quota_counts_the_replacement_of_a_move_in_flight(self, sandbox: Sandbox, namespace: str) -> None:
         created(sandbox, namespace, "StatefulSet", of_kind("StatefulSet", "db"))
         created(sandbox, namespace, "Deployment", of_kind("Deployment", "web"))
         self.quota(sandbox, namespace, hard={"pods": "5"})
@@ -382,7 +384,7 @@ class TestRefused:
         assert held.reason is Reason.IN_MOTION
         assert f"do not show the replacement of {leaving.name} yet" in held.message
 
-    def test_a_limit_range_that_forbids_what_the_template_asks_for(self, sandbox: Sandbox, namespace: str) -> None:
+    def test_a_limit_range_that_forbids_the_template_holds_the_move(self, sandbox: Sandbox, namespace: str) -> None:
         created(sandbox, namespace, "Deployment", of_kind("Deployment", "web"))
         limits = {"limits": [{"type": "Container", "min": {"cpu": "500m"}}]}
         path = CORE.format(namespace, "limitranges")

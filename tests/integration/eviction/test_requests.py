@@ -31,9 +31,7 @@ class Kinds(PassedOn):
         return await super().pass_on(path, names, send, **options)
 
 
-def test_moves_of_different_workloads_share_what_is_asked_but_for_two_reads_each(
-    sandbox: Sandbox, namespace: str
-) -> None:
+def test_moves_of_different_workloads_share_all_reads_but_two(sandbox: Sandbox, namespace: str) -> None:
     for number in range(WORKLOADS):
         create_deployment(sandbox, namespace, deployment(f"web-{number}", replicas=3, cpu="1m"))
     for number in range(WORKLOADS):

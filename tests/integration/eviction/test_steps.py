@@ -57,7 +57,7 @@ class Refusing(PassedOn):
         return await super().pass_on(path, names, send, **options)
 
 
-def test_both_pods_of_a_step_go(sandbox: Sandbox, web: Look) -> None:
+def test_both_pods_of_a_step_are_evicted(sandbox: Sandbox, web: Look) -> None:
     async def scenario(requests: Counted) -> None:
         snapshot, pods = web()
         carrying = Carrying(requests)
@@ -68,7 +68,7 @@ def test_both_pods_of_a_step_go(sandbox: Sandbox, web: Look) -> None:
     play(sandbox, scenario)
 
 
-def test_neither_goes_where_the_budget_has_room_for_one(sandbox: Sandbox, namespace: str, web: Look) -> None:
+def test_neither_pod_is_evicted_if_the_budget_allows_only_one(sandbox: Sandbox, namespace: str, web: Look) -> None:
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web-0"}}}
     sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
@@ -85,7 +85,7 @@ def test_neither_goes_where_the_budget_has_room_for_one(sandbox: Sandbox, namesp
 
 
 @pytest.mark.parametrize("why", ["policy", "written", "owner", "rehearsal"])
-def test_neither_goes_where_something_speaks_against_one_of_them(sandbox: Sandbox, web: Look, why: str) -> None:
+def test_neither_pod_is_evicted_if_one_of_them_is_held(sandbox: Sandbox, web: Look, why: str) -> None:
     async def scenario(counted: Counted) -> None:
         snapshot, pods = web()
         first, second = pods[0], pods[3]
@@ -130,7 +130,7 @@ class Later:
         return self.seconds
 
 
-def test_the_second_is_owed_once_the_first_has_gone(sandbox: Sandbox, web: Look) -> None:
+def test_the_second_pod_is_owed_once_the_first_is_evicted(sandbox: Sandbox, web: Look) -> None:
     async def scenario(counted: Counted) -> None:
         snapshot, pods = web()
         first, second = pods[0], pods[3]
@@ -163,7 +163,7 @@ def test_the_second_is_owed_once_the_first_has_gone(sandbox: Sandbox, web: Look)
     play(sandbox, scenario)
 
 
-def test_an_owed_one_goes_as_soon_as_its_budget_has_room_again(sandbox: Sandbox, namespace: str, web: Look) -> None:
+def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, namespace: str, web: Look) -> None:
     budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web-1"}}}
     sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})

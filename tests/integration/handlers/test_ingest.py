@@ -58,7 +58,7 @@ def pods_of(namespace: str) -> str:
 # -- what comes in -------------------------------------------------------------------------------------------------
 
 
-def test_a_list_of_several_pages_comes_in_whole(cluster: Sandbox, team: str) -> None:
+def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: str) -> None:
     names = {f"web-{number}" for number in range(510)}  # a page holds 500
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: cluster.api.request("POST", pods_of(team), pod(name)), names))
@@ -76,7 +76,7 @@ def test_a_list_of_several_pages_comes_in_whole(cluster: Sandbox, team: str) -> 
         cluster.api.request("DELETE", f"{pods_of(team)}?gracePeriodSeconds=0")
 
 
-def test_what_is_created_changed_and_deleted_comes_in(cluster: Sandbox, team: str) -> None:
+def test_created_changed_and_deleted_objects_are_stored(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
         async with running_edge(cluster.kubeconfig) as edge:
             key, path = ObjectKey(team, "web"), f"{pods_of(team)}/web"
@@ -91,7 +91,7 @@ def test_what_is_created_changed_and_deleted_comes_in(cluster: Sandbox, team: st
     run(scenario)
 
 
-def test_every_watched_kind_comes_in(cluster: Sandbox, team: str) -> None:
+def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -> None:
     """Each object in a way that shows that it was read, not just seen."""
     node = {
         "metadata": {"name": team, "labels": {"zone": "a"}},
@@ -181,7 +181,7 @@ def test_every_watched_kind_comes_in(cluster: Sandbox, team: str) -> None:
             cluster.api.request("DELETE", f"{path}/{body['metadata']['name']}")
 
 
-def test_a_pod_that_finishes_goes(cluster: Sandbox, team: str) -> None:
+def test_a_finished_pod_is_removed(cluster: Sandbox, team: str) -> None:
     async def scenario() -> None:
         async with running_edge(cluster.kubeconfig) as edge:
             for name in ("web", "job"):
@@ -195,7 +195,7 @@ def test_a_pod_that_finishes_goes(cluster: Sandbox, team: str) -> None:
     run(scenario)
 
 
-def test_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandbox, team: str) -> None:
+def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandbox, team: str) -> None:
     path = f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies"
     name = f"{team}/web"
 
@@ -222,7 +222,7 @@ def test_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandbox, team
     run(scenario)
 
 
-def test_nothing_is_written_to_what_is_watched(cluster: Sandbox, team: str) -> None:
+def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> None:
     """No finalizer, no annotation, no status of Kopf's: an uninstalled operator leaves nothing behind."""
 
     async def scenario() -> None:
@@ -259,7 +259,7 @@ def _policy(kind: str, name: str) -> dict[str, Any]:
 # -- what may happen -----------------------------------------------------------------------------------------------
 
 
-def test_an_object_that_cannot_be_read_leaves_the_others_alone(
+def test_a_malformed_object_does_not_affect_the_others(
     cluster: Sandbox, team: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Stored by an API server that knows more than we do: here, another way for a constraint to be unsatisfiable.
@@ -289,7 +289,7 @@ def test_an_object_that_cannot_be_read_leaves_the_others_alone(
     assert "Negotiate" in caplog.text
 
 
-def test_what_was_deleted_unseen_is_gone_after_the_next_list(own_cluster: Sandbox) -> None:
+def test_an_object_deleted_during_an_outage_is_removed_by_the_next_list(own_cluster: Sandbox) -> None:
     own_cluster.apply(CRDS)
 
     async def scenario() -> None:
@@ -310,7 +310,7 @@ def test_what_was_deleted_unseen_is_gone_after_the_next_list(own_cluster: Sandbo
     run(scenario)
 
 
-def test_a_restarted_api_server_is_waited_for(own_cluster: Sandbox) -> None:
+def test_the_operator_waits_for_a_restarted_api_server(own_cluster: Sandbox) -> None:
     own_cluster.apply(CRDS)
 
     async def scenario() -> None:
@@ -325,7 +325,9 @@ def test_a_restarted_api_server_is_waited_for(own_cluster: Sandbox) -> None:
     run(scenario)
 
 
-def test_a_list_whose_continue_token_expired_is_begun_anew(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
+def test_a_list_with_an_expired_continue_token_is_started_again(
+    start_sandbox: Callable[[SandboxOptions], Sandbox],
+) -> None:
     """Kopf would end the process on the 410; this API server gives one because it keeps no old pages in its cache."""
     own_cluster = start_sandbox(
         msgspec.structs.replace(API_SERVER_ONLY, apiserver_flags=("--feature-gates=ListFromCacheSnapshot=false",))
@@ -355,7 +357,7 @@ def test_a_list_whose_continue_token_expired_is_begun_anew(start_sandbox: Callab
     run(scenario)
 
 
-def test_a_kind_that_is_not_allowed_is_named_and_waited_for(own_cluster: Sandbox) -> None:
+def test_a_forbidden_kind_is_named_and_requested_until_it_is_allowed(own_cluster: Sandbox) -> None:
     own_cluster.apply(CRDS)
     rules = [
         {"apiGroups": ["", "storage.k8s.io", "scheduling.k8s.io", "respread.dev"], "resources": ["*"], "verbs": ["*"]}
@@ -387,7 +389,7 @@ def test_a_kind_that_is_not_allowed_is_named_and_waited_for(own_cluster: Sandbox
     run(scenario)
 
 
-def test_a_token_that_is_no_longer_accepted_is_renewed(own_cluster: Sandbox) -> None:
+def test_an_expired_token_is_renewed(own_cluster: Sandbox) -> None:
     own_cluster.apply(CRDS)
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     binding = {
@@ -413,7 +415,7 @@ def test_a_token_that_is_no_longer_accepted_is_renewed(own_cluster: Sandbox) -> 
     run(scenario)
 
 
-def test_our_kinds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_crds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with running_edge(own_cluster.kubeconfig, synced=False) as edge:
             await edge.until(lambda: "not installed" in edge.problems()["clusterrebalancepolicies"])
@@ -425,7 +427,7 @@ def test_our_kinds_may_be_installed_later(own_cluster: Sandbox, caplog: pytest.L
     assert "are not installed in version respread.dev/v1alpha1: kubectl apply -f crds/" in caplog.text
 
 
-def test_policies_go_with_their_definition_and_come_back_with_it(own_cluster: Sandbox) -> None:
+def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: Sandbox) -> None:
     own_cluster.apply(CRDS)
     path = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 
@@ -450,7 +452,7 @@ AT_ONCE_SECONDS = 10
 """On a machine that is busy with other things; a watch that is waited for lasts minutes."""
 
 
-def test_it_stops_at_once(cluster: Sandbox) -> None:
+def test_the_watches_stop_at_once(cluster: Sandbox) -> None:
     async def scenario() -> None:
         edge = Edge(cluster.kubeconfig)
         running = asyncio.create_task(edge.run())
@@ -463,7 +465,7 @@ def test_it_stops_at_once(cluster: Sandbox) -> None:
     run(scenario)
 
 
-def test_it_stops_at_once_while_it_waits_for_our_kinds(own_cluster: Sandbox) -> None:
+def test_the_watches_stop_at_once_while_waiting_for_the_crds(own_cluster: Sandbox) -> None:
     async def scenario() -> None:
         edge = Edge(own_cluster.kubeconfig)
         running = asyncio.create_task(edge.run())
@@ -476,7 +478,7 @@ def test_it_stops_at_once_while_it_waits_for_our_kinds(own_cluster: Sandbox) -> 
     run(scenario)
 
 
-def test_a_signal_is_told_and_stops_nothing_by_itself(cluster: Sandbox, team: str) -> None:
+def test_a_signal_is_reported_and_does_not_stop_the_watches(cluster: Sandbox, team: str) -> None:
     """What acts on the cluster has to end before what feeds it."""
 
     async def scenario() -> None:

@@ -65,7 +65,7 @@ async def until(condition: Callable[[], bool], *, seconds: float) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_one_leads_renews_and_hands_over(candidates: Candidates) -> None:
+def test_one_replica_leads_renews_and_hands_over(candidates: Candidates) -> None:
     async def scenario(requests: Requests) -> None:
         one, two = candidates.elector(requests, "one"), candidates.elector(requests, "two")
         first = asyncio.create_task(one.run())
@@ -113,7 +113,7 @@ def test_the_lease_survives_being_edited_and_being_deleted(candidates: Candidate
     with_requests(candidates.kubeconfig, scenario)
 
 
-def test_without_rights_nobody_leads_and_nothing_breaks(
+def test_without_permissions_no_replica_leads_and_none_fails(
     candidates: Candidates, caplog: pytest.LogCaptureFixture
 ) -> None:
     elsewhere = EvictionCluster(candidates.cluster.sandbox)

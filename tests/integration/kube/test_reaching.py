@@ -160,7 +160,7 @@ OK = (HTTPStatus.OK, HTTPStatus.OK)
     ],
     ids=lambda change: change.__name__,
 )
-def test_what_a_kubeconfig_says_holds_for_both(api_sandbox: Sandbox, tmp_path: Path, change: Change) -> None:
+def test_a_kubeconfig_works_for_both_clients(api_sandbox: Sandbox, tmp_path: Path, change: Change) -> None:
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
     change(api_sandbox, tmp_path, content)
     file = tmp_path / "kubeconfig"
@@ -168,7 +168,7 @@ def test_what_a_kubeconfig_says_holds_for_both(api_sandbox: Sandbox, tmp_path: P
     assert statuses(load_access(kubeconfig=str(file))) == OK
 
 
-def test_both_go_through_the_proxy_that_it_names(api_sandbox: Sandbox, tmp_path: Path, proxy: str) -> None:
+def test_both_clients_use_the_proxy_of_the_kubeconfig(api_sandbox: Sandbox, tmp_path: Path, proxy: str) -> None:
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
     content["clusters"][0]["cluster"]["proxy-url"] = proxy
     file = tmp_path / "kubeconfig"
@@ -177,7 +177,7 @@ def test_both_go_through_the_proxy_that_it_names(api_sandbox: Sandbox, tmp_path:
     assert Tunnel.asked == [api_sandbox.server.removeprefix("https://")] * 2
 
 
-def test_several_files_and_a_context_by_name(api_sandbox: Sandbox, tmp_path: Path) -> None:
+def test_both_clients_merge_several_files_and_select_a_context(api_sandbox: Sandbox, tmp_path: Path) -> None:
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text(yaml.safe_dump({"current-context": "nowhere", "users": content.pop("users")}))
@@ -186,7 +186,9 @@ def test_several_files_and_a_context_by_name(api_sandbox: Sandbox, tmp_path: Pat
     assert statuses(load_access(kubeconfig=files, context=api_sandbox.name)) == OK
 
 
-def test_a_pods_service_account(api_sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_clients_use_the_service_account_of_a_pod(
+    api_sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
     (tmp_path / "token").write_text(content["users"][0]["user"]["token"], encoding="utf-8")
     (tmp_path / "ca.crt").write_bytes(api_sandbox.files.serving_certificate.read_bytes())
@@ -199,7 +201,7 @@ def test_a_pods_service_account(api_sandbox: Sandbox, tmp_path: Path, monkeypatc
     assert access.namespace == "respread"
 
 
-def test_neither_trusts_another_authority(api_sandbox: Sandbox, tmp_path: Path) -> None:
+def test_neither_client_trusts_another_authority(api_sandbox: Sandbox, tmp_path: Path) -> None:
     """Not even those that the system or Python's packages trust, where the kubeconfig names one."""
     authority, _ = client_certificate(tmp_path)
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())

@@ -30,7 +30,7 @@ REPLICAS = 7
     ],
     ids=str,
 )
-def test_of_seven_pods_so_many_may_go(
+def test_a_budget_over_seven_pods_allows_the_documented_number(
     sandbox: Sandbox, namespace: str, budget: dict[str, int | str], allowed: int
 ) -> None:
     create_deployment(sandbox, namespace, deployment("zk", replicas=REPLICAS))

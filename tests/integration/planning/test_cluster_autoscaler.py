@@ -22,7 +22,7 @@ def set_taints(pool: Pool, node: str, *taints: dict[str, str]) -> None:
     pool.sandbox.api.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": list(taints) or None}})
 
 
-def test_nothing_is_moved_onto_a_node_that_is_to_be_deleted(pool: Pool) -> None:
+def test_no_pod_is_moved_to_a_node_to_be_deleted(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
     (leaving,) = pool.add_zone("zone-b", taints=(TO_BE_DELETED,))
@@ -38,7 +38,7 @@ def test_nothing_is_moved_onto_a_node_that_is_to_be_deleted(pool: Pool) -> None:
     assert (hosts[leaving], hosts[staying]) == (0, 3)
 
 
-def test_a_deletion_candidate_is_left_alone_where_its_zone_has_another_node(pool: Pool) -> None:
+def test_a_deletion_candidate_gets_no_pod_if_its_zone_has_another_node(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
     (candidate,) = pool.add_zone("zone-b", taints=(CANDIDATE,))
@@ -50,7 +50,7 @@ def test_a_deletion_candidate_is_left_alone_where_its_zone_has_another_node(pool
     assert (hosts[candidate], hosts[staying]) == (0, 3)
 
 
-def test_a_node_that_starts_takes_nothing_before_its_startup_taint_is_gone(pool: Pool) -> None:
+def test_a_starting_node_gets_no_pod_until_its_startup_taint_is_removed(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
     (starting,) = pool.add_zone("zone-b", taints=(STARTUP,))
@@ -63,7 +63,7 @@ def test_a_node_that_starts_takes_nothing_before_its_startup_taint_is_gone(pool:
     assert len(pool.evicted()) == 3
 
 
-def test_a_node_that_leaves_after_the_first_move_takes_no_second_one(pool: Pool) -> None:
+def test_a_node_that_leaves_after_one_move_gets_no_second_pod(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     slowly = {READY_AFTER_ANNOTATION: "15"}  # the second move waits for it, and the taint comes meanwhile
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")], annotations=slowly)
@@ -76,7 +76,7 @@ def test_a_node_that_leaves_after_the_first_move_takes_no_second_one(pool: Pool)
     assert len(pool.evicted()) == 1
 
 
-def test_a_deletion_candidate_takes_pods_only_where_nothing_else_serves_and_explain_says_so(pool: Pool) -> None:
+def test_as_last_resort_a_deletion_candidate_gets_pods_and_explain_says_so(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
     (candidate,) = pool.add_zone("zone-b", taints=(CANDIDATE,))

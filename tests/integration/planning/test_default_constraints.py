@@ -64,7 +64,7 @@ def said(sandbox: Sandbox, command: str, *options: str) -> dict[str, Any]:
     return report
 
 
-def test_pods_without_constraints_are_spread_as_the_scheduler_was_told(crowded: Sandbox, tmp_path: Path) -> None:
+def test_pods_without_constraints_follow_the_default_constraints(crowded: Sandbox, tmp_path: Path) -> None:
     configuration = tmp_path / "scheduler.yaml"
     configuration.write_text(HARD_DEFAULTS)
     crowded.apply(json.dumps(policy()))
@@ -84,7 +84,7 @@ def test_pods_without_constraints_are_spread_as_the_scheduler_was_told(crowded: 
     assert not any(line["level"] in {"warning", "error", "critical"} for line in operator.lines())
 
 
-def test_without_the_configuration_nothing_is_known_of_such_constraints(crowded: Sandbox, tmp_path: Path) -> None:
+def test_without_the_configuration_default_constraints_are_unknown(crowded: Sandbox, tmp_path: Path) -> None:
     crowded.apply(json.dumps(policy()))
     with OperatorProcess(crowded, tmp_path) as operator:
         operator.wait_until_ready()

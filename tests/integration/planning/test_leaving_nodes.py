@@ -79,7 +79,7 @@ def by_kubectl_drain(pool: Pool, node: str) -> int:
 
 
 @pytest.mark.parametrize("leave", [by_karpenter, by_cluster_autoscaler, by_kubectl_drain])
-def test_what_a_drain_restores_is_left_to_it(pool: Pool, leave: Callable[[Pool, str], int]) -> None:
+def test_a_skew_that_a_drain_restores_causes_no_eviction(pool: Pool, leave: Callable[[Pool, str], int]) -> None:
     node = crowded(pool)
     gone = leave(pool, node)
     pool.rebalance()
@@ -96,7 +96,7 @@ def test_what_a_drain_restores_is_left_to_it(pool: Pool, leave: Callable[[Pool, 
 
 
 @pytest.mark.parametrize("key", ["example.com/broken", "node.kubernetes.io/out-of-service"])
-def test_pods_that_a_taint_sends_away_are_waited_for(pool: Pool, key: str) -> None:
+def test_pods_that_a_taint_evicts_are_waited_for(pool: Pool, key: str) -> None:
     node = crowded(pool)
     taint(pool, node, key, "NoExecute")
     pool.rebalance()
@@ -106,7 +106,7 @@ def test_pods_that_a_taint_sends_away_are_waited_for(pool: Pool, key: str) -> No
     assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
 
 
-def test_its_pods_are_the_first_to_go_if_the_drain_is_not_enough(pool: Pool) -> None:
+def test_pods_of_a_leaving_node_are_evicted_first_if_the_drain_is_not_enough(pool: Pool) -> None:
     """Three nodes hold the pods evenly, and half of them have to move: those of the node that leaves are among them."""
     pool.add_zone("zone-a", 4)
     even = [constraint(ZONE, "web"), constraint(HOSTNAME, "web", max_skew=2)]
@@ -123,7 +123,7 @@ def test_its_pods_are_the_first_to_go_if_the_drain_is_not_enough(pool: Pool) -> 
     assert set(here) <= set(evicted)
 
 
-def test_patience_with_a_node_that_does_not_lose_its_pods_ends(pool: Pool) -> None:
+def test_a_leaving_node_that_keeps_its_pods_is_waited_for_a_limited_time(pool: Pool) -> None:
     node = crowded(pool)
     taint(pool, node, "karpenter.sh/disrupted", "NoSchedule")
     pool.rebalance(leavingNodePatience="10s")

@@ -23,7 +23,7 @@ def assert_evicted(pool: Pool, before: set[str], count: int) -> None:
     assert len(pool.evicted()) == len(before - pool.uids()) == count
 
 
-def test_one_zone_then_five(pool: Pool) -> None:
+def test_pods_of_one_zone_are_spread_over_five(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 10, constraints=[constraint(ZONE, "web")])
     for zone in ("zone-b", "zone-c", "zone-d", "zone-e"):
@@ -36,7 +36,7 @@ def test_one_zone_then_five(pool: Pool) -> None:
     assert_evicted(pool, before, 8)
 
 
-def test_two_hard_constraints_and_a_zone_that_comes_back(pool: Pool) -> None:
+def test_two_hard_constraints_are_restored_when_a_zone_returns(pool: Pool) -> None:
     for zone in ("zone-a", "zone-b", "zone-c"):
         pool.add_zone(zone, 2)
     pool.deploy("web", 9, constraints=[constraint(ZONE, "web"), constraint(HOSTNAME, "web")])
@@ -53,7 +53,7 @@ def test_two_hard_constraints_and_a_zone_that_comes_back(pool: Pool) -> None:
     assert_evicted(pool, before, 3)
 
 
-def test_max_skew_2_over_six_zones(pool: Pool) -> None:
+def test_a_max_skew_of_two_is_restored_over_six_zones(pool: Pool) -> None:
     pool.add_zone("zone-a", 2)
     pool.deploy("web", 12, constraints=[constraint(ZONE, "web", max_skew=2)])
     for zone in ("zone-b", "zone-c", "zone-d", "zone-e", "zone-f"):
@@ -66,7 +66,7 @@ def test_max_skew_2_over_six_zones(pool: Pool) -> None:
     assert_evicted(pool, before, 9)
 
 
-def test_a_cordoned_zone_that_holds_the_minimum(pool: Pool) -> None:
+def test_a_cordoned_zone_with_the_minimum_blocks_the_group(pool: Pool) -> None:
     pool.add_zone("zone-a")
     pool.add_zone("zone-b")
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
@@ -87,7 +87,7 @@ def test_a_cordoned_zone_that_holds_the_minimum(pool: Pool) -> None:
     assert_evicted(pool, before, 2)
 
 
-def test_min_domains_3_and_the_third_zone_arrives(pool: Pool) -> None:
+def test_min_domains_of_three_are_met_when_the_third_zone_is_added(pool: Pool) -> None:
     for zone in ("zone-a", "zone-b", "zone-c"):
         pool.add_zone(zone)
     pool.deploy("web", 12, constraints=[constraint(ZONE, "web", minDomains=3)])
@@ -105,7 +105,7 @@ def test_min_domains_3_and_the_third_zone_arrives(pool: Pool) -> None:
     assert_evicted(pool, before, 2)
 
 
-def test_an_expected_zone_without_nodes(pool: Pool) -> None:
+def test_an_expected_zone_without_nodes_is_reported(pool: Pool) -> None:
     pool.add_zone("zone-a")
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
     before = pool.uids()
@@ -120,7 +120,7 @@ def test_an_expected_zone_without_nodes(pool: Pool) -> None:
     assert_evicted(pool, before, 2)
 
 
-def test_room_for_only_two_pods(pool: Pool) -> None:
+def test_only_the_two_pods_that_fit_are_moved(pool: Pool) -> None:
     pool.add_zone("zone-a")
     pool.deploy("web", 8, constraints=[constraint(ZONE, "web")])
     (small,) = pool.add_zone("zone-b", pods=2)
@@ -133,7 +133,7 @@ def test_room_for_only_two_pods(pool: Pool) -> None:
     assert_evicted(pool, before, 2)
 
 
-def test_the_lowest_priority_goes_first(pool: Pool) -> None:
+def test_the_pod_with_the_lowest_priority_is_evicted_first(pool: Pool) -> None:
     for name, value in (("low", -10), ("middle", 10), ("high", 1000)):
         manifest = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
         pool.sandbox.api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
@@ -150,7 +150,7 @@ def test_the_lowest_priority_goes_first(pool: Pool) -> None:
     assert [name.split("-")[0] for name in pool.evicted()] == ["low"] * 2 + ["middle"] * 3
 
 
-def test_affinity_that_excludes_a_zone(pool: Pool) -> None:
+def test_a_zone_that_node_affinity_excludes_gets_no_pod(pool: Pool) -> None:
     pool.add_zone("zone-a")
     elsewhere = {"key": ZONE, "operator": "NotIn", "values": ["zone-c"]}
     affinity = {
@@ -168,7 +168,7 @@ def test_affinity_that_excludes_a_zone(pool: Pool) -> None:
     assert_evicted(pool, before, 3)
 
 
-def test_node_taints_policy_honor(pool: Pool) -> None:
+def test_a_tainted_zone_is_ignored_with_node_taints_policy_honor(pool: Pool) -> None:
     pool.add_zone("zone-a")
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web", nodeTaintsPolicy="Honor")])
     pool.add_zone("zone-b")
@@ -180,7 +180,7 @@ def test_node_taints_policy_honor(pool: Pool) -> None:
     assert_evicted(pool, before, 3)
 
 
-def test_a_protection_for_a_time_ends_and_nothing_else_has_to_happen(pool: Pool) -> None:
+def test_a_pod_is_evicted_when_its_protection_ends_without_any_other_event(pool: Pool) -> None:
     pool.add_zone("zone-a")
     lasts = timedelta(seconds=25)
     protected = {"karpenter.sh/do-not-disrupt": f"{lasts.seconds}s"}
@@ -197,7 +197,7 @@ def test_a_protection_for_a_time_ends_and_nothing_else_has_to_happen(pool: Pool)
     assert all(datetime.fromisoformat(each["creationTimestamp"]) >= first_free_at for each in new)
 
 
-def test_local_volumes_that_a_pod_says_may_be_lost(pool: Pool) -> None:
+def test_pods_with_expendable_local_volumes_are_evicted(pool: Pool) -> None:
     pool.add_zone("zone-a")
     volumes = [{"name": "scratch", "emptyDir": {}}, {"name": "logs", "hostPath": {"path": "/var/log"}}]
     may_go = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "logs,scratch"}
@@ -209,7 +209,7 @@ def test_local_volumes_that_a_pod_says_may_be_lost(pool: Pool) -> None:
     assert_evicted(pool, before, 2)
 
 
-def test_workloads_of_one_replica_are_left_alone_unless_the_policy_says_otherwise(pool: Pool) -> None:
+def test_workloads_of_one_replica_are_evicted_only_if_the_policy_allows_it(pool: Pool) -> None:
     pool.add_zone("zone-a")
     together = [constraint(ZONE, "together")]
     for spread in together:
@@ -228,7 +228,7 @@ def test_workloads_of_one_replica_are_left_alone_unless_the_policy_says_otherwis
     assert_evicted(pool, before, 2)
 
 
-def test_soft_constraints_after_a_zone_came_back(pool: Pool) -> None:
+def test_soft_constraints_are_restored_after_a_zone_returns(pool: Pool) -> None:
     for zone in ("zone-a", "zone-b", "zone-c"):
         pool.add_zone(zone, 2)
     soft = [constraint(key, "web", when_unsatisfiable="ScheduleAnyway") for key in (ZONE, HOSTNAME)]
@@ -261,5 +261,5 @@ def test_soft_constraints_after_a_zone_came_back(pool: Pool) -> None:
         ([6, 0], 1, 3),
     ],
 )
-def test_the_numbers_above_are_the_fewest(counts: list[int], max_skew: int, fewest: int) -> None:
+def test_the_expected_evictions_are_the_fewest(counts: list[int], max_skew: int, fewest: int) -> None:
     assert fewest_moves(dict(zip("abcdef", counts, strict=False)), max_skew) == fewest

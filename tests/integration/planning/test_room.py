@@ -49,7 +49,7 @@ def assert_restored_as_far_as_there_is_room(pool: Pool) -> None:
     assert pool.counts()["zone-c"] == ROOM
 
 
-def test_six_applications_and_room_for_three(pool: Pool) -> None:
+def test_only_as_many_groups_are_started_as_have_room(pool: Pool) -> None:
     deploy_all(pool)
     pool.add_zone("zone-c", pods=ROOM)
     pool.sandbox.freeze_component(SCHEDULER)
@@ -62,14 +62,14 @@ def test_six_applications_and_room_for_three(pool: Pool) -> None:
     assert_restored_as_far_as_there_is_room(pool)
 
 
-def test_pods_that_take_long_to_be_gone(pool: Pool) -> None:
+def test_pods_that_terminate_slowly_leave_no_pod_pending(pool: Pool) -> None:
     deploy_all(pool, annotations={TERMINATE_AFTER_ANNOTATION: "4"})
     pool.add_zone("zone-c", pods=ROOM)
     pool.rebalance()
     assert_restored_as_far_as_there_is_room(pool)
 
 
-def test_stateful_sets_whose_replacements_come_late(pool: Pool) -> None:
+def test_late_replacements_of_stateful_sets_leave_no_pod_pending(pool: Pool) -> None:
     pool.add_zone("zone-a")
     names = [f"db-{number}" for number in range(APPLICATIONS)]
     for name in names:
@@ -99,7 +99,7 @@ def create_stateful_set(pool: Pool, name: str, replicas: int) -> None:
     pool.sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{pool.name}/statefulsets", manifest)
 
 
-def test_pending_pods_of_others(pool: Pool) -> None:
+def test_pending_pods_of_other_workloads_get_their_room(pool: Pool) -> None:
     deploy_all(pool)
     pool.add_zone("zone-c", pods=ROOM)
     pool.sandbox.freeze_component(SCHEDULER)

@@ -36,7 +36,7 @@ def is_patch(asked: Asked) -> bool:
     return asked.method == "PATCH" and "/pods/" in asked.path
 
 
-def test_lost_answers_and_killed_leaders_make_no_second_patch(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+def test_lost_answers_and_killed_leaders_cause_no_second_patch(installed_sandbox: Sandbox, tmp_path: Path) -> None:
     cluster = lay_out(installed_sandbox, 4, 4, 4)
     cluster.apply(RIGHT)
     cluster.create_namespace("shop")
@@ -68,7 +68,7 @@ def test_lost_answers_and_killed_leaders_make_no_second_patch(installed_sandbox:
     assert spoilt.keys() >= {"lose", "late 504", "500"}
 
 
-def test_lost_answers_make_no_second_patch_even_if_no_watch_shows_the_first(
+def test_lost_answers_cause_no_second_patch_even_if_no_watch_shows_the_first(
     installed_sandbox: Sandbox, tmp_path: Path
 ) -> None:
     """Nothing but reading the pods tells what became of the patches."""

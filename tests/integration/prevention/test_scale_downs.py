@@ -73,7 +73,7 @@ def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -
     assert found.total() <= 1.2 * len(found)
 
 
-def test_an_autoscaler_that_swings_costs_no_eviction(cluster: Sandbox, tmp_path: Path) -> None:
+def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path: Path) -> None:
     """As a HorizontalPodAutoscaler does it, by the scale subresource: up, and down again once all pods are Ready."""
     rng = random.Random(14)
     cluster.apply(RIGHT)
@@ -93,7 +93,7 @@ def test_an_autoscaler_that_swings_costs_no_eviction(cluster: Sandbox, tmp_path:
 
 
 @pytest.mark.long
-def test_without_costs_the_same_leaves_skew_that_takes_evictions(cluster: Sandbox) -> None:
+def test_without_costs_an_oscillating_autoscaler_causes_evictions(cluster: Sandbox) -> None:
     """What the test above would show if prevention did nothing."""
     replicas = {f"web-{number}": 12 for number in range(20)}
     for name, count in replicas.items():
@@ -106,7 +106,7 @@ def test_without_costs_the_same_leaves_skew_that_takes_evictions(cluster: Sandbo
     assert sum(count > 0 for count in excess(cluster, ZONE).values()) >= 3
 
 
-def test_evictions_that_were_not_needed_are_counted(cluster: Sandbox, tmp_path: Path) -> None:
+def test_saved_evictions_are_counted(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
     replicas = {f"web-{number}": 12 for number in range(14)}
     with OperatorProcess(cluster, tmp_path) as operator:
@@ -128,7 +128,7 @@ def test_evictions_that_were_not_needed_are_counted(cluster: Sandbox, tmp_path: 
     assert evictions(cluster) == []
 
 
-def test_costs_of_others_are_left_alone_and_only_ours_removed(cluster: Sandbox, tmp_path: Path) -> None:
+def test_costs_of_others_are_kept_and_only_respreads_are_removed(cluster: Sandbox, tmp_path: Path) -> None:
     create(cluster, "web", 9)
     wait_for_ready_pods(cluster, "shop", "web", 9)
     early, late, *_ = sorted(names(cluster, "web"))
@@ -154,9 +154,7 @@ def test_costs_of_others_are_left_alone_and_only_ours_removed(cluster: Sandbox, 
     assert refused(cluster) == []
 
 
-def test_costs_go_with_their_policy_even_if_that_was_deleted_while_nobody_looked(
-    cluster: Sandbox, tmp_path: Path
-) -> None:
+def test_costs_are_removed_with_their_policy_even_after_a_restart(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
     create(cluster, "web", 6)
     with OperatorProcess(cluster, tmp_path):
@@ -168,9 +166,7 @@ def test_costs_go_with_their_policy_even_if_that_was_deleted_while_nobody_looked
         assert "respread" not in {entry["manager"] for entry in pod["metadata"]["managedFields"]}
 
 
-def test_without_the_right_it_says_what_is_missing_and_starts_once_it_is_granted(
-    cluster: Sandbox, tmp_path: Path
-) -> None:
+def test_prevention_names_a_missing_permission_and_starts_once_it_is_granted(cluster: Sandbox, tmp_path: Path) -> None:
     cluster.apply(json.dumps(policy(**PREVENTS)))
     create(cluster, "web", 6)
     with OperatorProcess(cluster, tmp_path) as operator:
@@ -190,7 +186,7 @@ def test_without_the_right_it_says_what_is_missing_and_starts_once_it_is_granted
         assert operator.stop() == 0
 
 
-def test_after_a_node_failed_the_ranks_are_put_in_order_again(cluster: Sandbox, tmp_path: Path) -> None:
+def test_the_ranks_are_restored_after_a_node_failure(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
     replicas = {f"web-{number}": 12 for number in range(6)}
     with OperatorProcess(cluster, tmp_path) as operator:
@@ -227,7 +223,7 @@ def test_a_rollout_patches_each_new_pod_once_and_no_old_one(cluster: Sandbox, tm
     assert set(patches(cluster).values()) == {1}
 
 
-def test_whoever_deletes_by_costs_keeps_the_schedulers_default_constraints(
+def test_scale_downs_keep_the_default_constraints_of_the_scheduler(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     cluster = start_sandbox(SandboxOptions(nodes_per_zone=(4, 4, 4), audit=True, scheduler_configuration=HARD_DEFAULTS))

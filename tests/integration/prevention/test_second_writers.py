@@ -105,7 +105,7 @@ def ours(sandbox: Sandbox, app: str) -> list[str]:
     ]
 
 
-def test_whoever_removes_costs_again_and_again_is_given_way_to(cluster: Sandbox, tmp_path: Path) -> None:
+def test_costs_that_another_writer_keeps_removing_are_written_less_often(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
     with OperatorProcess(cluster, tmp_path) as operator:
         operator.wait_until_ready()
@@ -137,7 +137,7 @@ def test_whoever_removes_costs_again_and_again_is_given_way_to(cluster: Sandbox,
     assert refused(cluster) == []
 
 
-def test_a_new_leader_goes_on_waiting(cluster: Sandbox, tmp_path: Path) -> None:
+def test_a_new_leader_continues_the_wait(cluster: Sandbox, tmp_path: Path) -> None:
     prevent(cluster)
     with OtherWriter(cluster, "web", lambda _pod: None):
         with OperatorProcess(cluster, tmp_path) as operator:
@@ -156,7 +156,7 @@ def test_a_new_leader_goes_on_waiting(cluster: Sandbox, tmp_path: Path) -> None:
         assert operator.metric('respread_prevention_contested_replica_sets{policy="test"}') == 1
 
 
-def test_a_policy_may_say_that_costs_of_others_are_replaced(cluster: Sandbox, tmp_path: Path) -> None:
+def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path: Path) -> None:
     """The other one's costs would empty a zone first."""
     prevent(cluster, costsOfOthers="Replace")
     create(cluster, "web", 9, hostname=None)

@@ -32,15 +32,13 @@ def assert_all_is_restored(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("world", ["scale-down", "cordoned-zone"])
-def test_respread_restores_what_can_be_restored_with_the_fewest_evictions(
-    stage: Stage, tmp_path: Path, world: str
-) -> None:
+def test_respread_restores_the_spread_with_the_fewest_evictions(stage: Stage, tmp_path: Path, world: str) -> None:
     outcome = run(stage, SMALL[world], "respread", PATIENCE, tmp_path)
     assert_all_is_restored(outcome)
     assert outcome.evictions == outcome.fewest > 0
 
 
-def test_the_peer_is_judged_in_the_same_way(stage: Stage, tmp_path: Path) -> None:
+def test_the_descheduler_is_measured_in_the_same_way(stage: Stage, tmp_path: Path) -> None:
     side: Side = "descheduler"
     if not is_built():
         pytest.skip(f"{side} is not built: `make peer` builds it")

@@ -88,7 +88,9 @@ def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
         ),
     ],
 )
-def test_it_renders_what_kustomize_does(helm: Helm, sandbox: Sandbox, overlay: str, values: tuple[str, ...]) -> None:
+def test_the_chart_renders_the_same_objects_as_kustomize(
+    helm: Helm, sandbox: Sandbox, overlay: str, values: tuple[str, ...]
+) -> None:
     chosen = [argument for each in values for argument in ("--set", each)]
     by_helm = objects(helm("template", "respread", str(CHART), "--namespace", NAMESPACE, *chosen))
     rendered = sandbox.kubectl("kustomize", str(MANIFESTS / overlay))
@@ -118,9 +120,7 @@ EVERYTHING = (
 
 
 @pytest.mark.parametrize("values", [(), EVERYTHING])
-def test_the_api_server_knows_every_field_of_what_it_renders(
-    helm: Helm, sandbox: Sandbox, values: tuple[str, ...]
-) -> None:
+def test_the_api_server_knows_every_rendered_field(helm: Helm, sandbox: Sandbox, values: tuple[str, ...]) -> None:
     sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
     sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
     namespace = sandbox.create_namespace(f"rendered-{secrets.token_hex(3)}")
@@ -130,7 +130,7 @@ def test_the_api_server_knows_every_field_of_what_it_renders(
     assert len(said.splitlines()) == len([each for each in yaml.safe_load_all(rendered) if each is not None])
 
 
-def test_it_lints_and_names_this_version(helm: Helm) -> None:
+def test_the_chart_passes_lint_and_has_this_version(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
@@ -146,7 +146,7 @@ def test_it_lints_and_names_this_version(helm: Helm) -> None:
         ("monitoring.serviceMonitor=true", "serviceMonitor"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(helm: Helm, value: str, named: str) -> None:
+def test_an_invalid_value_is_rejected_by_name(helm: Helm, value: str, named: str) -> None:
     with pytest.raises(AssertionError, match=named):
         helm("template", "respread", str(CHART), "--set", value)
 
@@ -160,7 +160,7 @@ def test_a_wrong_value_is_refused_by_name(helm: Helm, value: str, named: str) ->
         ("files/prometheus-rule.yaml", "manifests/components/monitoring/prometheus-rule.yaml"),
     ],
 )
-def test_its_copies_are_current(copy: str, of: str) -> None:
+def test_the_copied_files_of_the_chart_are_current(copy: str, of: str) -> None:
     assert (CHART / copy).read_bytes() == (ROOT / of).read_bytes(), "run `make chart-files`"
 
 
@@ -174,7 +174,7 @@ def test_scheduler_configuration_reaches_the_operator(helm: Helm) -> None:
     assert rendered["ConfigMap", "respread-scheduler"]["data"]["scheduler.yaml"] == content
 
 
-def test_the_notes_say_what_to_type_next(helm: Helm, sandbox: Sandbox) -> None:
+def test_the_commands_in_the_notes_work(helm: Helm, sandbox: Sandbox) -> None:
     notes = helm(*INSTALL)
     assert "It evicts nothing yet: the policy `default` plans and reports" in notes
     commands = re.findall(r"^  ((?:kubectl|helm) [^#\n]*)", notes, re.MULTILINE)
@@ -192,7 +192,7 @@ def test_the_notes_say_what_to_type_next(helm: Helm, sandbox: Sandbox) -> None:
     helm("uninstall", "respread", "--namespace", NAMESPACE)
 
 
-def test_helm_waits_until_the_policy_is_in_force(helm: Helm, sandbox: Sandbox, tmp_path: Path) -> None:
+def test_helm_waits_until_the_policy_is_reconciled(helm: Helm, sandbox: Sandbox, tmp_path: Path) -> None:
     helm(*INSTALL, "--set", "policy.spec.mode=Enforce")
     with OperatorProcess(sandbox, tmp_path) as operator:  # with the rights that the chart grants, and no others
         operator.wait_until_ready()
@@ -207,7 +207,7 @@ def test_helm_waits_until_the_policy_is_in_force(helm: Helm, sandbox: Sandbox, t
     helm("uninstall", "respread", "--namespace", NAMESPACE)
 
 
-def test_the_life_of_a_release(helm: Helm, sandbox: Sandbox) -> None:
+def test_a_release_is_installed_upgraded_and_uninstalled(helm: Helm, sandbox: Sandbox) -> None:
     helm(*INSTALL)
     sandbox.kubectl("rollout", "status", "deployment/respread", "-n", NAMESPACE, "--timeout=120s")
     assert sandbox.api.get(f"{POLICIES}/default")["spec"]["mode"] == "DryRun"

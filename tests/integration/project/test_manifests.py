@@ -113,7 +113,7 @@ def test_every_object_has_the_recommended_labels(render: Render, kustomization: 
         assert labels["app.kubernetes.io/managed-by"] == "kustomize"
 
 
-def test_image_and_labels_are_of_this_version(render: Render) -> None:
+def test_image_and_labels_have_this_version(render: Render) -> None:
     pod = the(render(BASE), "Deployment")["spec"]["template"]
     assert pod["spec"]["containers"][0]["image"] == f"ghcr.io/respread/respread:{__version__}"
     assert pod["metadata"]["labels"]["app.kubernetes.io/version"] == __version__
@@ -121,7 +121,7 @@ def test_image_and_labels_are_of_this_version(render: Render) -> None:
     assert f"ARG VERSION={__version__}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
-def test_selectors_outlive_a_version(render: Render) -> None:
+def test_selectors_contain_no_version(render: Render) -> None:
     objects = render(BASE)
     selector = {"app.kubernetes.io/name": "respread", "app.kubernetes.io/component": "operator"}
     assert the(objects, "Deployment")["spec"]["selector"] == {"matchLabels": selector}
@@ -129,7 +129,7 @@ def test_selectors_outlive_a_version(render: Render) -> None:
     assert the(objects, "Service")["spec"]["selector"] == selector
 
 
-def test_the_overlays_differ_from_the_base_in_what_they_are_for(render: Render) -> None:
+def test_the_overlays_differ_from_the_base_only_in_their_purpose(render: Render) -> None:
     base, enforce, monitoring = (render(each) for each in (BASE, ENFORCE, MONITORING))
     added = [each for each in monitoring if each not in base]
     assert sorted(each["kind"] for each in added) == ["ConfigMap", "PrometheusRule", "ServiceMonitor"]
@@ -139,7 +139,7 @@ def test_the_overlays_differ_from_the_base_in_what_they_are_for(render: Render) 
     assert enforce == base
 
 
-def test_prevention_takes_a_right_and_a_word_in_the_policy(render: Render) -> None:
+def test_prevention_adds_a_permission_and_a_policy_field(render: Render) -> None:
     base, prevention = render(BASE), render(PREVENTION)
     added = [each for each in prevention if each["metadata"]["name"] == "respread-prevention"]
     assert sorted(each["kind"] for each in added) == ["ClusterRole", "ClusterRoleBinding"]
@@ -147,7 +147,7 @@ def test_prevention_takes_a_right_and_a_word_in_the_policy(render: Render) -> No
     assert [each for each in prevention if each not in added] == base
 
 
-def test_the_network_policy_lets_scrapes_in_and_requests_out_and_nothing_else(render: Render) -> None:
+def test_the_network_policy_allows_only_scrapes_in_and_api_requests_out(render: Render) -> None:
     base, restricted = render(BASE), render(NETWORK_POLICY)
     (policy,) = added = [each for each in restricted if each not in base]
     assert [each for each in restricted if each not in added] == base
@@ -163,7 +163,7 @@ def test_the_network_policy_lets_scrapes_in_and_requests_out_and_nothing_else(re
     assert sorted(outwards) == [(53, "TCP"), (53, "UDP"), (443, "TCP"), (6443, "TCP")]
 
 
-def test_the_service_monitor_finds_the_service(render: Render) -> None:
+def test_the_service_monitor_selects_the_service(render: Render) -> None:
     objects = render(MONITORING)
     monitor, service = the(objects, "ServiceMonitor")["spec"], the(objects, "Service")
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
@@ -179,7 +179,7 @@ def test_applying_again_changes_nothing(installed: Sandbox) -> None:
     assert installed.kubectl("diff", "--server-side", "-k", str(BASE)) == ""
 
 
-def test_the_default_policy_evicts_nothing_until_it_is_told_to(installed: Sandbox) -> None:
+def test_the_default_policy_is_a_dry_run(installed: Sandbox) -> None:
     path = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
     assert installed.api.get(path)["spec"]["mode"] == "DryRun"
     installed.kubectl("apply", "--server-side", "--validate=strict", "-k", str(ENFORCE))
@@ -202,7 +202,7 @@ def test_both_replicas_run_on_different_nodes_behind_the_service_and_the_budget(
     until(lambda: len(endpoints()) == 2, "the Service's endpoints")
 
 
-def test_the_namespace_admits_the_pod_as_restricted_and_no_laxer_one(installed: Sandbox, render: Render) -> None:
+def test_the_namespace_enforces_the_restricted_pod_security_standard(installed: Sandbox, render: Render) -> None:
     namespace = installed.api.get(f"/api/v1/namespaces/{NAMESPACE}")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     template = the(render(BASE), "Deployment")["spec"]["template"]
@@ -228,7 +228,7 @@ def test_the_container_cannot_write_to_its_image(render: Render) -> None:
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_the_api_server_takes_the_network_policy(installed: Sandbox) -> None:
+def test_the_api_server_accepts_the_network_policy(installed: Sandbox) -> None:
     manifest = str(ROOT / "manifests" / "components" / "network-policy" / "network-policy.yaml")
     installed.kubectl("apply", "--server-side", "--validate=strict", "-f", manifest)
     try:
@@ -292,13 +292,13 @@ def granted(sandbox: Sandbox, namespace: str, name: str = "") -> set[Right]:
         (NAMESPACE, "respread", EVERYWHERE | IN_ITS_NAMESPACE | ON_ITS_LEASE),
     ],
 )
-def test_the_operator_may_do_exactly_what_is_listed_here(
+def test_the_operator_has_exactly_the_listed_permissions(
     installed: Sandbox, namespace: str, name: str, expected: set[Right]
 ) -> None:
     assert granted(installed, namespace, name) == expected
 
 
-def test_prevention_grants_the_right_to_patch_pods_and_no_other(installed: Sandbox) -> None:
+def test_prevention_grants_only_the_permission_to_patch_pods(installed: Sandbox) -> None:
     component = str(ROOT / "manifests" / "components" / "prevention" / "cluster-role.yaml")
     installed.kubectl("apply", "--server-side", "--validate=strict", "-f", component)
     try:
@@ -307,7 +307,7 @@ def test_prevention_grants_the_right_to_patch_pods_and_no_other(installed: Sandb
         installed.kubectl("delete", "-f", component)
 
 
-def test_room_grants_the_right_to_placeholders_in_the_own_namespace_and_no_other(installed: Sandbox) -> None:
+def test_room_grants_only_permissions_for_placeholders_in_the_own_namespace(installed: Sandbox) -> None:
     component = str(ROOT / "manifests" / "components" / "room" / "role.yaml")
     installed.kubectl("apply", "--server-side", "--validate=strict", "-f", component)
     try:
@@ -340,7 +340,7 @@ def as_operator(installed: Sandbox) -> Callable[..., str]:
         ("exec", "-n", NAMESPACE, "deploy/respread", "--", "true"),
     ],
 )
-def test_a_token_of_the_operator_is_refused_what_it_has_no_business_with(
+def test_a_token_of_the_operator_is_forbidden_everything_else(
     as_operator: Callable[..., str], arguments: tuple[str, ...]
 ) -> None:
     with pytest.raises(SandboxError, match=r"[Ff]orbidden"):
@@ -396,7 +396,7 @@ def test_a_token_of_the_operator_evicts_and_reports(installed: Sandbox) -> None:
         ("admin", "get list watch create update patch delete deletecollection"),
     ],
 )
-def test_the_roles_of_a_namespace_extend_to_its_policies(installed: Sandbox, role: str, allowed: str) -> None:
+def test_the_aggregated_roles_include_policies(installed: Sandbox, role: str, allowed: str) -> None:
     namespace, user = installed.create_namespace(f"team-{role}"), f"{role}er"
     installed.kubectl("create", "rolebinding", user, "-n", namespace, f"--clusterrole={role}", f"--user={user}")
     policies = {right for right in every_right(installed) if right.group == "respread.dev"}
@@ -409,7 +409,7 @@ def test_the_roles_of_a_namespace_extend_to_its_policies(installed: Sandbox, rol
     assert not any(may(installed, user, [], right, "elsewhere") for right in policies)
 
 
-def test_removing_the_operator_leaves_the_definitions_and_everybodys_policies(
+def test_removing_the_operator_keeps_crds_and_policies(
     start_sandbox: Callable[[SandboxOptions], Sandbox],
 ) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=0))
@@ -427,7 +427,7 @@ def test_removing_the_operator_leaves_the_definitions_and_everybodys_policies(
     assert deleted == []  # the base brought it
 
 
-def test_the_install_guide_names_what_there_is() -> None:
+def test_the_install_guide_names_existing_files() -> None:
     guide = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     for path in re.findall(r"-k ((?:manifests|crds)[\w/-]*)", guide):
         assert (ROOT / path / "kustomization.yaml").is_file(), path

@@ -111,7 +111,7 @@ def summary(sandbox: Sandbox) -> dict[str, int]:
     return found if status.get("observedGeneration") == policy["metadata"]["generation"] else {}
 
 
-def test_an_upgrade_follows_what_the_previous_version_began(
+def test_an_upgrade_follows_the_moves_of_the_previous_version(
     previous: Path, start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=0, audit=True))

@@ -106,12 +106,12 @@ def files(*folders: str) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts}
 
 
-def test_the_wheels_are_of_this_version_and_any_platform(wheels: Wheels) -> None:
+def test_the_wheels_have_this_version_and_run_on_any_platform(wheels: Wheels) -> None:
     assert wheels.respread.name == f"respread-{__version__}-py3-none-any.whl"
     assert wheels.sandbox.name == f"respread_sandbox-{__version__}-py3-none-any.whl"
 
 
-def test_the_wheel_holds_the_package_its_crds_and_its_manifests_and_nothing_else(wheels: Wheels) -> None:
+def test_the_wheel_contains_only_the_package_the_crds_and_the_manifests(wheels: Wheels) -> None:
     expected = {path.removeprefix("operator/") for path in files("operator/respread")}
     expected |= {f"respread/{path}" for path in files("crds", "manifests")}
     assert "respread/manifests/base/deployment.yaml" in expected
@@ -125,7 +125,7 @@ def metadata_of(wheel: Path) -> email.message.Message:
         return email.message_from_bytes(archive.read(name))
 
 
-def test_the_wheel_says_its_licence_and_where_the_project_lives(wheels: Wheels) -> None:
+def test_the_wheel_has_the_license_and_the_project_urls(wheels: Wheels) -> None:
     metadata = metadata_of(wheels.respread)
     assert metadata_of(wheels.sandbox)["License-Expression"] == metadata["License-Expression"] == "Apache-2.0"
     with zipfile.ZipFile(wheels.respread) as archive:
@@ -138,7 +138,7 @@ def test_the_wheel_says_its_licence_and_where_the_project_lives(wheels: Wheels) 
         assert not path or (ROOT / path).is_file()
 
 
-def test_type_checkers_believe_the_annotations_of_the_wheels(wheels: Wheels) -> None:
+def test_type_checkers_use_the_annotations_of_the_wheels(wheels: Wheels) -> None:
     assert "respread/py.typed" in contents(wheels.respread)
     assert "respread_sandbox/py.typed" in contents(wheels.sandbox)
 
@@ -147,7 +147,7 @@ def requirements_of(wheel: Path) -> list[str]:
     return metadata_of(wheel).get_all("Requires-Dist", [])
 
 
-def test_what_builds_and_starts_a_control_plane_is_in_the_wheel_of_the_sandbox_alone(wheels: Wheels) -> None:
+def test_only_the_sandbox_wheel_can_build_and_start_a_control_plane(wheels: Wheels) -> None:
     expected = {path.removeprefix("operator/") for path in files("operator/respread_sandbox")}
     expected.remove("respread_sandbox/pyproject.toml")
     assert {"go.mod", "go.sum", "supervisor.py", "demo/story.py"} <= {
@@ -159,7 +159,7 @@ def test_what_builds_and_starts_a_control_plane_is_in_the_wheel_of_the_sandbox_a
         assert not re.search(r"go\.(mod|sum)$|supervis|sandbox|demo", name)
 
 
-def test_the_two_wheels_ask_for_one_another_in_the_same_version(wheels: Wheels) -> None:
+def test_the_two_wheels_require_each_other_in_the_same_version(wheels: Wheels) -> None:
     assert f"respread-sandbox=={__version__}; extra == 'sandbox'" in requirements_of(wheels.respread)
     assert f"respread=={__version__}" in requirements_of(wheels.sandbox)
 
@@ -176,7 +176,7 @@ def test_every_dependency_is_pinned_with_a_hash(wheels: Wheels) -> None:
     assert needed <= pinned
 
 
-def test_the_programs_run_from_the_image_with_nothing_writable(image: Path, tmp_path: Path) -> None:
+def test_the_programs_run_from_a_read_only_image(image: Path, tmp_path: Path) -> None:
     before = sorted(image.rglob("*"))
     for program in ("respread", "kubectl-respread"):
         shown = run(image, "--help", cwd=tmp_path, program=program)
@@ -187,14 +187,16 @@ def test_the_programs_run_from_the_image_with_nothing_writable(image: Path, tmp_
 
 
 @pytest.mark.parametrize("command", [["demo"], ["demo", "--seed", "2"], ["sandbox", "up", "--nodes", "3"]])
-def test_without_the_sandbox_its_commands_say_what_to_install(image: Path, tmp_path: Path, command: list[str]) -> None:
+def test_without_the_sandbox_wheel_its_commands_say_what_to_install(
+    image: Path, tmp_path: Path, command: list[str]
+) -> None:
     refused = run(image, *command, cwd=tmp_path)
     assert refused.returncode == 2
     assert "pip install 'respread[sandbox]'" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_with_the_sandbox_its_commands_are_there(with_sandbox: Path, tmp_path: Path) -> None:
+def test_with_the_sandbox_wheel_its_commands_exist(with_sandbox: Path, tmp_path: Path) -> None:
     assert "--patience" in run(with_sandbox, "demo", "--help", cwd=tmp_path).stdout
     assert "--zones" in run(with_sandbox, "sandbox", "up", "--help", cwd=tmp_path).stdout
     ask = "import respread, respread_sandbox as s; print(respread.__file__, s.__file__)"
@@ -215,7 +217,7 @@ def test_an_installed_sandbox_starts_a_control_plane(with_sandbox: Path, tmp_pat
     assert started.stdout.startswith("v1.")
 
 
-def test_the_image_runs_its_own_package_not_this_checkout(image: Path, tmp_path: Path) -> None:
+def test_the_image_runs_its_own_package_and_not_the_checkout(image: Path, tmp_path: Path) -> None:
     ask = "import respread, respread.cli.main as m; print(respread.__file__, m.__cached__)"
     answer = subprocess.run(
         [image / "bin" / "python", "-I", "-c", ask], cwd=tmp_path, check=True, capture_output=True, text=True
@@ -225,19 +227,19 @@ def test_the_image_runs_its_own_package_not_this_checkout(image: Path, tmp_path:
         assert Path(path).is_file()
 
 
-def test_the_container_runs_as_a_number_that_is_not_root() -> None:
+def test_the_container_runs_with_a_numeric_user_id_that_is_not_root() -> None:
     (user,) = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
     assert DOCKERFILE.index("\nUSER ") > DOCKERFILE.index("\nFROM ${PYTHON_IMAGE}\n")
     assert DOCKERFILE.endswith('ENTRYPOINT ["respread"]\nCMD ["run"]\n')
 
 
-def test_the_dockerfile_copies_only_what_the_build_may_see() -> None:
+def test_the_dockerfile_copies_only_files_of_the_build_context() -> None:
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     seen = {line.removeprefix("!") for line in ignored if line.startswith("!")}
     assert {each for sources, _ in COPIED for each in sources.split()} == seen
 
 
-def test_the_image_has_a_python_that_respread_runs_on() -> None:
+def test_the_image_has_a_supported_python_version() -> None:
     (python,) = re.findall(r"^ARG PYTHON_IMAGE=python:(3\.\d+)-slim-\w+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
     assert int(python.split(".")[1]) >= 11

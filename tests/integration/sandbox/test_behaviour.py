@@ -40,7 +40,7 @@ def test_spread_deployment_becomes_ready_and_scales(sandbox: Sandbox, namespace:
     wait_for_ready_pods(sandbox, namespace, "web", 2)
 
 
-def test_pods_carry_what_a_kubelet_reports(sandbox: Sandbox, namespace: str) -> None:
+def test_pods_have_the_status_that_a_kubelet_reports(sandbox: Sandbox, namespace: str) -> None:
     sidecar = {"name": "proxy", "image": "simulated", "restartPolicy": "Always"}
     init = {"name": "migrate", "image": "simulated"}
     create_deployment(sandbox, namespace, deployment("web", replicas=1, initContainers=[init, sidecar]))
@@ -56,7 +56,7 @@ def test_pods_carry_what_a_kubelet_reports(sandbox: Sandbox, namespace: str) -> 
     assert status["podIP"].startswith("10.")
 
 
-def test_a_budget_is_computed_and_the_eviction_api_keeps_it(sandbox: Sandbox, namespace: str) -> None:
+def test_a_budget_is_computed_and_respected_by_the_eviction_api(sandbox: Sandbox, namespace: str) -> None:
     create_deployment(sandbox, namespace, deployment("web", replicas=3))
     budget = {"metadata": {"name": "web"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}}
     path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
@@ -89,7 +89,7 @@ def evict(sandbox: Sandbox, namespace: str, name: str) -> None:
     sandbox.api.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", eviction)
 
 
-def test_a_service_account_has_its_own_rights_and_no_others(sandbox: Sandbox, namespace: str) -> None:
+def test_a_service_account_has_only_its_own_permissions(sandbox: Sandbox, namespace: str) -> None:
     sandbox.kubectl("create", "serviceaccount", "reader", f"--namespace={namespace}")
     sandbox.kubectl("create", "role", "reader", "--verb=list", "--resource=pods", f"--namespace={namespace}")
     account = f"--serviceaccount={namespace}:reader"
@@ -120,7 +120,7 @@ def test_tokens_work_as_pods_use_them(sandbox: Sandbox, namespace: str) -> None:
     )
 
 
-def test_readiness_can_be_late_or_never_for_single_pods(sandbox: Sandbox, namespace: str) -> None:
+def test_single_pods_can_become_ready_late_or_never(sandbox: Sandbox, namespace: str) -> None:
     late = {"sandbox.respread.dev/ready-after-seconds": "1"}
     never = {"sandbox.respread.dev/ready-after-seconds": "never"}
     create_deployment(sandbox, namespace, deployment("late", replicas=2, annotations=late))
@@ -146,7 +146,7 @@ def test_a_pod_that_a_test_makes_unready_stays_so(sandbox: Sandbox, namespace: s
     assert not is_ready(sandbox.api.get(path))
 
 
-def test_termination_can_take_its_time_within_the_grace_period(sandbox: Sandbox, namespace: str) -> None:
+def test_termination_can_take_up_to_the_grace_period(sandbox: Sandbox, namespace: str) -> None:
     slow = {"sandbox.respread.dev/terminate-after-seconds": "6"}
     create_deployment(sandbox, namespace, deployment("slow", replicas=1, annotations=slow))
     create_deployment(sandbox, namespace, deployment("prompt", replicas=1))

@@ -48,7 +48,7 @@ def respread(binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run("down", "--all")
 
 
-def test_up_prints_what_works_when_typed(respread: Respread) -> None:
+def test_the_commands_that_up_prints_work(respread: Respread) -> None:
     up = respread("up", "--nodes", "4", "--zones", "2")
     assert up.code == 0, up.stderr
     assert re.search(r"Sandbox default is up: Kubernetes v1\.\d+\.\d+, 4 nodes in 2 zones, \d+\.\d s", up.stdout)
@@ -66,7 +66,7 @@ def test_up_prints_what_works_when_typed(respread: Respread) -> None:
     assert "  respread sandbox down\n" in up.stdout
 
 
-def test_it_lives_until_down_and_nothing_is_left_then(respread: Respread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_runs_until_down_and_leaves_nothing(respread: Respread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESPREAD_SANDBOX_NODES", "1")
     assert "1 node in 1 zone," in respread("up", "--zones", "1").stdout
     (sandbox,) = running()
@@ -87,7 +87,7 @@ def test_a_version_that_can_not_be_built_is_an_error_that_names_those_that_can(r
     assert "Error: Kubernetes 1.32 is none that the sandbox builds; choose one of 1.33 (" in up.stderr
 
 
-def test_status_and_down_of_several(respread: Respread) -> None:
+def test_status_and_down_work_with_several_sandboxes(respread: Respread) -> None:
     assert respread("status").stdout == "No sandbox is up. Start one with: respread sandbox up\n"
     assert json.loads(respread("status", "-o", "json").stdout) == []
     assert respread("up", "--nodes", "3", "--name", "one").code == 0
@@ -125,7 +125,7 @@ def test_a_sandbox_that_does_not_answer_is_shown_as_such(respread: Respread) -> 
         (["--scheduler-configuration", str(Path(__file__))], "Error: the scheduler configuration"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_stays(
+def test_invalid_options_are_rejected_and_nothing_is_left(
     respread: Respread, arguments: list[str], message: str
 ) -> None:
     up = respread("up", *arguments)

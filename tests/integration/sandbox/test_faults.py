@@ -47,7 +47,7 @@ with Sandbox.start(SandboxOptions(nodes=1, zones=1)) as sandbox:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_owner_leaves_no_process_and_no_file(binaries: Binaries, number: signal.Signals) -> None:
+def test_a_killed_owner_leaves_no_processes_and_no_files(binaries: Binaries, number: signal.Signals) -> None:
     assert binaries.paths
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -79,7 +79,7 @@ def test_ctrl_c_during_the_start_leaves_nothing(
 
 
 @pytest.mark.long
-def test_two_at_once_are_two_clusters(start_sandbox: StartSandbox) -> None:
+def test_two_sandboxes_are_two_clusters(start_sandbox: StartSandbox) -> None:
     one = start_sandbox(SandboxOptions(nodes=1, zones=1))
     other = start_sandbox(SandboxOptions(nodes_per_zone=(2, 0, 1)))
     assert one.server != other.server
@@ -109,7 +109,7 @@ def test_api_server_and_etcd_restart_with_all_data(start_sandbox: StartSandbox) 
 
 
 @pytest.mark.long
-def test_pods_that_were_to_start_when_etcd_died_start_after_all(start_sandbox: StartSandbox) -> None:
+def test_pods_that_were_starting_when_etcd_died_start_later(start_sandbox: StartSandbox) -> None:
     """To a few requests the API server answers 500 then, and KWOK, which starts pods, tries no more."""
     sandbox = start_sandbox(SandboxOptions(nodes=6))
     create_deployment(sandbox, "default", deployment("web", replicas=120))
@@ -121,7 +121,7 @@ def test_pods_that_were_to_start_when_etcd_died_start_after_all(start_sandbox: S
 
 
 @pytest.mark.long
-def test_a_scheduler_that_ends_by_itself_is_started_anew(start_sandbox: StartSandbox) -> None:
+def test_a_scheduler_that_exits_is_restarted(start_sandbox: StartSandbox) -> None:
     """It exits when it finds a pod on another node than before.
 
     An outage is enough: in it the pod of a StatefulSet was deleted and another of that name came. The scheduler takes
@@ -145,7 +145,7 @@ def test_a_scheduler_that_ends_by_itself_is_started_anew(start_sandbox: StartSan
     assert sandbox.process_id("kube-scheduler") != process
 
 
-def test_a_frozen_api_server_answers_nobody_until_it_thaws(start_sandbox: StartSandbox) -> None:
+def test_a_frozen_api_server_answers_only_after_it_resumes(start_sandbox: StartSandbox) -> None:
     sandbox = start_sandbox(API_ONLY)
     sandbox.freeze_component("kube-apiserver")
     with pytest.raises(SandboxError, match=r"Client\.Timeout|timeout|deadline"):
@@ -154,7 +154,7 @@ def test_a_frozen_api_server_answers_nobody_until_it_thaws(start_sandbox: StartS
     sandbox.kubectl("get", "nodes", "--request-timeout=10s")
 
 
-def test_a_zone_fails_and_comes_back(start_sandbox: StartSandbox) -> None:
+def test_a_zone_fails_and_returns(start_sandbox: StartSandbox) -> None:
     tolerations = ("--default-not-ready-toleration-seconds=1", "--default-unreachable-toleration-seconds=1")
     sandbox = start_sandbox(SandboxOptions(nodes=6, apiserver_flags=tolerations))
     create_deployment(sandbox, "default", deployment("web", replicas=6))
@@ -174,7 +174,7 @@ def test_a_zone_fails_and_comes_back(start_sandbox: StartSandbox) -> None:
     wait_until(lambda: all(is_ready(node) for node in sandbox.api.get("/api/v1/nodes")["items"]), "Ready nodes")
 
 
-def test_nodes_join_and_leave(start_sandbox: StartSandbox) -> None:
+def test_nodes_can_be_added_and_removed(start_sandbox: StartSandbox) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=1, zones=1))
     shape = NodeShape(
         cpu="2", labels={"pool": "new"}, taints=({"key": "pool", "value": "new", "effect": "NoSchedule"},)
@@ -195,7 +195,7 @@ def test_nodes_join_and_leave(start_sandbox: StartSandbox) -> None:
     assert sandbox.nodes.add(1, "zone-a") == ["node-a1"]
 
 
-def test_late_readiness_of_all_pods_though_somebody_touches_them(start_sandbox: StartSandbox) -> None:
+def test_pods_become_ready_late_even_if_they_are_updated(start_sandbox: StartSandbox) -> None:
     sandbox = start_sandbox(SandboxOptions(nodes=3, pod_ready_seconds=3))
     create_deployment(sandbox, "default", deployment("web", replicas=3))
     wait_until(lambda: [pod["status"]["phase"] for pod in pods(sandbox, "default", "web")] == ["Running"] * 3, "pods")
@@ -216,7 +216,7 @@ def became(pod: dict[str, Any], condition_type: str) -> datetime:
     return datetime.fromisoformat(condition["lastTransitionTime"])
 
 
-def test_an_api_server_alone_takes_pods_and_tells_who_asked(start_sandbox: StartSandbox) -> None:
+def test_an_api_server_alone_accepts_pods_and_writes_an_audit_log(start_sandbox: StartSandbox) -> None:
     sandbox = start_sandbox(
         SandboxOptions(nodes=2, zones=1, scheduler=False, controller_manager=False, kwok=False, audit=True)
     )
@@ -254,12 +254,12 @@ profiles:
 
 
 @pytest.mark.parametrize("wrong", ["{", "kind: Pod", "[]"])
-def test_what_is_no_scheduler_configuration_is_refused(start_sandbox: StartSandbox, wrong: str) -> None:
+def test_an_invalid_scheduler_configuration_is_rejected(start_sandbox: StartSandbox, wrong: str) -> None:
     with pytest.raises(SandboxError, match="the scheduler configuration"):
         start_sandbox(SandboxOptions(scheduler_configuration=wrong))
 
 
-def test_a_component_that_does_not_come_up_shows_its_log_at_once(start_sandbox: StartSandbox) -> None:
+def test_the_error_for_a_component_that_does_not_start_shows_its_log(start_sandbox: StartSandbox) -> None:
     begun = time.monotonic()
     with pytest.raises(
         ComponentError, match=r"kube-apiserver ended with exit code 1:\n(.*\n)*.*unknown flag: --nonsense"
@@ -271,12 +271,12 @@ def test_a_component_that_does_not_come_up_shows_its_log_at_once(start_sandbox: 
 
 
 @pytest.mark.parametrize("zones", [0, -1])
-def test_impossible_numbers_are_refused_before_anything_starts(zones: int) -> None:
+def test_impossible_numbers_are_rejected_before_any_component_starts(zones: int) -> None:
     with pytest.raises(SandboxError, match="at least one zone"):
         Sandbox.start(SandboxOptions(zones=zones))
 
 
-def test_a_broken_program_is_named(binaries: Binaries, tmp_path: Path) -> None:
+def test_the_error_names_a_broken_program(binaries: Binaries, tmp_path: Path) -> None:
     broken = tmp_path / "etcd"
     broken.write_bytes(b"\0" * 100)
     broken.chmod(0o755)
@@ -293,7 +293,7 @@ def test_programs_from_kubebuilder_assets_run(binaries: Binaries, tmp_path: Path
     assert program == tmp_path / "etcd"
 
 
-def test_a_closed_sandbox_says_so(start_sandbox: StartSandbox) -> None:
+def test_a_closed_sandbox_is_an_error(start_sandbox: StartSandbox) -> None:
     sandbox = start_sandbox(API_ONLY)
     sandbox.close()
     sandbox.close()

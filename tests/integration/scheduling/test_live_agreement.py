@@ -118,7 +118,9 @@ def test_the_scheduler_decides_as_predicted(start_sandbox: Callable[[SandboxOpti
 
 
 @pytest.mark.timeout(400)
-def test_so_it_does_with_hard_default_constraints(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> None:
+def test_the_scheduler_decides_as_predicted_with_hard_default_constraints(
+    start_sandbox: Callable[[SandboxOptions], Sandbox],
+) -> None:
     """Services and owners come and go, and with them what the constraints of pods without any count."""
     sandbox = start_sandbox(msgspec.structs.replace(ON_SMALL_NODES, scheduler_configuration=TWO_HARD_DEFAULTS))
     cluster = Cluster(sandbox, read_configuration(TWO_HARD_DEFAULTS))

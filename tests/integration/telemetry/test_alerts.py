@@ -38,16 +38,16 @@ def promtool(*arguments: object) -> str:
     return done.stdout
 
 
-def test_promtool_finds_nothing_wrong(rules: Path) -> None:
+def test_promtool_accepts_the_rules(rules: Path) -> None:
     assert "SUCCESS" in promtool("check", "rules", "--lint=all", "--lint-fatal", rules)
 
 
-def test_alerts_fire_for_the_cluster_concerned_and_no_other(rules: Path) -> None:
+def test_alerts_fire_only_for_the_affected_cluster(rules: Path) -> None:
     shutil.copy(Path(__file__).with_name("alerts.yaml"), rules.with_name("alerts.yaml"))
     promtool("test", "rules", rules.with_name("alerts.yaml"))
 
 
-def test_every_alert_is_tried() -> None:
+def test_every_alert_has_a_promtool_test() -> None:
     tried = (Path(__file__).with_name("alerts.yaml")).read_text(encoding="utf-8")
     assert {alert for alert in ALERTS if alert not in tried} == set()
 
@@ -63,11 +63,11 @@ def test_every_alert_has_a_runbook(alert: str) -> None:
     assert f"[{alert}]({alert}.md)" in (RUNBOOKS / "README.md").read_text(encoding="utf-8")
 
 
-def test_there_is_no_runbook_for_an_alert_that_does_not_exist() -> None:
+def test_every_runbook_belongs_to_an_alert() -> None:
     assert {each.stem for each in RUNBOOKS.glob("*.md")} == {*ALERTS, "README"}
 
 
-def test_the_dashboard_has_rows_and_says_what_each_panel_shows() -> None:
+def test_the_dashboard_has_rows_and_a_description_of_each_panel() -> None:
     panels = DASHBOARD["panels"]
     assert [each["title"] for each in panels if each["type"] == "row"] == ["State", "Evictions", "Prevention", "Health"]
     drawn = [each for each in panels if each["type"] != "row"]

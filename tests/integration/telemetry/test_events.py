@@ -77,7 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_an_event_reads_well(api_sandbox: Sandbox, namespace: str) -> None:
+def test_an_event_has_all_fields(api_sandbox: Sandbox, namespace: str) -> None:
     pod = EventObject(api_version="v1", kind="Pod", namespace=namespace, name="web-1", uid="0-2")
 
     async def use(recorder: EventRecorder) -> None:
@@ -111,7 +111,7 @@ def test_an_event_reads_well(api_sandbox: Sandbox, namespace: str) -> None:
     assert "Warning   HeldByBudget   Deployment/web   Budget web allows no disruption" in shown
 
 
-def test_repetitions_are_counted_in_the_first_event(api_sandbox: Sandbox, namespace: str) -> None:
+def test_repeated_events_are_counted_in_the_first_one(api_sandbox: Sandbox, namespace: str) -> None:
     async def use(recorder: EventRecorder) -> None:
         for _ in range(4):
             recorder.record(evicted(namespace))
@@ -127,7 +127,7 @@ def test_repetitions_are_counted_in_the_first_event(api_sandbox: Sandbox, namesp
     assert event["eventTime"] < event["series"]["lastObservedTime"]
 
 
-def test_closing_writes_what_waits(api_sandbox: Sandbox, namespace: str) -> None:
+def test_closing_writes_queued_events(api_sandbox: Sandbox, namespace: str) -> None:
     async def use(recorder: EventRecorder) -> None:
         for n in range(20):
             recorder.record(evicted(namespace, note=f"note {n}"))
@@ -156,7 +156,7 @@ def test_an_event_on_a_cluster_scoped_object_is_in_the_default_namespace(api_san
 @pytest.mark.parametrize(
     "note", ["n" * 1024, "n" * 1025, "ö" * 513, "🙂" * 4000, "a" + "ö" * 600, "\ud800 lone surrogate", "line\nbreak"]
 )
-def test_any_note_is_cut_to_what_the_api_takes(api_sandbox: Sandbox, namespace: str, note: str) -> None:
+def test_a_long_note_is_shortened_to_what_the_api_accepts(api_sandbox: Sandbox, namespace: str, note: str) -> None:
     async def use(recorder: EventRecorder) -> None:
         recorder.record(evicted(namespace, note=note))
 
@@ -172,7 +172,7 @@ def test_any_note_is_cut_to_what_the_api_takes(api_sandbox: Sandbox, namespace: 
         assert len(written.encode()) > 1015
 
 
-def test_names_at_the_limit_are_taken(api_sandbox: Sandbox, namespace: str) -> None:
+def test_names_of_maximum_length_are_accepted(api_sandbox: Sandbox, namespace: str) -> None:
     event = Event(
         regarding=deployment(namespace, name="w" * 236 + "-" * 16 + "w"), reason="R" * 200, action="A" * 200, note="n"
     )
@@ -185,7 +185,7 @@ def test_names_at_the_limit_are_taken(api_sandbox: Sandbox, namespace: str) -> N
     assert (len(written["reason"]), len(written["action"])) == (128, 128)
 
 
-def test_a_moment_without_microseconds_is_taken(api_sandbox: Sandbox, namespace: str) -> None:
+def test_a_time_without_microseconds_is_accepted(api_sandbox: Sandbox, namespace: str) -> None:
     async def use(recorder: EventRecorder) -> None:
         recorder.record(evicted(namespace))
         recorder.record(evicted(namespace))
@@ -196,7 +196,7 @@ def test_a_moment_without_microseconds_is_taken(api_sandbox: Sandbox, namespace:
     assert event["series"] == {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
 
 
-def test_an_event_that_was_deleted_is_made_anew(api_sandbox: Sandbox, namespace: str, log: io.StringIO) -> None:
+def test_a_deleted_event_is_created_again(api_sandbox: Sandbox, namespace: str, log: io.StringIO) -> None:
     async def use(recorder: EventRecorder) -> None:
         recorder.record(evicted(namespace))
         await until(lambda: len(read(api_sandbox, namespace)) == 1)
@@ -210,7 +210,7 @@ def test_an_event_that_was_deleted_is_made_anew(api_sandbox: Sandbox, namespace:
     record(api_sandbox.kubeconfig, use, pace=EventPace(count_interval_seconds=0.1))
 
 
-def test_without_the_right_to_write_the_log_says_so_once(
+def test_without_permission_to_write_events_one_line_is_logged(
     api_sandbox: Sandbox, namespace: str, log: io.StringIO
 ) -> None:
     account = {"metadata": {"name": "nobody"}}
@@ -270,7 +270,7 @@ class StubApi:
         ((503, 503, 503), 3, "503 "),
     ],
 )
-def test_only_what_may_pass_is_tried_again(
+def test_only_temporary_errors_are_retried(
     log: io.StringIO, answers: tuple[int, ...], attempts: int, complaint: str
 ) -> None:
     stub = StubApi(*answers)
@@ -288,7 +288,7 @@ def test_only_what_may_pass_is_tried_again(
     assert ("could not be written" in log.getvalue()) == bool(complaint)
 
 
-def test_nobody_listening_harms_nothing(log: io.StringIO) -> None:
+def test_an_unreachable_server_does_not_stop_the_recorder(log: io.StringIO) -> None:
     async def run() -> None:
         async with (
             open_requests(nobody_at("http://127.0.0.1:1")) as requests,
@@ -302,9 +302,7 @@ def test_nobody_listening_harms_nothing(log: io.StringIO) -> None:
     assert "Events are dropped: too many wait to be written" in log.getvalue()
 
 
-def test_one_event_that_cannot_be_made_does_not_stop_the_others(
-    api_sandbox: Sandbox, namespace: str, log: io.StringIO
-) -> None:
+def test_a_rejected_event_does_not_stop_the_others(api_sandbox: Sandbox, namespace: str, log: io.StringIO) -> None:
     broken = Event(regarding=deployment(namespace), reason="Broken", action="Break", note=None)  # type: ignore[arg-type]  # as a bug would
 
     async def use(recorder: EventRecorder) -> None:

@@ -56,7 +56,7 @@ async def until_nothing_is_left(session: aiohttp.ClientSession, address: str, ev
             await asyncio.sleep(POLL_SECONDS)
 
 
-def test_an_operator_that_is_behind_says_by_how_much_and_one_that_is_not_says_so(tmp_path: Path) -> None:
+def test_the_lag_metrics_show_how_far_the_operator_is_behind(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(pods=900, namespaces=1, seed=1)
         world.fill()

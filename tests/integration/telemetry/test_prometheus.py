@@ -121,7 +121,7 @@ def active(rules: list[dict[str, Any]]) -> list[str]:
     return [each["name"] for each in rules if each.get("state", "inactive") != "inactive"]
 
 
-def test_dashboard_and_rules_show_what_the_cluster_is_like(
+def test_dashboard_and_rules_show_the_state_of_the_cluster(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
     require("prometheus")
