@@ -18,7 +18,7 @@ import prometheus_client
 import uvloop
 
 from respread.handlers.health import WatchHealth
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import load_access
 from respread.stores.watched_kinds import watched_kinds
@@ -38,7 +38,7 @@ class _Measured:
         metrics = Metrics.create(self._registry, version="bench")
         health = WatchHealth(kind.resource for kind in watched_kinds())
         self.metrics = metrics
-        self.intake = Intake(watched_kinds(), health=health, metrics=metrics)
+        self.informers = Informers(watched_kinds(), health=health, metrics=metrics)
 
     @property
     def events(self) -> int:
@@ -62,7 +62,7 @@ class _Measured:
             "resident_mib": _status_mib("VmRSS"),
             "events": self.events,
             "relists": self.lists,
-            "objects": self.intake.object_counts(),
+            "objects": self.informers.object_counts(),
         }
         print(json.dumps(figures), flush=True)
 
@@ -75,8 +75,8 @@ def _status_mib(field: str) -> float:
 
 
 async def _answer(measured: _Measured) -> None:
-    while not measured.intake.health.synced:
-        await measured.intake.changes.wait()
+    while not measured.informers.health.synced:
+        await measured.informers.changes.wait()
     measured.report(0)
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader()
@@ -95,7 +95,7 @@ async def _run() -> None:
     measured = _Measured()
     load = partial(load_access, kubeconfig=sys.argv[1])
     answering = asyncio.create_task(_answer(measured))
-    await run_operator(measured.intake, measured.metrics, access=load(), load_access=load, stop=asyncio.Event())
+    await run_operator(measured.informers, measured.metrics, access=load(), load_access=load, stop=asyncio.Event())
     answering.cancel()
 
 

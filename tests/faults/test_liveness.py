@@ -11,7 +11,7 @@ import prometheus_client
 import pytest
 
 from respread.handlers.health import WatchHealth
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import load_access
 from respread.stores.watched_kinds import watched_kinds
@@ -51,7 +51,7 @@ def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(
     kubeconfig = proxy.kubeconfig(installed.kubeconfig, tmp_path / "kubeconfig")
     health = WatchHealth([kind.resource for kind in KINDS], clock)
     metrics = Metrics.create(prometheus_client.CollectorRegistry(), version="test")
-    intake = Intake(KINDS, health=health, metrics=metrics)
+    informers = Informers(KINDS, health=health, metrics=metrics)
 
     def failing() -> set[str]:
         return {check.name for check in health.watch_checks() if not check.passed}
@@ -64,7 +64,7 @@ def test_the_silence_of_each_watch_is_reported_until_it_delivers_again(
     async def scenario() -> None:
         access, stop = load_access(kubeconfig=str(kubeconfig)), asyncio.Event()
         running = asyncio.create_task(
-            run_operator(intake, metrics, access=access, load_access=lambda: access, stop=stop)
+            run_operator(informers, metrics, access=access, load_access=lambda: access, stop=stop)
         )
         async with asyncio.timeout(90):
             while not health.synced or {each.path for each in proxy.asked if each.is_watch} < {

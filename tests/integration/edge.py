@@ -12,7 +12,7 @@ from typing import Any
 import prometheus_client
 
 from respread.handlers.health import WatchHealth
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import load_access
 from respread.stores.watched_kinds import watched_kinds
@@ -30,14 +30,14 @@ class Edge:
         self.registry = prometheus_client.CollectorRegistry()
         self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
         self.health = WatchHealth([kind.resource for kind in kinds])
-        self.intake = Intake(kinds, health=self.health, metrics=self.metrics)
+        self.informers = Informers(kinds, health=self.health, metrics=self.metrics)
         self.stop, self.signalled = asyncio.Event(), asyncio.Event()
         self.load = functools.partial(load_access, kubeconfig=str(kubeconfig))
 
     async def run(self) -> None:
         """Run until `stop` is set."""
         await run_operator(
-            self.intake,
+            self.informers,
             self.metrics,
             access=self.load(),
             load_access=self.load,
@@ -47,7 +47,7 @@ class Edge:
 
     def pods(self, namespace: str) -> set[str]:
         """The names of a namespace's pods."""
-        return {key.name for key in self.intake.state.snapshot.pods if key.namespace == namespace}
+        return {key.name for key in self.informers.state.snapshot.pods if key.namespace == namespace}
 
     def problems(self) -> dict[str, str]:
         """What keeps it from being ready, by kind."""

@@ -25,7 +25,7 @@ from respread.controller.records.status_writer import StatusWriter
 from respread.eviction.eviction_api import TIMEOUT_SECONDS, EvictionApi
 from respread.eviction.owners.last_look import Owners
 from respread.eviction.refusals import Refusals
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.kube.requests import Requests
 from respread.planning.plan import Move
 from respread.stores.watched_kinds import POLICY_KINDS
@@ -60,7 +60,7 @@ class Acting(NamedTuple):
 
 def put_together(
     requests: Requests,
-    intake: Intake,
+    informers: Informers,
     leading: Leading,
     *,
     announcements: Announcements,
@@ -75,7 +75,7 @@ def put_together(
 
     Args:
         requests: sends requests.
-        intake: the stores.
+        informers: the informers with their stores.
         leading: whether this replica acts.
         announcements: report decisions to users.
         metrics: count.
@@ -87,7 +87,7 @@ def put_together(
     """
 
     def notify() -> None:
-        intake.changes.notify("evictions")
+        informers.changes.notify("evictions")
 
     kinds = tuple(policy_kinds)
     register = Register(clock, wall_clock) if register is None else register
@@ -97,16 +97,16 @@ def put_together(
         clock,
         kinds=kinds,
         exclusive_seconds=exclusive_seconds,
-        remembering=Remembered(register, history, lambda: intake.state.snapshot).in_status,
+        remembering=Remembered(register, history, lambda: informers.state.snapshot).in_status,
     )
     permission = Permission(
         leading,
-        lambda: intake.policies.policies,
+        lambda: informers.policies.policies,
         Confirmations(PolicyReader(requests, clock, kinds=kinds), clock),
         clock=clock,
         now=lambda: datetime.fromtimestamp(wall_clock(), UTC),
     )
-    owners = Owners(requests, clock, rules=partial(_victim_rules, intake), top=announcements.top_owners)
+    owners = Owners(requests, clock, rules=partial(_victim_rules, informers), top=announcements.top_owners)
     evictions = Evictions(
         EvictionApi(requests),
         owners,
@@ -120,11 +120,11 @@ def put_together(
             announcements=announcements,
             metrics=metrics,
             held_lately=held_lately,
-            seen=lambda: intake.policies.statuses,
+            seen=lambda: informers.policies.statuses,
         ),
         lanes=lanes,
         notify=notify,
-        current=lambda: intake.state.snapshot,
+        current=lambda: informers.state.snapshot,
         exclusive_seconds=exclusive_seconds,
     )
     return Acting(
@@ -140,7 +140,7 @@ def put_together(
     )
 
 
-def _victim_rules(intake: Intake, move: Move) -> VictimRules:
+def _victim_rules(informers: Informers, move: Move) -> VictimRules:
     """Return `spec.victims` of a move's policy. Without the policy, the move is not made anyway."""
-    policy = intake.policies.current(move.policy)
+    policy = informers.policies.current(move.policy)
     return VictimRules() if policy is None else policy.spec.victims

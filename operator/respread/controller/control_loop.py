@@ -44,7 +44,7 @@ from respread.controller.takeover import Takeover
 from respread.controller.violation_times import ViolationTimes
 from respread.controller.waiting import BEAT_SECONDS, Waiting
 from respread.eviction.pacing import Paced
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.planning.held import Held
 from respread.planning.plan import Move, Plan
 from respread.planning.planner import PolicySetting
@@ -64,7 +64,7 @@ class ControlLoop:
 
     def __init__(
         self,
-        intake: Intake,
+        informers: Informers,
         acting: Acting,
         *,
         leading: Leading,
@@ -81,7 +81,7 @@ class ControlLoop:
         """Create the loop.
 
         Args:
-            intake: the stores.
+            informers: the informers with their stores.
             acting: acts for policies, and knows what was done.
             leading: whether this replica acts.
             prevention: writes pod deletion costs, beside this loop.
@@ -94,7 +94,7 @@ class ControlLoop:
             wall_clock: seconds since the epoch.
             thread: runs long computations; by default a thread of its own.
         """
-        self._intake = intake
+        self._informers = informers
         self._acting = acting
         self._register = acting.register
         self._history = acting.history
@@ -117,9 +117,9 @@ class ControlLoop:
         self._policy_index = PolicyIndex(())
         self._shown: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
         """The policies and namespaces for which metrics exist."""
-        self._takeover = Takeover(acting, leading, notify=intake.changes.notify, clock=clock, wall_clock=wall_clock)
+        self._takeover = Takeover(acting, leading, notify=informers.changes.notify, clock=clock, wall_clock=wall_clock)
         self._conclusions = Conclusions(acting, metrics, clock)
-        self._waiting = Waiting(intake.changes, heartbeat, clock)
+        self._waiting = Waiting(informers.changes, heartbeat, clock)
         self._thread = PlanningThread() if thread is None else thread
 
     def stop(self) -> None:
@@ -143,7 +143,7 @@ class ControlLoop:
     async def _next(self) -> float:
         """Reconcile until it succeeds, and return when to reconcile again if nothing changes, on the clock."""
         wake_at = self._clock() + BEAT_SECONDS
-        while self._intake.health.synced and not self._waiting.stopped:
+        while self._informers.health.synced and not self._waiting.stopped:
             self._thread.take_seconds()
             try:
                 wake_at = await self.reconcile()
@@ -166,7 +166,7 @@ class ControlLoop:
             self._ask_for_room(observation, planned)
             with self._metrics.reconciling("evict"):
                 chosen = self._choose(observation, planned)
-                self._intake.changes.decided()
+                self._informers.changes.decided()
                 held_back = not self._begin(chosen.now, observation)
             with self._metrics.reconciling("tell"):
                 status_due = await self._tell(observation, planned, chosen)
@@ -192,12 +192,12 @@ class ControlLoop:
     async def _observe(self) -> Observation:
         """Take over changes and the outcomes of moves in flight."""
         with self._metrics.reconciling("observe"):
-            snapshot, policies = self._intake.state.snapshot, self._intake.policies.policies
+            snapshot, policies = self._informers.state.snapshot, self._informers.policies.policies
             self._scheduler.follow(policies.values())
             spread = await self._thread.compute(self._scheduler.index.update, snapshot)
             index = self._index_of(policies)
             known = self._scheduler.learn(spread, snapshot, index)
-            setting = PolicySetting(tuple(policies.values()), self._intake.priority_classes.values)
+            setting = PolicySetting(tuple(policies.values()), self._informers.priority_classes.values)
             limiters = self._limiters.of(policies)
             leads = await self._takeover.acts(snapshot, spread, setting, limiters, known=known)
         with self._metrics.reconciling("follow"):
@@ -205,7 +205,7 @@ class ControlLoop:
             self._follow(snapshot, spread, policies, leads=leads)
         under_way = self._register.with_chosen(snapshot)
         leaving = frozenset(move.pod.uid for move in under_way.moves)
-        statuses = self._acting.statuses.all_known(policies, self._intake.policies.statuses)
+        statuses = self._acting.statuses.all_known(policies, self._informers.policies.statuses)
         self._prevention.observe(snapshot, spread, policies, leaving, self._takeover.term if leads else None, statuses)
         seconds = self._wall_clock()
         time = datetime.fromtimestamp(seconds, UTC)
@@ -219,7 +219,7 @@ class ControlLoop:
             policies=policies,
             index=index,
             statuses=statuses,
-            seen=self._intake.policies.statuses,
+            seen=self._informers.policies.statuses,
             setting=setting,
             under_way=under_way,
             history=self._history.at(seconds),
@@ -319,7 +319,7 @@ class ControlLoop:
         return True
 
     def _why_stale(self) -> Held | None:
-        return why_stale(self._intake.health.ages_seconds())
+        return why_stale(self._informers.health.ages_seconds())
 
     # Tell
 

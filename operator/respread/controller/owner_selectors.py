@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, cast
 from respread.cluster.decode.decoder import KINDS
 from respread.cluster.errors import DecodeError
 from respread.cluster.objects import Workload
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.kube.api_status import status_of
 from respread.kube.requests import NoResponseError, Requests, Response
 from respread.kube.retry import Retry, RetryDelays
@@ -53,18 +53,18 @@ class _Answer(NamedTuple):
 class OwnerSelectors:
     """Keeps the wanted owners in the cluster state, with only their selectors and their own controllers."""
 
-    __slots__ = ("_clock", "_due_at", "_intake", "_requests", "_retry", "_troubled", "_wanted", "_woken")
+    __slots__ = ("_clock", "_due_at", "_informers", "_requests", "_retry", "_troubled", "_wanted", "_woken")
 
-    def __init__(self, requests: Requests, intake: Intake, clock: Callable[[], float]) -> None:
+    def __init__(self, requests: Requests, informers: Informers, clock: Callable[[], float]) -> None:
         """Start without owners.
 
         Args:
             requests: sends requests.
-            intake: the stores, which it notifies.
+            informers: the informers with their stores, which it notifies.
             clock: a monotonic clock in seconds.
         """
         self._requests = requests
-        self._intake = intake
+        self._informers = informers
         self._clock = clock
         self._retry = Retry(RetryDelays(least_seconds=1.0))
         self._wanted: frozenset[SelectingOwner] = frozenset()
@@ -123,7 +123,7 @@ class OwnerSelectors:
         now = self._clock()
         wanted = {owner: answer for owner, answer in answers.items() if owner in self._wanted}
         for resource in RESOURCES:
-            self._intake.state.apply(
+            self._informers.state.apply(
                 resource,
                 [
                     (owner.key, answer.workload)
@@ -132,14 +132,14 @@ class OwnerSelectors:
                 ],
             )
         self._due_at.update({owner: now + answer.again_seconds for owner, answer in wanted.items()})
-        self._intake.changes.notify("owners")
+        self._informers.changes.notify("owners")
         return all(answer.well for answer in answers.values())
 
     async def _ask(self, owner: SelectingOwner) -> _Answer:
         try:
             response = await self._get(owner)
             if response.succeeded:
-                read = self._intake.decoder.decode_object(owner.resource, response.body)
+                read = self._informers.decoder.decode_object(owner.resource, response.body)
                 self._tell(owner, "")
                 again_seconds = inf if owner.resource in _UNCHANGING else READ_AGAIN_SECONDS
                 return _Answer(_unchanging(cast("Workload", read)), again_seconds)
@@ -181,8 +181,8 @@ class OwnerSelectors:
         """Drop owners that are no longer wanted."""
         wanted = {(owner.resource, owner.key) for owner in self._wanted}
         for resource in RESOURCES:
-            gone = [key for key in self._intake.state.keys(resource) if (resource, key) not in wanted]
-            self._intake.state.apply(resource, [(key, None) for key in gone])
+            gone = [key for key in self._informers.state.keys(resource) if (resource, key) not in wanted]
+            self._informers.state.apply(resource, [(key, None) for key in gone])
 
 
 def _unchanging(owner: Workload) -> Workload:

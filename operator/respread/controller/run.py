@@ -35,7 +35,7 @@ from respread.eviction.answers import EvictionResult
 from respread.eviction.eviction_api import TIMEOUT_SECONDS
 from respread.eviction.outcomes import Outcome
 from respread.handlers.health import WatchHealth
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.handlers.operator import run_operator
 from respread.kube.access import AccessError, ClusterAccess, load_access
 from respread.kube.election import Election
@@ -86,7 +86,7 @@ async def run(options: OperatorOptions) -> None:
     policy_kinds = [kind for kind in kinds if kind in POLICY_KINDS]
     health = WatchHealth([kind.resource for kind in kinds])
     registry = CollectorRegistry()
-    intakes: list[Intake] = []
+    made: list[Informers] = []
     metrics = Metrics.create(
         registry,
         version=__version__,
@@ -94,12 +94,12 @@ async def run(options: OperatorOptions) -> None:
         kinds=health.kinds,
         from_the_start=CountedFromTheStart(results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome)),
         read_watch_ages_seconds=health.ages_seconds,
-        read_object_counts=lambda: intakes[0].object_counts() if intakes else {},
-        read_watch_lags_seconds=lambda: intakes[0].lags_seconds() if intakes else {},
-        read_decision_lag_seconds=lambda: intakes[0].changes.lag_seconds() if intakes else 0.0,
+        read_object_counts=lambda: made[0].object_counts() if made else {},
+        read_watch_lags_seconds=lambda: made[0].lags_seconds() if made else {},
+        read_decision_lag_seconds=lambda: made[0].changes.lag_seconds() if made else 0.0,
     )
-    intake = Intake(kinds, health=health, metrics=metrics)
-    intakes.append(intake)
+    informers = Informers(kinds, health=health, metrics=metrics)
+    made.append(informers)
     heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=monotonic)
     signalled, stop = asyncio.Event(), asyncio.Event()
     _log.info("Starting", version=__version__, server=access.server)
@@ -115,19 +115,19 @@ async def run(options: OperatorOptions) -> None:
         contextlib.AsyncExitStack() as acting,
     ):
         feeding = asyncio.create_task(
-            run_operator(intake, metrics, access=access, load_access=renewal.load, stop=stop, signalled=signalled),
+            run_operator(informers, metrics, access=access, load_access=renewal.load, stop=stop, signalled=signalled),
             name="operator",
         )
         try:
             register = Register(seconds_since_boot)
             leadership = await acting.enter_async_context(
-                _leadership(options, access, requests, metrics, intake, register)
+                _leadership(options, access, requests, metrics, informers, register)
             )
             actors = put_together(
                 requests,
-                intake,
+                informers,
                 leadership.leading,
-                announcements=Announcements(events.record, intake.policies.current),
+                announcements=Announcements(events.record, informers.policies.current),
                 metrics=metrics,
                 clock=seconds_since_boot,
                 policy_kinds=policy_kinds,
@@ -139,7 +139,7 @@ async def run(options: OperatorOptions) -> None:
                 leads=leadership.leading.leads,
                 exclusive_seconds=leadership.exclusive_seconds,
                 metrics=metrics,
-                notify=partial(intake.changes.notify, "costs"),
+                notify=partial(informers.changes.notify, "costs"),
                 clock=seconds_since_boot,
             )
 
@@ -151,17 +151,17 @@ async def run(options: OperatorOptions) -> None:
             evictor_names = EvictorNames(requests, others.name)
             room = RoomLoop(
                 Placeholders(requests, options.placeholder_image),
-                namespace=_own_namespace(options, access, intake),
+                namespace=_own_namespace(options, access, informers),
                 leads=leadership.leading.leads,
                 may_evict=lambda policy: actors.permission.of_policy(policy, policy.name) is None,
                 metrics=metrics,
-                notify=partial(intake.changes.notify, "room"),
+                notify=partial(informers.changes.notify, "room"),
                 clock=seconds_since_boot,
             )
-            version = ServerVersion(requests, intake.changes)
-            owner_selectors = OwnerSelectors(requests, intake, seconds_since_boot)
+            version = ServerVersion(requests, informers.changes)
+            owner_selectors = OwnerSelectors(requests, informers, seconds_since_boot)
             loop = ControlLoop(
-                intake,
+                informers,
                 actors,
                 leading=leadership.leading,
                 prevention=prevention,
@@ -217,7 +217,7 @@ async def _leadership(
     access: ClusterAccess,
     requests: Requests,
     metrics: Metrics,
-    intake: Intake,
+    informers: Informers,
     register: Register,
 ) -> AsyncIterator[_Leadership]:
     """Take part in the election, if there is one. The Lease is released at the end."""
@@ -234,7 +234,7 @@ async def _leadership(
 
     def on_change(leading: bool) -> None:
         metrics.show_leadership(leading=leading)
-        intake.changes.notify("leases")
+        informers.changes.notify("leases")
 
     def candidate(lease: ObjectKey) -> Elector:
         return Elector(
@@ -244,12 +244,12 @@ async def _leadership(
             times=options.lease_times,
             on_change=on_change,
             may_give_up=lambda: not register.in_flight.uncertain,
-            is_first=partial(_nobody_has_led, intake),
+            is_first=partial(_nobody_has_led, informers),
         )
 
     election = Election(
         candidate,
-        _place_of_lease(options, access, intake),
+        _place_of_lease(options, access, informers),
         may_wait=access.in_cluster or options.lease_namespace is not None,
         settle_seconds=options.lease_times.lease_seconds,
     )
@@ -263,7 +263,9 @@ async def _leadership(
             await running
 
 
-def _place_of_lease(options: OperatorOptions, access: ClusterAccess, intake: Intake) -> Callable[[], ObjectKey | None]:
+def _place_of_lease(
+    options: OperatorOptions, access: ClusterAccess, informers: Informers
+) -> Callable[[], ObjectKey | None]:
     """Return what tells which Lease it is."""
     if options.lease_namespace is not None or access.in_cluster:
         given = ObjectKey(options.lease_namespace or access.namespace, options.lease_name)
@@ -271,23 +273,27 @@ def _place_of_lease(options: OperatorOptions, access: ClusterAccess, intake: Int
     place = LeasePlace()
 
     def find() -> ObjectKey | None:
-        if not intake.health.synced:
+        if not informers.health.synced:
             return None
-        return ObjectKey(place.in_snapshot(intake.state.snapshot), options.lease_name)
+        return ObjectKey(place.in_snapshot(informers.state.snapshot), options.lease_name)
 
     return find
 
 
-def _own_namespace(options: OperatorOptions, access: ClusterAccess, intake: Intake) -> Callable[[], str | None]:
+def _own_namespace(options: OperatorOptions, access: ClusterAccess, informers: Informers) -> Callable[[], str | None]:
     """Return what tells the namespace of the Lease, which is the operator's own unless an option names another."""
-    place = _place_of_lease(options, access, intake)
+    place = _place_of_lease(options, access, informers)
     return lambda: None if (lease := place()) is None else lease.namespace
 
 
-def _nobody_has_led(intake: Intake) -> bool:
+def _nobody_has_led(informers: Informers) -> bool:
     """Return whether no leader has ever done anything: it would have written a status for every policy."""
-    known = all(intake.health.has_synced(feed.kind.resource) for feed in intake.feeds if feed.kind in POLICY_KINDS)
-    return known and all(status == PolicyStatus() for status in intake.policies.statuses.values())
+    known = all(
+        informers.health.has_synced(informer.kind.resource)
+        for informer in informers.all
+        if informer.kind in POLICY_KINDS
+    )
+    return known and all(status == PolicyStatus() for status in informers.policies.statuses.values())
 
 
 async def _until_first(*works: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:

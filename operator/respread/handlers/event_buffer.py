@@ -95,7 +95,7 @@ class Read(NamedTuple):
     """The earliest time at which it can have arrived, on the clock."""
 
 
-class Handover:
+class EventBuffer:
     """Decoded events of one kind that wait for the handler."""
 
     __slots__ = ("_clock", "_decode", "_kind", "_waiting")

@@ -16,10 +16,10 @@ from respread.cluster.decode.decoder import Kind
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 from respread.handlers.backlog import Backlog
-from respread.handlers.event_buffer import Handover, LightEvent, identity_of
+from respread.handlers.event_buffer import EventBuffer, LightEvent, identity_of
 from respread.handlers.health import WatchHealth
 from respread.handlers.versions import Versions
-from respread.stores.stores import Sink
+from respread.stores.stores import KindStore
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
@@ -37,7 +37,7 @@ class _ListHead(msgspec.Struct):
     metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
 
 
-class Feed:
+class Informer:
     """Applies the objects of one kind to their store, and notifies about changes.
 
     An object that can't be decoded never stops the others. Its fault is logged once while it stays the same, and the
@@ -47,11 +47,11 @@ class Feed:
 
     __slots__ = (
         "_collected",
+        "_event_buffer",
         "_faults",
-        "_handover",
         "_metrics",
         "_notify",
-        "_sink",
+        "_store",
         "_undecodable",
         "_versions",
         "backlog",
@@ -60,13 +60,13 @@ class Feed:
     )
 
     def __init__(
-        self, kind: Kind, sink: Sink, *, health: WatchHealth, metrics: Metrics, notify: Callable[[str], None]
+        self, kind: Kind, store: KindStore, *, health: WatchHealth, metrics: Metrics, notify: Callable[[str], None]
     ) -> None:
         """Start empty.
 
         Args:
             kind: The kind.
-            sink: Its store.
+            store: The store of the kind.
             health: Receives everything that arrives.
             metrics: Count lists after the first, and objects that can't be decoded.
             notify: Called with the kind's plural name after every change, and always after the first list.
@@ -74,11 +74,11 @@ class Feed:
         self.kind = kind
         self.health = health
         self.backlog = Backlog()
-        self._sink = sink
+        self._store = store
         self._metrics = metrics
         self._notify = notify
         self._versions = Versions()
-        self._handover = Handover(kind, sink.decode_object)
+        self._event_buffer = EventBuffer(kind, store.decode_object)
         self._undecodable: Map[ObjectKey, DecodeError] = Map()
         self._collected: dict[ObjectKey, Any] = {}
         self._faults: dict[ObjectKey, DecodeError] = {}
@@ -91,11 +91,11 @@ class Feed:
     @property
     def count(self) -> int:
         """The number of stored objects of the kind."""
-        return len(self._sink.held())
+        return len(self._store.held())
 
     def lag_seconds(self) -> float:
         """Return how long the oldest event has been waiting at most. Any thread may call this."""
-        return max(self._handover.lag_seconds(), self.backlog.lag_seconds())
+        return max(self._event_buffer.lag_seconds(), self.backlog.lag_seconds())
 
     def begin_list(self) -> None:
         """Start a new list. Pages of an unfinished list are dropped."""
@@ -113,7 +113,7 @@ class Feed:
         Raises:
             DecodeError: if it is not a list. The earlier pages are kept; the list should be started again.
         """
-        page = self._sink.decode_page(body)
+        page = self._store.decode_page(body)
         try:
             metadata = msgspec.json.decode(page.remainder, type=_ListHead).metadata
         except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -137,19 +137,19 @@ class Feed:
             ErrorEventError: if the API server reports that the watch has failed.
             NotAnEventError: if the line is not an event.
         """
-        event = self._handover.lighten(line, self.backlog.since)
+        event = self._event_buffer.lighten(line, self.backlog.since)
         if event is None:
             return None
-        read = self._handover.only_one()
+        read = self._event_buffer.only_one()
         if (
             read is None
             or read.deleted
             or isinstance(read.content, DecodeError)
             or read.identity.key in self._undecodable
-            or not self._sink.holds(read.identity.key, read.content)
+            or not self._store.holds(read.identity.key, read.content)
         ):
             return event
-        self._handover.clear()
+        self._event_buffer.clear()
         self._versions.is_news(read.identity.key, read.identity.version)
         return event.bookmark()
 
@@ -165,7 +165,7 @@ class Feed:
         Returns:
             The number of these events.
         """
-        events = self._handover.call_for(identity_of(document), deleted=deleted)
+        events = self._event_buffer.call_for(identity_of(document), deleted=deleted)
         changes: list[tuple[ObjectKey, Any]] = []
         noted = False
         for identity, gone, content, _ in events:
@@ -173,39 +173,39 @@ class Feed:
             if not self._versions.is_news(key, identity.version, deleted=gone):
                 continue
             if isinstance(content, DecodeError):
-                self._sink.apply(changes)  # What is stored of such an object is derived from its known parts.
+                self._store.apply(changes)  # What is stored of such an object is derived from its known parts.
                 changes.clear()
                 self._report(key, content)
                 self._undecodable = self._undecodable.set(key, content.with_traceback(None))
-                self._sink.note_undecodable([(key, content)])
+                self._store.note_undecodable([(key, content)])
                 noted = True
                 continue
             if key in self._undecodable:
                 self._undecodable = self._undecodable.delete(key)
-                noted |= self._sink.note_undecodable([(key, None)])
+                noted |= self._store.note_undecodable([(key, None)])
             changes.append((key, content))
-        if self._sink.apply(changes) or noted:
+        if self._store.apply(changes) or noted:
             self._notify(self.kind.resource)
         return len(events)
 
     def forget(self) -> None:
         """Drop everything: the kind is no longer served."""
-        self._sink.note_undecodable((key, None) for key in self._undecodable)
+        self._store.note_undecodable((key, None) for key in self._undecodable)
         self._undecodable = Map()
-        if self._sink.apply([(key, None) for key in self._sink.held()]):
+        if self._store.apply([(key, None) for key in self._store.held()]):
             self._notify(self.kind.resource)
 
     def _replace(self, version: str) -> None:
         listed, faults = self._collected, self._faults
         self.begin_list()
-        gone = [(key, None) for key in self._sink.held() if key not in listed and key not in faults]
-        changed = self._sink.apply([*gone, *listed.items()])
+        gone = [(key, None) for key in self._store.held() if key not in listed and key not in faults]
+        changed = self._store.apply([*gone, *listed.items()])
         for key, fault in faults.items():
             self._report(key, fault)
-        noted = self._sink.note_undecodable([*((key, None) for key in self._undecodable), *faults.items()])
+        noted = self._store.note_undecodable([*((key, None) for key in self._undecodable), *faults.items()])
         self._undecodable = Map(faults)
         self._versions.restart(version)
-        self._handover.clear()
+        self._event_buffer.clear()
         is_first = not self.health.has_synced(self.kind.resource)
         self.health.listed(self.kind.resource)
         if not is_first:

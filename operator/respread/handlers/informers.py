@@ -11,22 +11,22 @@ from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState
 from respread.handlers.health import WatchHealth
-from respread.handlers.informer import Feed
+from respread.handlers.informer import Informer
 from respread.stores.changes import ChangeSignal
 from respread.stores.policy_store import PolicyStore
 from respread.stores.priority_classes import PriorityClassStore
-from respread.stores.stores import PolicySink, PrioritySink, Sink, StateSink
+from respread.stores.stores import KindStore, PolicyKindStore, PriorityClassKindStore, StateKindStore
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, PRIORITY_CLASSES
 from respread.telemetry.metrics import Metrics
 
 
-class Intake:
+class Informers:
     """The cluster state, the policies and the priority classes, with an informer for each watched kind.
 
     It belongs to one event loop: the stores only change between awaits of their readers.
     """
 
-    __slots__ = ("changes", "decoder", "feeds", "health", "policies", "priority_classes", "state")
+    __slots__ = ("all", "changes", "decoder", "health", "policies", "priority_classes", "state")
 
     def __init__(self, kinds: Iterable[Kind], *, health: WatchHealth, metrics: Metrics) -> None:
         """Start empty.
@@ -43,27 +43,28 @@ class Intake:
         self.state = ClusterState()
         self.policies = PolicyStore()
         self.priority_classes = PriorityClassStore()
-        self.feeds: tuple[Feed, ...] = tuple(
-            Feed(kind, self._sink(kind), health=health, metrics=metrics, notify=self.changes.notify) for kind in kinds
+        self.all: tuple[Informer, ...] = tuple(
+            Informer(kind, self._store(kind), health=health, metrics=metrics, notify=self.changes.notify)
+            for kind in kinds
         )
 
     def undecodable(self) -> dict[str, Map[ObjectKey, DecodeError]]:
         """Return, by plural name of the resource, the objects of which only an older version or nothing is known."""
-        return {feed.kind.resource: feed.undecodable for feed in self.feeds if feed.undecodable}
+        return {informer.kind.resource: informer.undecodable for informer in self.all if informer.undecodable}
 
     def object_counts(self) -> dict[str, int]:
         """Return the number of stored objects of each watched kind."""
-        return {feed.kind.resource: feed.count for feed in self.feeds}
+        return {informer.kind.resource: informer.count for informer in self.all}
 
     def lags_seconds(self) -> dict[str, float]:
         """Return, for each watched kind, how long the oldest event has been waiting at most."""
-        return {feed.kind.resource: feed.lag_seconds() for feed in self.feeds}
+        return {informer.kind.resource: informer.lag_seconds() for informer in self.all}
 
-    def _sink(self, kind: Kind) -> Sink:
+    def _store(self, kind: Kind) -> KindStore:
         if kind == PRIORITY_CLASSES:
-            return PrioritySink(kind, self.priority_classes)
+            return PriorityClassKindStore(kind, self.priority_classes)
         if kind == CLUSTER_POLICIES:
-            return PolicySink("ClusterRebalancePolicy", self.policies)
+            return PolicyKindStore("ClusterRebalancePolicy", self.policies)
         if kind == NAMESPACED_POLICIES:
-            return PolicySink("RebalancePolicy", self.policies)
-        return StateSink(kind.resource, self.decoder, self.state)
+            return PolicyKindStore("RebalancePolicy", self.policies)
+        return StateKindStore(kind.resource, self.decoder, self.state)

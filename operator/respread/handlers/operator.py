@@ -12,7 +12,7 @@ from typing import Any, Final
 import kopf
 
 from respread.handlers.gc_tuning import relax_garbage_collection
-from respread.handlers.informers import Intake
+from respread.handlers.informers import Informers
 from respread.handlers.installed import wait_until_installed
 from respread.handlers.registry import make_registry
 from respread.handlers.settings import make_settings, quieten_kopf
@@ -25,7 +25,7 @@ _log: Final = get_logger(__name__)
 
 
 async def run_operator(
-    intake: Intake,
+    informers: Informers,
     metrics: Metrics,
     *,
     access: ClusterAccess,
@@ -39,7 +39,7 @@ async def run_operator(
     everything else first, then set `stop`.
 
     Args:
-        intake: The stores.
+        informers: The informers with their stores.
         metrics: Receive the duration of events.
         access: The API server, with the initial credentials.
         load_access: Loads credentials again when they are no longer accepted; called in a thread.
@@ -53,13 +53,13 @@ async def run_operator(
     _listen_for_signals(on_signal)
     quieten_kopf()
     relax_garbage_collection()
-    policy_kinds = [feed.kind for feed in intake.feeds if feed.kind in POLICY_KINDS]
-    if not await _before(stop, wait_until_installed(policy_kinds, access, intake.health)):
+    policy_kinds = [informer.kind for informer in informers.all if informer.kind in POLICY_KINDS]
+    if not await _before(stop, wait_until_installed(policy_kinds, access, informers.health)):
         return
     started = asyncio.Event()
     running = asyncio.create_task(
         kopf.operator(
-            registry=make_registry(intake.feeds, metrics, access, load_access),
+            registry=make_registry(informers.all, metrics, access, load_access),
             settings=make_settings(),
             clusterwide=True,
             standalone=True,

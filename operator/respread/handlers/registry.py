@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import kopf
 
-from respread.handlers.informer import Feed
+from respread.handlers.informer import Informer
 from respread.handlers.session import open_session
 from respread.kube.access import AccessError, ClusterAccess
 from respread.kube.retry import Retry
@@ -20,40 +20,40 @@ _SETTLED_SECONDS: Final = 60.0
 
 
 def make_registry(
-    feeds: Iterable[Feed], metrics: Metrics, access: ClusterAccess, load_access: Callable[[], ClusterAccess]
+    informers: Iterable[Informer], metrics: Metrics, access: ClusterAccess, load_access: Callable[[], ClusterAccess]
 ) -> kopf.OperatorRegistry:
     """Return a registry with all handlers. Nothing is registered globally.
 
     Args:
-        feeds: The informers of each kind.
+        informers: One for each watched kind.
         metrics: Receive the duration of each event.
         access: The API server, with the initial credentials.
         load_access: Loads credentials again when the API server no longer accepts these; called in a thread.
     """
-    feeds = tuple(feeds)
+    informers = tuple(informers)
     registry = kopf.OperatorRegistry()
-    kopf.on.login(id="login", registry=registry)(_login(feeds, access, load_access))
-    for feed in feeds:
-        kind = feed.kind
+    kopf.on.login(id="login", registry=registry)(_login(informers, access, load_access))
+    for informer in informers:
+        kind = informer.kind
         kopf.on.event(kind.group, kind.version, kind.resource, id=kind.resource, registry=registry)(
-            _on_event(feed, metrics)
+            _on_event(informer, metrics)
         )
     return registry
 
 
-def _on_event(feed: Feed, metrics: Metrics) -> Callable[..., Awaitable[None]]:
+def _on_event(informer: Informer, metrics: Metrics) -> Callable[..., Awaitable[None]]:
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
         start = time.perf_counter()
-        events = feed.take_event(event["object"], deleted=event["type"] == "DELETED")
+        events = informer.take_event(event["object"], deleted=event["type"] == "DELETED")
         metrics.observe_event_apply(time.perf_counter() - start, events)
 
     return on_event
 
 
 def _login(
-    feeds: tuple[Feed, ...], access: ClusterAccess, load_access: Callable[[], ClusterAccess]
+    informers: tuple[Informer, ...], access: ClusterAccess, load_access: Callable[[], ClusterAccess]
 ) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
-    by_path = {feed.kind.path: feed for feed in feeds}
+    by_path = {informer.kind.path: informer for informer in informers}
     known: list[ClusterAccess] = [access]
     retry = Retry()
     last_login_seconds = -_SETTLED_SECONDS

@@ -34,7 +34,7 @@ from yarl import URL
 from respread.cluster.errors import DecodeError
 from respread.handlers.backlog import unread_bytes
 from respread.handlers.discovery import Discovery, is_server_error
-from respread.handlers.informer import Feed
+from respread.handlers.informer import Informer
 from respread.handlers.watch_stream import ExpiredStream, WatchStream
 from respread.kube.access import ClusterAccess
 from respread.kube.api_status import status_of
@@ -54,15 +54,15 @@ _LONGEST_RETRY_AFTER_SECONDS: Final = 60.0
 """The limit for Retry-After. Liveness gives a kind 180 s."""
 
 
-def open_session(access: ClusterAccess, feeds: Mapping[str, Feed]) -> aiohttp.ClientSession:
+def open_session(access: ClusterAccess, informers: Mapping[str, Informer]) -> aiohttp.ClientSession:
     """Return a session for Kopf that passes lists to informers. Call it within the event loop.
 
     Args:
         access: The API server and our credentials.
-        feeds: For each watched collection's path (`/api/v1/pods`), its informer.
+        informers: For each watched collection's path (`/api/v1/pods`), its informer.
     """
     prefix = URL(access.server).path.rstrip("/")
-    wires = {prefix + path: _Wire(feed) for path, feed in feeds.items()}
+    wires = {prefix + path: _Wire(informer) for path, informer in informers.items()}
     patience = _Patience(wires, Discovery(wires, prefix))
     return _session(access, _response_class(wires), patience)
 
@@ -88,10 +88,10 @@ def _session(
 class _Wire:
     """One kind's informer, its current or past obstacle, and the size of its pages."""
 
-    __slots__ = ("feed", "outage", "page_size")
+    __slots__ = ("informer", "outage", "page_size")
 
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
+    def __init__(self, informer: Informer) -> None:
+        self.informer = informer
         self.outage = Outage()
         self.page_size = PageSize()
 
@@ -107,7 +107,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
             if wire is not None and self.status == HTTPStatus.OK and "watch" in self.url.query:
                 # Kopf reads it by iter_chunked, and aiohttp itself only sets exceptions on it.
                 unread = partial(unread_bytes, connection.transport)
-                stream = WatchStream(self.content, wire.feed, wire.outage.retry, unread)
+                stream = WatchStream(self.content, wire.informer, wire.outage.retry, unread)
                 self.content = cast("aiohttp.StreamReader", stream)
                 self._is_watch = True
             return self
@@ -119,7 +119,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
                 return await super().json(**options)
             body = await self._page(wire)
             try:
-                remainder = wire.feed.take_page(body)
+                remainder = wire.informer.take_page(body)
             except DecodeError as error:
                 seconds = wire.outage.retry.failed()
                 _log.warning("A page is no list; listing again", fault=str(error), wait_seconds=round(seconds, 1))
@@ -135,7 +135,7 @@ def _response_class(wires: Mapping[str, _Wire]) -> type[_Response]:
                 if wire.page_size.is_too_large(len(body)):
                     wire.page_size.refused()
                     self.close()
-                    kind, objects = wire.feed.kind.resource, wire.page_size.objects
+                    kind, objects = wire.informer.kind.resource, wire.page_size.objects
                     _log.info("A page is too large; listing again with smaller ones", kind=kind, objects=objects)
                     raise aiohttp.ClientPayloadError(f"the page of {kind} is too large")
             wire.page_size.took(len(body))
@@ -216,18 +216,18 @@ class _Patience:
             if self._discovery.concerns(request.url.path):
                 return await self._discover(request, send)
             return await send(request)
-        kind = wire.feed.kind
+        kind = wire.informer.kind
         is_watch = "watch" in request.url.query
         while True:
-            wire.feed.health.asked(kind.resource)
+            wire.informer.health.asked(kind.resource)
             if not is_watch and "continue" not in request.url.query:
-                wire.feed.begin_list()
+                wire.informer.begin_list()
             request.url = _sized(request.url, wire.page_size)
             response = await send(request)
             if not _is_held(response.status):
                 if response.status == HTTPStatus.OK:
                     wire.outage.over()
-                    wire.feed.health.answered(kind.resource)
+                    wire.informer.health.answered(kind.resource)
                 return response
             if response.status == HTTPStatus.GONE and is_watch:
                 _log.info("The version to watch from is too old; listing again", kind=kind.resource)
@@ -244,7 +244,7 @@ class _Patience:
 
     async def _hold(self, wire: _Wire, response: aiohttp.ClientResponse) -> None:
         """Report the obstacle, then wait before asking again."""
-        kind = wire.feed.kind
+        kind = wire.informer.kind
         message = await _message_of(response)
         name = full_name(kind)
         if response.status == HTTPStatus.FORBIDDEN:
@@ -252,12 +252,12 @@ class _Patience:
         elif response.status != HTTPStatus.NOT_FOUND:
             problem = f"the API server answers {response.status} to who lists and watches {name}. {message}"
         elif kind in POLICY_KINDS:
-            wire.feed.forget()
+            wire.informer.forget()
             problem = f"the CustomResourceDefinition {name} is gone: kubectl apply -f crds/. {message}"
         else:
             problem = f"{name} are not served by this API server in version {kind.version}. {message}"
         problem = problem.strip()
-        wire.feed.health.hindered(kind.resource, problem)
+        wire.informer.health.hindered(kind.resource, problem)
         await wire.outage.wait(
             "A kind can't be watched; asking again until it can",
             problem,
@@ -272,7 +272,7 @@ class _Patience:
         path = request.url.path
         while True:
             for wire in self._wires.values():
-                wire.feed.health.asked(wire.feed.kind.resource)
+                wire.informer.health.asked(wire.informer.kind.resource)
             response = await send(request)
             if response.status != HTTPStatus.OK:
                 if self._discovery.passes(path, response.status):
@@ -286,7 +286,7 @@ class _Patience:
             else:
                 problem = f"what the API server answers to who asks for {path} does not say what is served: {fault}"
             for wire in self._wires.values():
-                wire.feed.health.hindered(wire.feed.kind.resource, problem)
+                wire.informer.health.hindered(wire.informer.kind.resource, problem)
             await self._discovering.wait(
                 "What the API server serves is not known; asking again",
                 problem,

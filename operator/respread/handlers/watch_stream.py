@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 
 from respread.handlers.event_buffer import ErrorEventError, LightEvent, NotAnEventError
-from respread.handlers.informer import Feed
+from respread.handlers.informer import Informer
 from respread.kube.retry import Retry
 from respread.stores.watched_kinds import NODES
 from respread.telemetry.logs import get_logger
@@ -41,7 +41,7 @@ class WatchStream:
     def __init__(
         self,
         content: aiohttp.StreamReader,
-        feed: Feed,
+        informer: Informer,
         retry: Retry,
         unread: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -49,18 +49,18 @@ class WatchStream:
 
         Args:
             content: What aiohttp has read, and reads on.
-            feed: Where events go.
+            informer: Where events go.
             retry: Told of errors.
             unread: How many bytes have come that aiohttp did not read yet.
         """
         self._content = content
-        self._feed = feed
+        self._informer = informer
         self._retry = retry
         self._unread = unread
 
     def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Return whole lines, as many at a time as have come, in chunks of about `size` bytes."""
-        return _WholeLines(self._content.iter_chunked(size), self._feed, self._retry, self._waiting)
+        return _WholeLines(self._content.iter_chunked(size), self._informer, self._retry, self._waiting)
 
     def _waiting(self, taken: int) -> int:
         """Return how many bytes have arrived and were not taken."""
@@ -90,14 +90,16 @@ class ExpiredStream:
 class _WholeLines:
     """The content, cut at line ends."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], feed: Feed, retry: Retry, waiting: Callable[[int], int]) -> None:
+    def __init__(
+        self, chunks: AsyncIterator[bytes], informer: Informer, retry: Retry, waiting: Callable[[int], int]
+    ) -> None:
         self._chunks = chunks
-        self._feed = feed
+        self._informer = informer
         self._retry = retry
         self._waiting = waiting
         self._taken = 0
         """The number of bytes read."""
-        feed.backlog.emptied()  # Of the earlier watch.
+        informer.backlog.emptied()  # Of the earlier watch.
         self._begun: list[bytes] = []
         """The parts of an incomplete line."""
         self._has_passed = False
@@ -106,7 +108,7 @@ class _WholeLines:
         """Why nothing more is read."""
         self._told_at_seconds = monotonic()
         """When Kopf last received something."""
-        self._pause_seconds = _BETWEEN_HEARTBEATS_SECONDS if feed.kind == NODES else 0.0
+        self._pause_seconds = _BETWEEN_HEARTBEATS_SECONDS if informer.kind == NODES else 0.0
 
     def __aiter__(self) -> Self:
         return self
@@ -116,11 +118,11 @@ class _WholeLines:
             if self._broken is not None:
                 raise aiohttp.ClientPayloadError(str(self._broken)) from self._broken
             if not self._waiting(self._taken):
-                self._feed.backlog.emptied()
+                self._informer.backlog.emptied()
             chunk = await anext(self._chunks)  # At the end of the stream, an incomplete line is dropped.
-            self._feed.backlog.came()
+            self._informer.backlog.came()
             self._taken += len(chunk)
-            self._feed.health.heard(self._feed.kind.resource)
+            self._informer.health.heard(self._informer.kind.resource)
             whole, line_end, rest = chunk.rpartition(b"\n")
             if not line_end:
                 self._begun.append(rest)
@@ -132,7 +134,7 @@ class _WholeLines:
                 return passed
             if self._pause_seconds and self._broken is None:
                 # What arrives now may be as old as that when it is read.
-                self._feed.backlog.came()
+                self._informer.backlog.came()
                 await asyncio.sleep(self._pause_seconds)
 
     async def _read(self, lines: bytes) -> bytes:
@@ -147,7 +149,7 @@ class _WholeLines:
             if not line:
                 continue
             try:
-                event = self._feed.read_event(line)
+                event = self._informer.read_event(line)
             except ErrorEventError:
                 end = await self._translate(line, is_first=not (self._has_passed or passed or pending))
                 break
@@ -186,7 +188,7 @@ class _WholeLines:
 
     async def _wait(self, event: str, fault: str) -> None:
         seconds = self._retry.failed()
-        _log.warning(event, kind=self._feed.kind.resource, fault=fault, wait_seconds=round(seconds, 1))
+        _log.warning(event, kind=self._informer.kind.resource, fault=fault, wait_seconds=round(seconds, 1))
         await asyncio.sleep(seconds)
 
 

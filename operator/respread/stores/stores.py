@@ -31,7 +31,7 @@ class DecodedPage(NamedTuple):
     """The page unchanged, but without items."""
 
 
-class Sink(Protocol):
+class KindStore(Protocol):
     """Decodes and stores the objects of one kind."""
 
     def decode_page(self, body: bytes) -> DecodedPage:
@@ -64,7 +64,7 @@ class Sink(Protocol):
         """
 
 
-class StateSink:
+class StateKindStore:
     """Pods, nodes and all other objects in the cluster state."""
 
     __slots__ = ("_decoder", "_resource", "_state")
@@ -118,7 +118,7 @@ class StateSink:
         return self._state.note_unread(self._resource, unread) or bool(changed)
 
 
-class PolicySink:
+class PolicyKindStore:
     """The policies of one of the two kinds."""
 
     __slots__ = ("_kind", "_store")
@@ -159,7 +159,7 @@ class PolicySink:
         return False
 
 
-class PrioritySink:
+class PriorityClassKindStore:
     """PriorityClasses."""
 
     __slots__ = ("_kind", "_store")

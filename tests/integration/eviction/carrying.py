@@ -36,7 +36,7 @@ from respread.planning.held import Held
 from respread.planning.plan import Move
 from respread_sandbox import Sandbox
 from tests.fake_requests import FakeRequests, PassedOn, Send
-from tests.intake import Parts
+from tests.informer_parts import Parts
 from tests.integration.eviction_cluster import with_requests
 from tests.integration.snapshots import take_snapshot
 from tests.integration.workloads import create_deployment, deployment, wait_for_ready_pods, wait_until

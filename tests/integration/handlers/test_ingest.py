@@ -66,7 +66,7 @@ def test_a_list_of_several_pages_is_stored_completely(cluster: Sandbox, team: st
     async def scenario() -> None:
         async with running_edge(cluster.kubeconfig) as edge:
             assert edge.pods(team) == names
-            held = edge.intake.state.snapshot.pods_by_node["node-1"]
+            held = edge.informers.state.snapshot.pods_by_node["node-1"]
             assert {key.name for key in held if key.namespace == team} == names
             assert not edge.problems()
 
@@ -84,7 +84,7 @@ def test_created_changed_and_deleted_objects_are_stored(cluster: Sandbox, team: 
             await edge.until(lambda: edge.pods(team) == {"web"})
             ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
             await request(cluster, "PATCH", f"{path}/status", ready)
-            await edge.until(lambda: edge.intake.state.snapshot.pods[key].ready)
+            await edge.until(lambda: edge.informers.state.snapshot.pods[key].ready)
             await request(cluster, "DELETE", f"{path}?gracePeriodSeconds=0")
             await edge.until(lambda: not edge.pods(team))
 
@@ -133,7 +133,7 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
 
     def read(edge: Edge) -> dict[str, object]:
         """What should have been read of each object; empty while one of them is missing."""
-        snapshot, policies = edge.intake.state.snapshot, edge.intake.policies.policies
+        snapshot, policies = edge.informers.state.snapshot, edge.informers.policies.policies
         try:
             return {
                 "namespaces": snapshot.namespaces[team].name,
@@ -144,7 +144,7 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
                 "persistentvolumes": snapshot.persistent_volumes[team].storage_class_name,
                 "storageclasses": snapshot.storage_classes[team].provisioner,
                 "csinodes": dict(snapshot.csi_nodes[team].volume_limits),
-                "priorityclasses": edge.intake.priority_classes.values[team],
+                "priorityclasses": edge.informers.priority_classes.values[team],
                 "rebalancepolicies": policies[f"{team}/web"].spec.mode,
                 "clusterrebalancepolicies": policies[team].spec.mode,
             }
@@ -200,12 +200,12 @@ def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandb
     name = f"{team}/web"
 
     async def policies_changed(edge: Edge) -> None:
-        while "rebalancepolicies" not in await edge.intake.changes.wait():
+        while "rebalancepolicies" not in await edge.informers.changes.wait():
             pass
 
     async def scenario() -> None:
         async with running_edge(cluster.kubeconfig) as edge:
-            policies = edge.intake.policies
+            policies = edge.informers.policies
             await request(cluster, "POST", path, _policy("RebalancePolicy", "web"))
             await policies_changed(edge)  # even if it is there already: what told of it is not to be taken for more
             while name not in policies.policies:
@@ -234,7 +234,7 @@ def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> N
                 f"/apis/respread.dev/v1alpha1/namespaces/{team}/rebalancepolicies",
                 _policy("RebalancePolicy", "web"),
             )
-            await edge.until(lambda: edge.pods(team) == {"web"} and f"{team}/web" in edge.intake.policies.policies)
+            await edge.until(lambda: edge.pods(team) == {"web"} and f"{team}/web" in edge.informers.policies.policies)
             await asyncio.sleep(0.3)
             now = await request(cluster, "GET", f"{pods_of(team)}/web")
             assert now["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
@@ -277,12 +277,12 @@ def test_a_malformed_object_does_not_affect_the_others(
             await etcd.put(f"/registry/pods/{team}/strange", strange)
             await request(cluster, "POST", pods_of(team), pod("web"))
             await edge.until(lambda: edge.pods(team) == {"web", "strange"})
-            await edge.until(lambda: "pods" in edge.intake.undecodable())
+            await edge.until(lambda: "pods" in edge.informers.undecodable())
         async with running_edge(cluster.kubeconfig) as edge:
             assert edge.pods(team) == {"web", "strange"}
-            assert list(edge.intake.undecodable()["pods"]) == [ObjectKey(team, "strange")]
+            assert list(edge.informers.undecodable()["pods"]) == [ObjectKey(team, "strange")]
             await request(cluster, "DELETE", f"{pods_of(team)}/strange?gracePeriodSeconds=0")
-            await edge.until(lambda: not edge.intake.undecodable())
+            await edge.until(lambda: not edge.informers.undecodable())
 
     run(scenario)
     assert fault in caplog.text
@@ -345,7 +345,7 @@ def test_a_list_with_an_expired_continue_token_is_started_again(
                 body: dict[str, Any] = await response.json()
                 return body
 
-        async with open_session(access, {feed.kind.path: feed for feed in edge.intake.feeds}) as session:
+        async with open_session(access, {informer.kind.path: informer for informer in edge.informers.all}) as session:
             first = metadata = (await page(session, ""))["metadata"]
             await request(own_cluster, "DELETE", f"{pods_of('default')}/api?gracePeriodSeconds=0")
             await Etcd(own_cluster).compact()
@@ -434,14 +434,14 @@ def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: San
     async def scenario() -> None:
         await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "default"))
         async with running_edge(own_cluster.kubeconfig) as edge:
-            assert set(edge.intake.policies.policies) == {"default"}
+            assert set(edge.informers.policies.policies) == {"default"}
             await asyncio.to_thread(own_cluster.kubectl, "delete", "crd", "--all")
-            await edge.until(lambda: not edge.intake.policies.policies)
+            await edge.until(lambda: not edge.informers.policies.policies)
             await edge.until(lambda: "kubectl apply -f crds/" in edge.problems().get("clusterrebalancepolicies", ""))
             await asyncio.to_thread(own_cluster.apply, CRDS)
             await edge.until(lambda: not edge.problems())
             await request(own_cluster, "POST", path, _policy("ClusterRebalancePolicy", "again"))
-            await edge.until(lambda: set(edge.intake.policies.policies) == {"again"})
+            await edge.until(lambda: set(edge.informers.policies.policies) == {"again"})
 
     run(scenario)
 
@@ -479,7 +479,7 @@ def test_the_watches_stop_at_once_while_waiting_for_the_crds(own_cluster: Sandbo
 
 
 def test_a_signal_is_reported_and_does_not_stop_the_watches(cluster: Sandbox, team: str) -> None:
-    """What acts on the cluster has to end before what feeds it."""
+    """Evictions must end before the watches."""
 
     async def scenario() -> None:
         async with running_edge(cluster.kubeconfig) as edge:

@@ -19,7 +19,7 @@ from respread.api.policy import PLURALS
 from respread.api.status import PolicyStatus, encode_status
 from respread.controller.records.checkpoint import group_name, situation_of
 from respread.kube.requests import NoResponseError, Response
-from tests.intake import page
+from tests.informer_parts import page
 from tests.properties.controller.statuses import largest, status_schema, statuses
 from tests.spreads import spread_of
 from tests.unit.controller.test_control_loop import Loop, Scripted
@@ -87,13 +87,13 @@ def run(found: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Let a new leader take these statuses over, and return what it writes within five hours."""
     requests = Remembering(found)
     loop = Loop(requests=requests)
-    loop.parts.intake.state.apply("nodes", [(each.key, each) for each in WORLD.nodes.values()])
-    loop.parts.intake.state.apply("namespaces", [(each.key, each) for each in WORLD.namespaces.values()])
-    loop.parts.intake.state.apply("pods", [(each.key, each) for each in WORLD.pods.values()])
+    loop.parts.informers.state.apply("nodes", [(each.key, each) for each in WORLD.nodes.values()])
+    loop.parts.informers.state.apply("namespaces", [(each.key, each) for each in WORLD.namespaces.values()])
+    loop.parts.informers.state.apply("pods", [(each.key, each) for each in WORLD.pods.values()])
     for plural, status in found.items():
         rules = {"mode": "Enforce", "limits": {"perHour": 5}}
         body = {"metadata": metadata_of(plural), "spec": rules, "status": status}
-        loop.parts.feed(plural).take_page(page(body, version=200))
+        loop.parts.informer(plural).take_page(page(body, version=200))
 
     async def turns() -> None:
         for seconds in (0.0, 60.0, 400.0, 5 * 3600.0):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.intake import Parts, page
+from tests.informer_parts import Parts, page
 
 _MIB = 1 << 20
 _LARGEST = 3 * _MIB // 2
@@ -90,18 +90,18 @@ def kept_by(shape: str) -> int:
     """Return how many bytes the largest object of a shape keeps once it was read."""
     resource, body = SHAPES[shape]()
     parts = Parts()
-    feed = parts.feed(resource)
+    informer = parts.informer(resource)
     metadata = {"name": "a", "namespace": "shop", "uid": "a", "resourceVersion": "1"}
     document = page({**body, "metadata": {**metadata, **body.get("metadata", {})}})
     gc.collect()
     tracemalloc.start()
     try:
-        feed.take_page(document)
+        informer.take_page(document)
         gc.collect()
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert parts.intake.object_counts()[resource] == 1
+    assert parts.informers.object_counts()[resource] == 1
     return kept
 
 

@@ -20,7 +20,7 @@ from respread.kube.requests import Response
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.telemetry.health import Heartbeat
 from tests.fake_requests import FakeRequests
-from tests.intake import Parts, page
+from tests.informer_parts import Parts, page
 
 ZONE = "topology.kubernetes.io/zone"
 ZONES = ("a", "b", "c")
@@ -81,8 +81,8 @@ class SimulatedCluster(FakeRequests):
     def control_loop(self) -> ControlLoop:
         """Return a control loop that knows the cluster."""
         clock = asyncio.get_running_loop().time
-        for feed in self.parts.intake.feeds:
-            feed.take_page(page())
+        for informer in self.parts.informers.all:
+            informer.take_page(page())
         nodes = [
             {
                 "metadata": {"name": f"node-{zone}", "labels": {ZONE: zone, "kubernetes.io/hostname": f"node-{zone}"}},
@@ -90,22 +90,22 @@ class SimulatedCluster(FakeRequests):
             }
             for zone in ZONES
         ]
-        self.parts.feed("nodes").take_page(page(*nodes, version=500))
-        self.parts.feed("namespaces").take_page(page({"metadata": {"name": NAMESPACE}}, version=500))
-        self.parts.feed("pods").take_page(page(*self.pods.values(), version=500))
-        self.parts.feed("clusterrebalancepolicies").take_page(page(self.policy, version=500))
+        self.parts.informer("nodes").take_page(page(*nodes, version=500))
+        self.parts.informer("namespaces").take_page(page({"metadata": {"name": NAMESPACE}}, version=500))
+        self.parts.informer("pods").take_page(page(*self.pods.values(), version=500))
+        self.parts.informer("clusterrebalancepolicies").take_page(page(self.policy, version=500))
         leading = Leading(lambda: True, lambda: 1)
         self.acting = put_together(
             self,
-            self.parts.intake,
+            self.parts.informers,
             leading,
-            announcements=Announcements(lambda _: None, self.parts.intake.policies.current),
+            announcements=Announcements(lambda _: None, self.parts.informers.policies.current),
             metrics=self.parts.metrics,
             clock=clock,
             wall_clock=lambda: EPOCH + clock(),
         )
         return ControlLoop(
-            self.parts.intake,
+            self.parts.informers,
             self.acting,
             leading=leading,
             prevention=PreventionLoop(

@@ -14,7 +14,7 @@ from respread.eviction.outcomes import Outcome
 from respread.planning.held import Held
 from respread.telemetry.event_series import Event
 from tests.eviction_moves import move
-from tests.intake import Parts
+from tests.informer_parts import Parts
 
 POLICY = Policy(kind="ClusterRebalancePolicy", object_name="default", uid="uid-default", spec=ClusterPolicySpec())
 MOVE = move("a")

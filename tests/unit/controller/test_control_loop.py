@@ -33,7 +33,7 @@ from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
 from tests.eviction_moves import move
 from tests.fake_requests import FakeRequests
-from tests.intake import Parts, page
+from tests.informer_parts import Parts, page
 from tests.unit.controller.simulated_cluster import SimulatedCluster
 from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster
@@ -88,15 +88,15 @@ class Loop:
         self.parts = Parts()
         self.requests = Scripted() if requests is None else requests
         self.heartbeat = Heartbeat("control-loop", limit_seconds=LOOP_LIMIT_SECONDS, clock=self.clock)
-        intake = self.parts.intake
-        for feed in intake.feeds:
-            feed.take_page(page())
+        informers = self.parts.informers
+        for informer in informers.all:
+            informer.take_page(page())
         self.leading = Leading(lambda: self.leads, lambda: self.term)
         self.acting = put_together(
             self.requests,
-            intake,
+            informers,
             self.leading,
-            announcements=Announcements(lambda _: None, intake.policies.current),
+            announcements=Announcements(lambda _: None, informers.policies.current),
             metrics=self.parts.metrics,
             clock=self.clock,
             wall_clock=self.wall_clock,
@@ -108,7 +108,7 @@ class Loop:
     def made(self, thread: PlanningThread | None = None) -> ControlLoop:
         """A loop that computes in a thread."""
         return ControlLoop(
-            self.parts.intake,
+            self.parts.informers,
             self.acting,
             leading=self.leading,
             prevention=PreventionLoop(
@@ -132,7 +132,7 @@ class Loop:
         return 1_800_000_000.0 + self.seconds
 
     def have(self, *policies: dict[str, Any], version: int) -> None:
-        self.parts.feed(CLUSTER_POLICIES).take_page(page(*policies, version=version))
+        self.parts.informer(CLUSTER_POLICIES).take_page(page(*policies, version=version))
 
 
 def test_only_the_leader_writes_statuses_and_continues_from_the_existing_ones() -> None:
@@ -430,7 +430,7 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
     born = datetime.fromtimestamp(loop.wall_clock() - 60 * minutes_old - 15, UTC).isoformat()
     spread = {"maxSkew": 1, "topologyKey": zone, "whenUnsatisfiable": "DoNotSchedule"}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
-    loop.parts.feed("nodes").take_page(
+    loop.parts.informer("nodes").take_page(
         page(
             *(
                 {
@@ -442,8 +442,8 @@ def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
             version=300,
         )
     )
-    loop.parts.feed("namespaces").take_page(page({"metadata": {"name": "shop"}}, version=300))
-    loop.parts.feed("pods").take_page(
+    loop.parts.informer("namespaces").take_page(page({"metadata": {"name": "shop"}}, version=300))
+    loop.parts.informer("pods").take_page(
         page(
             *(
                 {
@@ -483,7 +483,7 @@ def test_nothing_is_evicted_while_watches_are_stale(caplog: pytest.LogCaptureFix
         await loop.reconcile()
         await asyncio.sleep(1)  # the quiet period is over
         now = [0.0]
-        cluster.parts.intake.health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
+        cluster.parts.informers.health = type(cluster.parts.health)(cluster.parts.health.kinds, lambda: now[0])
         now[0] = STALE_SECONDS + 1
         await loop.reconcile()
         assert cluster.acting.register.chosen == {}

@@ -28,7 +28,7 @@ from respread.planning.plan import Move
 from respread.stores.policy_store import PolicyObject
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES
 from tests.eviction_moves import SPEC, move
-from tests.intake import Parts
+from tests.informer_parts import Parts
 from tests.integration.stub_api_server import Answering, StubApiServer, answering, hanging
 from tests.worlds import NOW, cluster, node, pod
 
@@ -113,17 +113,17 @@ class Cluster:
 
     def batch(self, acting: Acting, moves: Sequence[Move]) -> Batch:
         """Return what the moves have in common."""
-        policies = self.parts.intake.policies.policies
+        policies = self.parts.informers.policies.policies
         bound = bounding(moves, Limiters().of(policies), self.snapshot)
         return acting.evictions.batch(self.snapshot, acting.permission.planned_for(policies, self.seconds), bound)
 
     def acting(self, requests: Requests) -> Acting:
         """Return all that acts through the API server."""
-        self.parts.intake.state.apply("pods", self.snapshot.pods.items())
-        self.parts.intake.policies.apply([(ObjectKey("", "default"), PolicyObject(self.present, PolicyStatus()))])
+        self.parts.informers.state.apply("pods", self.snapshot.pods.items())
+        self.parts.informers.policies.apply([(ObjectKey("", "default"), PolicyObject(self.present, PolicyStatus()))])
         return put_together(
             requests,
-            self.parts.intake,
+            self.parts.informers,
             Leading(lambda: self.leads, lambda: 1),
             announcements=Announcements(lambda _: None, lambda _: self.present),
             metrics=self.parts.metrics,

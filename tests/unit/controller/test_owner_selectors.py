@@ -20,7 +20,7 @@ from respread.planning.victims.policies import PolicyIndex
 from respread.scheduling.default_selector import SelectingOwner
 from respread.spread.index import Spread
 from tests.fake_requests import FakeRequests
-from tests.intake import Parts
+from tests.informer_parts import Parts
 from tests.virtual_time import run_in_virtual_time
 from tests.worlds import cluster
 
@@ -77,7 +77,7 @@ class World:
         self.parts = Parts()
         self.server = Server()
         self.server.objects = {name: manifest(name) for name in names}
-        self.reader = OwnerSelectors(self.server, self.parts.intake, lambda: asyncio.get_running_loop().time())
+        self.reader = OwnerSelectors(self.server, self.parts.informers, lambda: asyncio.get_running_loop().time())
         self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class World:
         await asyncio.wait([self._running])
 
     def known(self, resource: str = "replica_sets") -> dict[str, Workload]:
-        held: Mapping[ObjectKey, Workload] = getattr(self.parts.intake.state.snapshot, resource)
+        held: Mapping[ObjectKey, Workload] = getattr(self.parts.informers.state.snapshot, resource)
         return {key.name: workload for key, workload in held.items()}
 
 
@@ -103,7 +103,7 @@ def test_a_wanted_owner_is_read_once_and_wakes_the_control_loop() -> None:
     async def story() -> None:
         async with World("web", "api") as world:
             assert not world.reader.want([owner("web")])
-            await asyncio.wait_for(world.parts.intake.changes.wait(), 1)
+            await asyncio.wait_for(world.parts.informers.changes.wait(), 1)
             assert selects(world.known()["web"]) == {"app": "web"}
             assert world.known()["web"].replicas == Workload(namespace="", name="").replicas
             assert world.reader.want([owner("web")])
@@ -141,7 +141,7 @@ def test_thousands_of_owners_are_read_a_few_at_a_time_and_reported_meanwhile() -
         names = [f"web-{number}" for number in range(1000)]
         async with World(*names) as world:
             world.reader.want(map(owner, names))
-            await world.parts.intake.changes.wait()
+            await world.parts.informers.changes.wait()
             assert 0 < len(world.known()) < 1000
             await asyncio.sleep(60)
             assert len(world.known()) == 1000
@@ -272,10 +272,10 @@ def test_an_owner_that_can_not_be_decoded_stays_unknown() -> None:
 def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -> None:
     async def story() -> None:
         world = World()
-        version = ServerVersion(world.server, world.parts.intake.changes)
+        version = ServerVersion(world.server, world.parts.informers.changes)
         asking = asyncio.create_task(version.run())
         assert not version.asked
-        await world.parts.intake.changes.wait()
+        await world.parts.informers.changes.wait()
         assert version.asked
         assert version.version == ""
         world.server.objects["/version"] = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
@@ -284,7 +284,7 @@ def test_the_server_version_is_requested_until_it_is_known_and_then_followed() -
         world.server.objects["/version"] = {"gitVersion": "v1.37.0"}
         await asyncio.sleep(ASK_AGAIN_SECONDS)
         assert version.version == "v1.37.0"
-        assert world.parts.intake.changes.take() == {"version"}
+        assert world.parts.informers.changes.take() == {"version"}
         asking.cancel()
         await asyncio.wait([asking])
 
@@ -319,7 +319,7 @@ def test_soft_defaults_count_only_while_a_policy_selects_soft_constraints() -> N
 
 def test_the_scheduler_model_changes_only_with_the_server_version() -> None:
     world = World()
-    version = ServerVersion(world.server, world.parts.intake.changes)
+    version = ServerVersion(world.server, world.parts.informers.changes)
     model = SchedulerModel(version=version)
     model.follow([])
     planner = model.planner

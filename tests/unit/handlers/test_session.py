@@ -22,7 +22,7 @@ from respread.handlers.session import open_plain_session, open_session
 from respread.kube.access import ClusterAccess, load_access
 from respread.kube.credentials import CredentialsError, Endpoint, FixedIdentity
 from respread.kube.page_size import MOST_BYTES
-from tests.intake import Parts, page, pod
+from tests.informer_parts import Parts, page, pod
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -83,9 +83,9 @@ async def session_with(
         ),
         encoding="utf-8",
     )
-    feeds = {feed.kind.path: feed for feed in parts.intake.feeds}
+    informers = {informer.kind.path: informer for informer in parts.informers.all}
     try:
-        async with open_session(load_access(kubeconfig=str(kubeconfig)), feeds) as session:
+        async with open_session(load_access(kubeconfig=str(kubeconfig)), informers) as session:
             yield session, server
     finally:
         await runner.cleanup()
@@ -98,7 +98,7 @@ async def get(session: aiohttp.ClientSession, url: str) -> Any:
 
 
 def names(parts: Parts) -> set[str]:
-    return {key.name for key in parts.intake.state.snapshot.pods}
+    return {key.name for key in parts.informers.state.snapshot.pods}
 
 
 @pytest.mark.parametrize("prefix", ["", "/k8s/clusters/c-1"])
@@ -182,13 +182,13 @@ def test_policies_are_deleted_with_their_crd(tmp_path: Path, caplog: pytest.LogC
         seen: list[set[str]] = []
 
         async def look(request: web.Request) -> web.StreamResponse:
-            seen.append(set(parts.intake.policies.policies))
+            seen.append(set(parts.informers.policies.policies))
             return await answer(200, page(version=3))(request)
 
         script = Script(answer(200, page(policy, version=2)), answer(404, b"404 page not found"), look)
         async with session_with(script, parts, tmp_path) as (session, server):
             await get(session, server + POLICIES)
-            assert set(parts.intake.policies.policies) == {"default"}
+            assert set(parts.informers.policies.policies) == {"default"}
             await get(session, server + POLICIES)
         assert seen == [set()]
 
@@ -255,7 +255,7 @@ def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path: Path)
         async with session_with(Script(answer(200, page(version=50))), parts, tmp_path) as (session, server):
             await get(session, server + PODS)
         parts.event("pods", pod("web", 49))
-        assert ObjectKey("shop", "web") not in parts.intake.state.snapshot.pods
+        assert ObjectKey("shop", "web") not in parts.informers.state.snapshot.pods
 
     asyncio.run(scenario())
 
@@ -301,8 +301,8 @@ def test_credentials_that_can_t_be_read_look_like_a_lost_connection(tmp_path: Pa
                     raise error
 
             access = ClusterAccess(Endpoint(server=server), Unreadable())
-            feeds = {feed.kind.path: feed for feed in parts.intake.feeds}
-            async with open_session(access, feeds) as unknown:
+            informers = {informer.kind.path: informer for informer in parts.informers.all}
+            async with open_session(access, informers) as unknown:
                 with pytest.raises(aiohttp.ClientConnectionError, match="no credentials for the API server"):
                     await get(unknown, server + PODS)
             assert script.asked == []

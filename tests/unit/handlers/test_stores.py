@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.intake import Parts, page
+from tests.informer_parts import Parts, page
 from tests.policy_specs import enforces
 
 
@@ -22,13 +22,13 @@ def priority_class(name: str, value: Any, version: int = 1) -> dict[str, Any]:
 
 def test_policies_of_both_kinds_are_stored_by_name() -> None:
     parts = Parts()
-    store = parts.intake.policies
+    store = parts.informers.policies
     for resource, body in (
         ("clusterrebalancepolicies", policy("default", mode="Enforce")),
         ("rebalancepolicies", policy("default", namespace="shop")),
     ):
-        parts.feed(resource).begin_list()
-        parts.feed(resource).take_page(page(body))
+        parts.informer(resource).begin_list()
+        parts.informer(resource).take_page(page(body))
     assert {name: (each.kind, each.spec.mode) for name, each in store.policies.items()} == {
         "default": ("ClusterRebalancePolicy", "Enforce"),
         "shop/default": ("RebalancePolicy", "DryRun"),
@@ -37,26 +37,26 @@ def test_policies_of_both_kinds_are_stored_by_name() -> None:
 
 def test_a_list_of_one_kind_does_not_affect_the_other() -> None:
     parts = Parts()
-    namespaced = parts.feed("rebalancepolicies")
+    namespaced = parts.informer("rebalancepolicies")
     parts.event("clusterrebalancepolicies", policy("default", 1))
     parts.event("rebalancepolicies", policy("default", 2, namespace="shop"))
     namespaced.begin_list()
     namespaced.take_page(page(version=3))
-    assert set(parts.intake.policies.policies) == {"default"}
+    assert set(parts.informers.policies.policies) == {"default"}
     parts.event("clusterrebalancepolicies", policy("default", 4), deleted=True)
-    assert not parts.intake.policies.policies
-    assert not parts.intake.policies.statuses
+    assert not parts.informers.policies.policies
+    assert not parts.informers.policies.statuses
 
 
 def test_a_status_is_stored_without_waking_the_loop() -> None:
     async def scenario() -> None:
         parts = Parts()
         parts.event("clusterrebalancepolicies", policy("default", 1))
-        assert await parts.intake.changes.wait() == {"clusterrebalancepolicies"}
+        assert await parts.informers.changes.wait() == {"clusterrebalancepolicies"}
         parts.event("clusterrebalancepolicies", policy("default", 2, status={"observedGeneration": 3}))
-        assert parts.intake.policies.statuses["default"].observed_generation == 3
+        assert parts.informers.policies.statuses["default"].observed_generation == 3
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(parts.intake.changes.wait(), 0.01)
+            await asyncio.wait_for(parts.informers.changes.wait(), 0.01)
 
     asyncio.run(scenario())
 
@@ -64,7 +64,7 @@ def test_a_status_is_stored_without_waking_the_loop() -> None:
 def test_an_invalid_policy_is_stored_with_its_problems() -> None:
     parts = Parts()
     parts.event("clusterrebalancepolicies", policy("default", mode="Destroy"))
-    kept = parts.intake.policies.policies["default"]
+    kept = parts.informers.policies.policies["default"]
     assert [problem.field for problem in kept.problems] == ["spec.mode"]
     assert not enforces(kept)
 
@@ -72,26 +72,26 @@ def test_an_invalid_policy_is_stored_with_its_problems() -> None:
 def test_a_snapshot_of_policies_does_not_change() -> None:
     parts = Parts()
     parts.event("clusterrebalancepolicies", policy("default", 1))
-    before = parts.intake.policies.policies
+    before = parts.informers.policies.policies
     parts.event("clusterrebalancepolicies", policy("default", 2), deleted=True)
     assert set(before) == {"default"}
 
 
 def test_priority_classes_are_stored_as_values_by_name() -> None:
     parts = Parts()
-    feed = parts.feed("priorityclasses")
-    feed.begin_list()
-    feed.take_page(page(priority_class("high", 1000), priority_class("low", -5), version=10))
+    informer = parts.informer("priorityclasses")
+    informer.begin_list()
+    informer.take_page(page(priority_class("high", 1000), priority_class("low", -5), version=10))
     parts.event("priorityclasses", priority_class("middle", 0, 11))
     parts.event("priorityclasses", priority_class("low", -5, 12), deleted=True)
-    assert dict(parts.intake.priority_classes.values) == {"high": 1000, "middle": 0}
+    assert dict(parts.informers.priority_classes.values) == {"high": 1000, "middle": 0}
 
 
 @pytest.mark.parametrize("value", ["1000", None, 1.5])
 def test_a_priority_class_without_a_value_is_reported(value: Any) -> None:
     parts = Parts()
-    feed = parts.feed("priorityclasses")
-    feed.begin_list()
-    feed.take_page(page(priority_class("high", value), priority_class("low", 1)))
-    assert dict(parts.intake.priority_classes.values) == {"low": 1}
-    assert [(error.name, error.path) for error in feed.undecodable.values()] == [("high", "value")]
+    informer = parts.informer("priorityclasses")
+    informer.begin_list()
+    informer.take_page(page(priority_class("high", value), priority_class("low", 1)))
+    assert dict(parts.informers.priority_classes.values) == {"low": 1}
+    assert [(error.name, error.path) for error in informer.undecodable.values()] == [("high", "value")]

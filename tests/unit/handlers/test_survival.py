@@ -17,7 +17,7 @@ from aiohttp import web
 from respread.handlers.operator import run_operator
 from respread.kube.access import ClusterAccess, load_access
 from respread.stores.watched_kinds import watched_kinds
-from tests.intake import Parts, pod
+from tests.informer_parts import Parts, pod
 from tests.unit.handlers.scripted_cluster import ScriptedCluster, Spoil, discovery_paths
 
 PATHS = [kind.path for kind in watched_kinds()]
@@ -93,7 +93,7 @@ def test_the_operator_survives_any_single_faulty_answer(tmp_path: Path, first: i
     async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
         event = {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}}
         cluster.bring(PODS, event)
-        await until(lambda: {key.name for key in parts.intake.state.snapshot.pods} == {"web"})
+        await until(lambda: {key.name for key in parts.informers.state.snapshot.pods} == {"web"})
         await until(lambda: all(cluster.asked[f"watch {path}"] > 1 for path in PATHS))
         await until(lambda: all(check.passed for check in parts.health.sync_checks()))
 
@@ -107,7 +107,7 @@ def test_the_operator_recovers_from_any_faulty_watch(tmp_path: Path, name: str) 
 
     async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
         cluster.bring(PODS, {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}})
-        await until(lambda: {key.name for key in parts.intake.state.snapshot.pods} == {"web"})
+        await until(lambda: {key.name for key in parts.informers.state.snapshot.pods} == {"web"})
         assert cluster.asked[f"watch {PODS}"] == 2
 
     run(cluster, tmp_path, comes_through)
@@ -124,7 +124,7 @@ def test_a_silent_watch_is_started_again(tmp_path: Path, monkeypatch: pytest.Mon
 
     async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
         cluster.bring(PODS, {"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Pod", **pod("web", 200)}})
-        await until(lambda: {key.name for key in parts.intake.state.snapshot.pods} == {"web"})
+        await until(lambda: {key.name for key in parts.informers.state.snapshot.pods} == {"web"})
         assert cluster.asked[f"list {PODS}"] == 1  # what it had is gone on with
 
     run(ScriptedCluster({f"watch {PODS}": silent}), tmp_path, comes_through)
@@ -162,7 +162,7 @@ def run(
             kubeconfig.write_text(json.dumps(_kubeconfig(cluster.server)), encoding="utf-8")
             stop = asyncio.Event()
             running = asyncio.create_task(
-                run_operator(parts.intake, parts.metrics, access=load(), load_access=load, stop=stop)
+                run_operator(parts.informers, parts.metrics, access=load(), load_access=load, stop=stop)
             )
             working = asyncio.ensure_future(scenario(cluster, parts))
             done, _ = await asyncio.wait((running, working), return_when=asyncio.FIRST_COMPLETED)

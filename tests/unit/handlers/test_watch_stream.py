@@ -18,7 +18,7 @@ from respread.handlers import watch_stream
 from respread.handlers.backlog import Backlog
 from respread.handlers.watch_stream import WatchStream
 from respread.kube.retry import Retry, RetryDelays
-from tests.intake import Parts, pod
+from tests.informer_parts import Parts, pod
 
 QUICK = RetryDelays(least_seconds=0.001, greatest_seconds=0.002)
 
@@ -46,7 +46,7 @@ class Watch:
         protocol = BaseProtocol(loop)
         protocol.connection_made(asyncio.Transport())  # one can only wait on what is connected
         self.content = aiohttp.StreamReader(protocol, 2**16, loop=loop)
-        self.stream = WatchStream(self.content, self.parts.feed("pods"), self.retry)
+        self.stream = WatchStream(self.content, self.parts.informer("pods"), self.retry)
 
     def send(self, *chunks: bytes) -> None:
         for chunk in chunks:
@@ -139,7 +139,7 @@ def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
         loop = asyncio.get_running_loop()
         for _ in range(4):
             watch = Watch()
-            watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), retry)
+            watch.stream = WatchStream(watch.content, watch.parts.informer("pods"), retry)
             watch.send(FAILED)
             start = loop.time()
             await watch.rest()
@@ -147,7 +147,7 @@ def test_consecutive_errors_increase_the_wait_until_an_event_arrives() -> None:
         assert all(after > before for before, after in pairwise(waits[::2]))
         assert retry.failing
         watch = Watch()
-        watch.stream = WatchStream(watch.content, watch.parts.feed("pods"), retry)
+        watch.stream = WatchStream(watch.content, watch.parts.informer("pods"), retry)
         watch.send(EVENT)
         await watch.rest()
         assert not retry.failing
@@ -275,7 +275,7 @@ def test_every_event_is_applied_in_order_however_chunks_are_split(whats: list[by
 
     async def scenario() -> None:
         watch = Watch()
-        feed = watch.parts.feed("pods")
+        informer = watch.parts.informer("pods")
         passed: list[bytes] = []
         for start, end in pairwise([0, *cuts, len(sent)]):
             watch.send(sent[start:end])
@@ -289,10 +289,10 @@ def test_every_event_is_applied_in_order_however_chunks_are_split(whats: list[by
         )
         changes = [each for each in events if each["type"] != "BOOKMARK"]
         for each in data.draw(st.permutations(changes)):
-            feed.take_event(each["object"], deleted=each["type"] == "DELETED")
-        pods = watch.parts.intake.state.snapshot.pods
+            informer.take_event(each["object"], deleted=each["type"] == "DELETED")
+        pods = watch.parts.informers.state.snapshot.pods
         assert {key.name: each.node_name for key, each in pods.items()} == expected
-        assert feed.lag_seconds() == 0
+        assert informer.lag_seconds() == 0
 
     run(scenario)
 
@@ -301,9 +301,9 @@ def test_the_watch_is_behind_while_received_data_is_unread() -> None:
     async def scenario() -> None:
         seconds, beyond = [100.0], [0]
         watch = Watch()
-        feed = watch.parts.feed("pods")
-        feed.backlog = Backlog(clock=lambda: seconds[0])
-        watch.stream = WatchStream(watch.content, feed, watch.retry, lambda: beyond[0])
+        informer = watch.parts.informer("pods")
+        informer.backlog = Backlog(clock=lambda: seconds[0])
+        watch.stream = WatchStream(watch.content, informer, watch.retry, lambda: beyond[0])
         watch.send(BOOKMARK, BOOKMARK)
         chunks = watch.stream.iter_chunked(len(BOOKMARK))
         await anext(chunks)
@@ -313,14 +313,14 @@ def test_the_watch_is_behind_while_received_data_is_unread() -> None:
         beyond[0] = len(BOOKMARK)  # the next has come, but no further than to the system
         third = asyncio.ensure_future(anext(chunks))
         await asyncio.sleep(0)
-        assert feed.lag_seconds() == 7
+        assert informer.lag_seconds() == 7
         beyond[0] = 0
         watch.send(BOOKMARK)
         await third
-        assert feed.lag_seconds() == 7
+        assert informer.lag_seconds() == 7
         fourth = asyncio.ensure_future(anext(chunks))
         await asyncio.sleep(0)
-        assert feed.lag_seconds() == 0
+        assert informer.lag_seconds() == 0
         watch.send(BOOKMARK)
         await fourth
 
@@ -330,9 +330,9 @@ def test_the_watch_is_behind_while_received_data_is_unread() -> None:
 def heartbeats(watch: Watch, versions: range) -> list[bytes]:
     """Events that change nothing of a listed pod, but its version."""
     body = pod("web", 5)
-    watch.parts.feed("pods").begin_list()
+    watch.parts.informer("pods").begin_list()
     page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": [body]}
-    watch.parts.feed("pods").take_page(json.dumps(page).encode())
+    watch.parts.informer("pods").take_page(json.dumps(page).encode())
     return [line("MODIFIED", **pod("web", version)) for version in versions]
 
 

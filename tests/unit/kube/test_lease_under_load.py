@@ -21,7 +21,7 @@ from respread.kube.requests import Response
 from respread.telemetry.health import HealthReport
 from respread.telemetry.listen_address import ListenAddress
 from respread.telemetry.server import serve_telemetry
-from tests.intake import Parts, page, pod
+from tests.informer_parts import Parts, page, pod
 from tests.plans import plan_cluster
 from tests.unit.kube.test_leadership import LeaseServer, Line
 from tests.worlds import NOW, cluster, constraint, node, pods, spec
@@ -75,8 +75,8 @@ async def keep_planning(thread: ThreadPoolExecutor, plans: list[int], planned: a
 
 async def bring_events() -> None:
     parts = Parts()
-    for feed in parts.intake.feeds:
-        feed.take_page(page())
+    for informer in parts.informers.all:
+        informer.take_page(page())
     begun, brought = time.monotonic(), 0
     while True:
         while brought < (time.monotonic() - begun) * EVENTS_PER_SECOND:

@@ -15,7 +15,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
-from tests.intake import Parts, page
+from tests.informer_parts import Parts, page
 from tests.spreads import spread_of
 from tests.worlds import NOW, ZONE
 
@@ -70,18 +70,18 @@ class World:
     def __init__(self, *more: dict[str, Any], nodes: tuple[dict[str, Any], ...] | None = None) -> None:
         self.parts = Parts()
         self.planner = Planner()
-        for feed in self.parts.intake.feeds:
-            feed.take_page(page())
+        for informer in self.parts.informers.all:
+            informer.take_page(page())
         self.list("namespaces", *({"metadata": {"name": name}} for name in (NAMESPACE, "other")))
         self.list("nodes", *(nodes or (node("a1", "a"), node("b1", "b"))))
         self.list("pods", *(pod(f"web-{number}", "a1") for number in range(3)), pod("web-b", "b1"), *more)
 
     def list(self, resource: str, *items: dict[str, Any]) -> None:
-        self.parts.feed(resource).take_page(page(*items, version=200))
+        self.parts.informer(resource).take_page(page(*items, version=200))
 
     @property
     def snapshot(self) -> ClusterSnapshot:
-        return self.parts.intake.state.snapshot
+        return self.parts.informers.state.snapshot
 
     def plan(self) -> Plan:
         policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(mode="Enforce"))
@@ -210,11 +210,11 @@ def test_pods_with_twenty_thousand_labels_use_little_memory_and_still_count_for_
     try:
         for number, body in enumerate(bodies):
             rest = b'"continue":"more",' if number < 19 else b""
-            parts.feed("pods").take_page(b'{"metadata":{%b"resourceVersion":"5"},"items":[%b]}' % (rest, body))
+            parts.informer("pods").take_page(b'{"metadata":{%b"resourceVersion":"5"},"items":[%b]}' % (rest, body))
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert kept < _MIB
-    snapshot = parts.intake.state.snapshot
+    snapshot = parts.informers.state.snapshot
     assert sum(each.requests_on_node["cpu"] for each in snapshot.pods_by_node["b1"].values()) == 3000
     assert not any(each.labels_read for each in snapshot.unread["pods"].values())

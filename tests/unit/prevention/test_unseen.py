@@ -19,7 +19,7 @@ from respread.kube.requests import Response
 from respread.prevention.deletion_costs import DeletionCosts
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS
 from tests.fake_requests import FakeRequests
-from tests.intake import Parts
+from tests.informer_parts import Parts
 from tests.spreads import spread_of
 from tests.unit.prevention.test_decisions import policy, web
 from tests.worlds import node

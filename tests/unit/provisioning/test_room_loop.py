@@ -17,7 +17,7 @@ from respread.provisioning.placeholder import PLACEHOLDER_LABEL
 from respread.provisioning.placeholders import PlaceholderAnswer, Result
 from respread.provisioning.room_loop import AT_ONCE, PATIENCE_SECONDS, REFUSED_SECONDS, REST_SECONDS, RoomLoop, RoomView
 from respread.provisioning.rooms import WantedRoom
-from tests.intake import Parts
+from tests.informer_parts import Parts
 from tests.spreads import spread_of
 from tests.unit.planning.blocked_plans import WEB, default_policy, plan_of
 from tests.worlds import ZONE, cluster, constraint, node, pod, pods, spec

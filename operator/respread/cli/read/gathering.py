@@ -15,7 +15,7 @@ from respread.cluster.meta import ObjectKey
 from respread.cluster.state import ClusterState
 from respread.stores.policy_store import PolicyStore
 from respread.stores.priority_classes import PriorityClassStore
-from respread.stores.stores import DecodedPage, PolicySink, PrioritySink, Sink, StateSink
+from respread.stores.stores import DecodedPage, KindStore, PolicyKindStore, PriorityClassKindStore, StateKindStore
 from respread.stores.watched_kinds import CLUSTER_POLICIES, NAMESPACED_POLICIES, POLICY_KINDS, PRIORITY_CLASSES
 
 OWNERS: Final = tuple(KINDS[resource] for resource in ("replicasets", "statefulsets", "replicationcontrollers"))
@@ -31,18 +31,18 @@ READ_KINDS: Final = (
 class Gathering:
     """Collects objects and returns the cluster that they form."""
 
-    __slots__ = ("_decoder", "_policies", "_priority_classes", "_sinks", "_state")
+    __slots__ = ("_decoder", "_policies", "_priority_classes", "_state", "_stores")
 
     def __init__(self) -> None:
         self._decoder = Decoder()
         self._state = ClusterState()
         self._policies = PolicyStore()
         self._priority_classes = PriorityClassStore()
-        self._sinks: Mapping[Kind, Sink] = {
-            **{kind: StateSink(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
-            PRIORITY_CLASSES: PrioritySink(PRIORITY_CLASSES, self._priority_classes),
-            CLUSTER_POLICIES: PolicySink("ClusterRebalancePolicy", self._policies),
-            NAMESPACED_POLICIES: PolicySink("RebalancePolicy", self._policies),
+        self._stores: Mapping[Kind, KindStore] = {
+            **{kind: StateKindStore(kind.resource, self._decoder, self._state) for kind in KINDS.values()},
+            PRIORITY_CLASSES: PriorityClassKindStore(PRIORITY_CLASSES, self._priority_classes),
+            CLUSTER_POLICIES: PolicyKindStore("ClusterRebalancePolicy", self._policies),
+            NAMESPACED_POLICIES: PolicyKindStore("RebalancePolicy", self._policies),
         }
 
     def decode_page(self, kind: Kind, body: bytes) -> DecodedPage:
@@ -51,7 +51,7 @@ class Gathering:
         Raises:
             DecodeError: it is not a list.
         """
-        return self._sinks[kind].decode_page(body)
+        return self._stores[kind].decode_page(body)
 
     def decode_object(self, kind: Kind, body: bytes) -> tuple[Any, Any]:
         """Decode one object, without adding it, and return its key and the object.
@@ -63,28 +63,28 @@ class Gathering:
             decoded = self._decoder.decode_object(kind.resource, body)
             return decoded.key, decoded
         try:
-            return self._sinks[kind].decode_object(body)
+            return self._stores[kind].decode_object(body)
         except msgspec.DecodeError as error:
             raise DecodeError(kind.resource, "", "", "", str(error)) from error
 
     def take(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
         """Add objects."""
-        self._sinks[kind].apply(objects)
+        self._stores[kind].apply(objects)
 
     def replace(self, kind: Kind, objects: Iterable[tuple[Any, Any]]) -> None:
         """Add the objects of a complete list, and remove all others."""
         listed = dict(objects)
-        sink = self._sinks[kind]
-        gone = [(key, None) for key in sink.held() if key not in listed]
-        sink.apply([*gone, *listed.items()])
+        store = self._stores[kind]
+        gone = [(key, None) for key in store.held() if key not in listed]
+        store.apply([*gone, *listed.items()])
 
     def note_undecodable(self, kind: Kind, faults: Iterable[DecodeError]) -> None:
         """Store what is known about objects that can't be decoded in full."""
-        self._sinks[kind].note_undecodable((self.key_of(fault), fault) for fault in faults)
+        self._stores[kind].note_undecodable((self.key_of(fault), fault) for fault in faults)
 
     def note_decodable(self, kind: Kind, keys: Iterable[ObjectKey]) -> None:
         """Forget what was stored about objects that could not be decoded before."""
-        self._sinks[kind].note_undecodable((key, None) for key in keys)
+        self._stores[kind].note_undecodable((key, None) for key in keys)
 
     @staticmethod
     def key_of(fault: DecodeError) -> ObjectKey:

@@ -10,29 +10,29 @@ import pytest
 
 from respread.cluster.errors import DecodeError
 from respread.cluster.meta import ObjectKey
-from respread.handlers.event_buffer import EventIdentity, Handover, NotAnEventError
+from respread.handlers.event_buffer import EventBuffer, EventIdentity, NotAnEventError
 from respread.stores.watched_kinds import PODS
-from tests.intake import Parts, broken_pod, page, pod
+from tests.informer_parts import Parts, broken_pod, page, pod
 
 WEB, API, DB = (ObjectKey("shop", name) for name in ("web", "api", "db"))
 
 
 def test_the_pages_of_a_list_are_applied_together_after_the_last() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web"), rest="more"))
-    assert not parts.intake.state.snapshot.pods
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web"), rest="more"))
+    assert not parts.informers.state.snapshot.pods
     assert not parts.health.has_synced("pods")
-    feed.take_page(page(pod("api")))
-    assert set(parts.intake.state.snapshot.pods) == {WEB, API}
+    informer.take_page(page(pod("api")))
+    assert set(parts.informers.state.snapshot.pods) == {WEB, API}
     assert parts.health.has_synced("pods")
 
 
 def test_a_page_is_returned_unchanged_but_without_items() -> None:
-    feed = Parts().feed("pods")
-    feed.begin_list()
-    assert feed.take_page(page(pod("web"), version=7, rest="more")) == {
+    informer = Parts().informer("pods")
+    informer.begin_list()
+    assert informer.take_page(page(pod("web"), version=7, rest="more")) == {
         "kind": "List",
         "apiVersion": "v1",
         "metadata": {"resourceVersion": "7", "continue": "more"},
@@ -42,88 +42,88 @@ def test_a_page_is_returned_unchanged_but_without_items() -> None:
 
 def test_an_object_missing_in_a_later_list_is_deleted() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web"), pod("api")))
-    feed.begin_list()
-    feed.take_page(page(pod("api"), pod("db"), version=200))
-    assert set(parts.intake.state.snapshot.pods) == {API, DB}
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web"), pod("api")))
+    informer.begin_list()
+    informer.take_page(page(pod("api"), pod("db"), version=200))
+    assert set(parts.informers.state.snapshot.pods) == {API, DB}
     assert parts.counted("respread_watch_relists_total", "pods") == 1
 
 
 def test_an_aborted_list_changes_nothing() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web"), rest="more"))
-    feed.begin_list()
-    feed.take_page(page(pod("api")))
-    assert set(parts.intake.state.snapshot.pods) == {API}
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web"), rest="more"))
+    informer.begin_list()
+    informer.take_page(page(pod("api")))
+    assert set(parts.informers.state.snapshot.pods) == {API}
 
 
 def test_each_event_changes_one_object() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web"), version=10))
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web"), version=10))
     parts.event("pods", pod("api", 11))
     parts.event("pods", pod("web", 12, phase="Pending"))
-    assert parts.intake.state.snapshot.pods[WEB].phase == "Pending"
-    assert parts.intake.state.snapshot.pods[API].phase == "Running"
+    assert parts.informers.state.snapshot.pods[WEB].phase == "Pending"
+    assert parts.informers.state.snapshot.pods[API].phase == "Running"
     parts.event("pods", pod("web", 13), deleted=True)
-    assert set(parts.intake.state.snapshot.pods) == {API}
+    assert set(parts.informers.state.snapshot.pods) == {API}
 
 
 def test_an_event_from_before_the_list_changes_nothing() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web", 90), version=100))
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web", 90), version=100))
     parts.event("pods", pod("gone", 95))
     parts.event("pods", pod("web", 80), deleted=True)
-    assert set(parts.intake.state.snapshot.pods) == {WEB}
+    assert set(parts.informers.state.snapshot.pods) == {WEB}
 
 
 def test_a_replayed_event_does_not_bring_a_deleted_pod_back() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web"), version=10))
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web"), version=10))
     parts.event("pods", pod("web", 11, phase="Pending"))
     parts.event("pods", pod("web", 12), deleted=True)
     parts.event("pods", pod("web", 11, phase="Pending"))
-    assert not parts.intake.state.snapshot.pods
+    assert not parts.informers.state.snapshot.pods
 
 
 def test_changes_are_reported_and_repetitions_are_not() -> None:
     async def scenario() -> None:
         parts = Parts()
-        feed = parts.feed("pods")
-        feed.begin_list()
-        feed.take_page(page(version=10))  # nothing there, but now known
-        assert await parts.intake.changes.wait() == {"pods"}
+        informer = parts.informer("pods")
+        informer.begin_list()
+        informer.take_page(page(version=10))  # nothing there, but now known
+        assert await parts.informers.changes.wait() == {"pods"}
         parts.event("pods", pod("web", 11))
-        assert await parts.intake.changes.wait() == {"pods"}
+        assert await parts.informers.changes.wait() == {"pods"}
         parts.event("pods", pod("web", 12))  # nothing but its version differs
-        feed.begin_list()
-        feed.take_page(page(pod("web", 12), version=13))
+        informer.begin_list()
+        informer.take_page(page(pod("web", 12), version=13))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(parts.intake.changes.wait(), 0.01)
+            await asyncio.wait_for(parts.informers.changes.wait(), 0.01)
 
     asyncio.run(scenario())
 
 
 def test_a_malformed_object_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web"), broken_pod("api"), pod("db")))
-    snapshot = parts.intake.state.snapshot
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web"), broken_pod("api"), pod("db")))
+    snapshot = parts.informers.state.snapshot
     assert set(snapshot.pods) == {WEB, API, DB}
     assert snapshot.pods[API].node_name == "node-1", "what can be read of it is known all the same"
     assert {key: each.node_name for key, each in snapshot.unread["pods"].items()} == {API: "node-1"}
-    assert set(feed.undecodable) == {API}
-    assert parts.intake.undecodable() == {"pods": feed.undecodable}
+    assert set(informer.undecodable) == {API}
+    assert parts.informers.undecodable() == {"pods": informer.undecodable}
     assert parts.counted("respread_decode_errors_total", "pods") == 1
     (record,) = (each for each in caplog.records if each.levelno == logging.ERROR)
     assert "pods shop/api" in record.getMessage()
@@ -132,25 +132,25 @@ def test_a_malformed_object_does_not_affect_the_others(caplog: pytest.LogCapture
 
 def test_the_last_valid_version_of_an_object_is_kept() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web", 5), version=10))
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web", 5), version=10))
     parts.event("pods", broken_pod("web", 11))
-    assert parts.intake.state.snapshot.pods[WEB].node_name == "node-1"
-    assert set(feed.undecodable) == {WEB}
-    feed.begin_list()
-    feed.take_page(page(broken_pod("web", 11), version=20))
-    assert set(parts.intake.state.snapshot.pods) == {WEB}
-    assert set(feed.undecodable) == {WEB}
+    assert parts.informers.state.snapshot.pods[WEB].node_name == "node-1"
+    assert set(informer.undecodable) == {WEB}
+    informer.begin_list()
+    informer.take_page(page(broken_pod("web", 11), version=20))
+    assert set(parts.informers.state.snapshot.pods) == {WEB}
+    assert set(informer.undecodable) == {WEB}
 
 
 def test_the_same_decode_error_is_logged_once_and_a_different_one_again(caplog: pytest.LogCaptureFixture) -> None:
     parts = Parts()
-    feed = parts.feed("pods")
+    informer = parts.informer("pods")
     for version in (11, 12, 13):
         parts.event("pods", broken_pod("web", version))
-    feed.begin_list()
-    feed.take_page(page(broken_pod("web", 13), version=20))
+    informer.begin_list()
+    informer.take_page(page(broken_pod("web", 13), version=20))
     assert parts.counted("respread_decode_errors_total", "pods") == 1
     parts.event("pods", broken_pod("web", 21, operator="Never"))
     assert parts.counted("respread_decode_errors_total", "pods") == 2
@@ -159,17 +159,17 @@ def test_the_same_decode_error_is_logged_once_and_a_different_one_again(caplog: 
 
 def test_an_object_that_is_valid_again_or_deleted_is_no_longer_reported() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
+    informer = parts.informer("pods")
     parts.event("pods", broken_pod("web", 1))
     parts.event("pods", broken_pod("api", 2))
     parts.event("pods", broken_pod("db", 3))
     parts.event("pods", pod("web", 4))
     parts.event("pods", broken_pod("api", 5), deleted=True)
-    assert set(feed.undecodable) == {DB}
-    feed.begin_list()
-    feed.take_page(page(pod("web", 4), version=6))
-    assert not feed.undecodable
-    assert set(parts.intake.state.snapshot.pods) == {WEB}
+    assert set(informer.undecodable) == {DB}
+    informer.begin_list()
+    informer.take_page(page(pod("web", 4), version=6))
+    assert not informer.undecodable
+    assert set(parts.informers.state.snapshot.pods) == {WEB}
 
 
 def test_kopf_receives_only_the_identity_of_an_object() -> None:
@@ -186,19 +186,19 @@ def test_kopf_receives_only_the_identity_of_an_object() -> None:
 
 def test_an_object_is_applied_once_when_kopf_calls_the_handler() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
+    informer = parts.informer("pods")
     light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
-    assert not parts.intake.state.snapshot.pods
-    feed.take_event(light, deleted=False)
-    assert set(parts.intake.state.snapshot.pods) == {WEB}
-    feed.forget()
-    feed.take_event(light, deleted=False)
-    assert not parts.intake.state.snapshot.pods
+    assert not parts.informers.state.snapshot.pods
+    informer.take_event(light, deleted=False)
+    assert set(parts.informers.state.snapshot.pods) == {WEB}
+    informer.forget()
+    informer.take_event(light, deleted=False)
+    assert not parts.informers.state.snapshot.pods
 
 
 def test_an_event_applies_all_earlier_events_first_in_order() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
+    informer = parts.informer("pods")
     lights = [
         parts.light("pods", json.dumps({"type": what, "object": body}).encode())
         for what, body in [
@@ -210,109 +210,109 @@ def test_an_event_applies_all_earlier_events_first_in_order() -> None:
             ("ADDED", pod("web", 12)),
         ]
     ]
-    assert feed.take_event(lights[4]["object"], deleted=False) == 5
-    assert WEB not in parts.intake.state.snapshot.pods
-    assert parts.intake.state.snapshot.pods[API].phase == "Pending"
-    assert set(feed.undecodable) == {DB}
-    assert feed.take_event(lights[1]["object"], deleted=True) == 0  # a worker of Kopf's that comes late
-    assert feed.take_event(lights[5]["object"], deleted=False) == 1
-    assert WEB in parts.intake.state.snapshot.pods
+    assert informer.take_event(lights[4]["object"], deleted=False) == 5
+    assert WEB not in parts.informers.state.snapshot.pods
+    assert parts.informers.state.snapshot.pods[API].phase == "Pending"
+    assert set(informer.undecodable) == {DB}
+    assert informer.take_event(lights[1]["object"], deleted=True) == 0  # a worker of Kopf's that comes late
+    assert informer.take_event(lights[5]["object"], deleted=False) == 1
+    assert WEB in parts.informers.state.snapshot.pods
 
 
 def test_kopf_receives_a_bookmark_for_an_event_that_changes_nothing() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web", 5), version=10))
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web", 5), version=10))
     heartbeat = json.dumps({"type": "MODIFIED", "object": pod("web", 11)}).encode()
     assert parts.light("pods", heartbeat) == {
         "type": "BOOKMARK",
         "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "11"}},
     }
     parts.event("pods", pod("web", 11), deleted=True)  # a deletion has the version of the object's last
-    assert not parts.intake.state.snapshot.pods
+    assert not parts.informers.state.snapshot.pods
     again = parts.light("pods", heartbeat)
     assert again["type"] == "MODIFIED"
-    feed.take_event(again["object"], deleted=False)
-    assert not parts.intake.state.snapshot.pods
+    informer.take_event(again["object"], deleted=False)
+    assert not parts.informers.state.snapshot.pods
 
 
 def test_an_event_that_reverts_a_buffered_one_is_not_skipped() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web", 5), version=10))
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web", 5), version=10))
     parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 11, phase="Pending")}).encode())
     back = parts.light("pods", json.dumps({"type": "MODIFIED", "object": pod("web", 12)}).encode())
-    assert feed.take_event(back["object"], deleted=False) == 2
-    assert parts.intake.state.snapshot.pods[WEB].phase == "Running"
+    assert informer.take_event(back["object"], deleted=False) == 2
+    assert parts.informers.state.snapshot.pods[WEB].phase == "Running"
 
 
 def test_the_event_buffer_tells_how_far_the_watch_is_behind() -> None:
     seconds = [100.0]
-    handover = Handover(PODS, lambda document: (ObjectKey("shop", "web"), document), clock=lambda: seconds[0])
+    event_buffer = EventBuffer(PODS, lambda document: (ObjectKey("shop", "web"), document), clock=lambda: seconds[0])
     for version in ("7", "8"):
         metadata = {"name": "web", "namespace": "shop", "uid": "uid-web", "resourceVersion": version}
-        handover.lighten(json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode())
+        event_buffer.lighten(json.dumps({"type": "MODIFIED", "object": {"metadata": metadata}}).encode())
         seconds[0] += 1
-    assert handover.lag_seconds() == 2
-    handover.call_for(EventIdentity(ObjectKey("shop", "web"), "uid-web", "7"), deleted=False)
-    assert handover.lag_seconds() == 1
-    handover.clear()
-    assert handover.lag_seconds() == 0
+    assert event_buffer.lag_seconds() == 2
+    event_buffer.call_for(EventIdentity(ObjectKey("shop", "web"), "uid-web", "7"), deleted=False)
+    assert event_buffer.lag_seconds() == 1
+    event_buffer.clear()
+    assert event_buffer.lag_seconds() == 0
 
 
 def test_a_new_list_discards_buffered_events() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
+    informer = parts.informer("pods")
     light = parts.light("pods", json.dumps({"type": "ADDED", "object": pod("web", 7)}).encode())["object"]
-    feed.begin_list()
-    feed.take_page(page(version=6))  # from a backup, say: the event is newer than the list
-    feed.take_event(light, deleted=False)
-    assert not parts.intake.state.snapshot.pods
+    informer.begin_list()
+    informer.take_page(page(version=6))  # from a backup, say: the event is newer than the list
+    informer.take_event(light, deleted=False)
+    assert not parts.informers.state.snapshot.pods
 
 
 @pytest.mark.parametrize("line", [b"{}", b"<html>", b'{"type":"ADDED"}', b'{"type":"ADDED","object":5}'])
 def test_a_malformed_event_is_rejected(line: bytes) -> None:
     with pytest.raises(NotAnEventError, match="pods"):
-        Parts().feed("pods").read_event(line)
+        Parts().informer("pods").read_event(line)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'{"kind":"Status","code":500}', b"[1]"])
 def test_a_malformed_list_is_rejected_and_changes_nothing(body: bytes) -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web")))
-    feed.begin_list()
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web")))
+    informer.begin_list()
     with pytest.raises(DecodeError, match="pods"):
-        feed.take_page(body)
-    assert set(parts.intake.state.snapshot.pods) == {WEB}
+        informer.take_page(body)
+    assert set(parts.informers.state.snapshot.pods) == {WEB}
 
 
 def test_a_kind_that_is_no_longer_served_has_no_objects() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web")))
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web")))
     parts.event("pods", broken_pod("api", 101))
-    feed.forget()
-    assert not parts.intake.state.snapshot.pods
-    assert not feed.undecodable
+    informer.forget()
+    assert not parts.informers.state.snapshot.pods
+    assert not informer.undecodable
 
 
 def test_objects_are_counted_by_kind() -> None:
     parts = Parts()
-    feed = parts.feed("pods")
-    feed.begin_list()
-    feed.take_page(page(pod("web"), pod("api")))
-    counts = parts.intake.object_counts()
+    informer = parts.informer("pods")
+    informer.begin_list()
+    informer.take_page(page(pod("web"), pod("api")))
+    counts = parts.informers.object_counts()
     assert counts["pods"] == 2
     assert counts["nodes"] == counts["priorityclasses"] == counts["rebalancepolicies"] == 0
 
 
 def test_ignored_namespaced_policies_are_not_watched() -> None:
-    resources = {feed.kind.resource for feed in Parts(namespaced_policies=False).intake.feeds}
+    resources = {informer.kind.resource for informer in Parts(namespaced_policies=False).informers.all}
     assert "clusterrebalancepolicies" in resources
     assert "rebalancepolicies" not in resources
 
@@ -331,14 +331,14 @@ def test_ignored_namespaced_policies_are_not_watched() -> None:
 )
 def test_a_malformed_page_is_rejected(resource: str, body: bytes) -> None:
     """Whatever else was raised would end the process."""
-    feed = Parts().feed(resource)
+    informer = Parts().informer(resource)
     with pytest.raises(DecodeError):
-        feed.take_page(body)
+        informer.take_page(body)
 
 
 @pytest.mark.parametrize("resource", ["pods", "clusterrebalancepolicies", "priorityclasses"])
 @pytest.mark.parametrize("item", [b"5", b'{"metadata":5}', b'{"metadata":{"name":"\xff"}}'])
 def test_a_malformed_item_does_not_affect_the_list(resource: str, item: bytes) -> None:
     parts = Parts()
-    parts.feed(resource).take_page(b'{"metadata":{"resourceVersion":"7"},"items":[' + item + b"]}")
+    parts.informer(resource).take_page(b'{"metadata":{"resourceVersion":"7"},"items":[' + item + b"]}")
     assert parts.health.has_synced(resource)

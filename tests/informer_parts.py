@@ -1,4 +1,4 @@
-"""An intake with everything around it, and the API's JSON to feed it with."""
+"""Informers with everything that they need, and lists and events in the JSON of the API."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from typing import Any
 import prometheus_client
 
 from respread.handlers.health import WatchHealth
-from respread.handlers.informer import Feed
-from respread.handlers.informers import Intake
+from respread.handlers.informer import Informer
+from respread.handlers.informers import Informers
 from respread.stores.watched_kinds import watched_kinds
 from respread.telemetry.metrics import Metrics
 
 
 class Parts:
-    """An intake, and what it tells."""
+    """Informers, and their health and metrics."""
 
     def __init__(self, *, namespaced_policies: bool = True) -> None:
         kinds = watched_kinds(namespaced_policies=namespaced_policies)
         self.registry = prometheus_client.CollectorRegistry()
         self.health = WatchHealth(kind.resource for kind in kinds)
         self.metrics = Metrics.create(self.registry, version="test", kinds=[kind.resource for kind in kinds])
-        self.intake = Intake(kinds, health=self.health, metrics=self.metrics)
+        self.informers = Informers(kinds, health=self.health, metrics=self.metrics)
 
-    def feed(self, resource: str) -> Feed:
-        """The feed of a kind."""
-        return next(feed for feed in self.intake.feeds if feed.kind.resource == resource)
+    def informer(self, resource: str) -> Informer:
+        """Return the informer of a kind."""
+        return next(informer for informer in self.informers.all if informer.kind.resource == resource)
 
     def event(self, resource: str, body: dict[str, Any], *, deleted: bool = False) -> None:
-        """Send an event of the watch, by the same way as Kopf."""
-        feed = self.feed(resource)
+        """Apply a watch event in the same way as Kopf."""
+        informer = self.informer(resource)
         line = json.dumps({"type": "DELETED" if deleted else "MODIFIED", "object": body}).encode()
-        feed.take_event(self.light(resource, line)["object"], deleted=deleted)
+        informer.take_event(self.light(resource, line)["object"], deleted=deleted)
 
     def light(self, resource: str, line: bytes) -> dict[str, Any]:
-        """Let a line of the watch be read, and return what Kopf gets of it."""
-        event = self.feed(resource).read_event(line)
+        """Read a line of the watch, and return what Kopf receives."""
+        event = self.informer(resource).read_event(line)
         assert event is not None
         light: dict[str, Any] = json.loads(event.encode())
         return light
 
     def counted(self, metric: str, resource: str) -> float:
-        """The value of a counter that is labelled by kind."""
+        """Return the value of a counter for a kind."""
         return self.registry.get_sample_value(metric, {"kind": resource}) or 0
 
 
