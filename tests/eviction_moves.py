@@ -37,7 +37,7 @@ def move(victim: Pod | str, **fields: Any) -> Move:
     given: dict[str, Any] = {
         "policy": "default",
         "workload": workload_of(evicted),
-        "turn": 0,
+        "wave": 0,
         "component": crc32(evicted.uid.encode()),
         "groups": (group(evicted.name),),
         "from_domains": ("zone-a",),

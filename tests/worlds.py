@@ -9,10 +9,11 @@ from typing import Any
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
+from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, OwnerReference
 from respread.cluster.node import Node, Taint
 from respread.cluster.objects import Namespace
-from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint, WhenUnsatisfiable
+from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.state import ClusterSnapshot, ClusterState
 
 ZONE = "topology.kubernetes.io/zone"

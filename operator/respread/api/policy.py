@@ -25,7 +25,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 PolicyKind: TypeAlias = Literal["RebalancePolicy", "ClusterRebalancePolicy"]
 Mode: TypeAlias = Literal["DryRun", "Enforce"]
 WhenUnsatisfiable: TypeAlias = Literal["DoNotSchedule", "ScheduleAnyway"]
-Protection: TypeAlias = Literal["Protect", "Evict"]
+ProtectOrEvict: TypeAlias = Literal["Protect", "Evict"]
 Toggle: TypeAlias = Literal["Disabled", "Enabled"]
 Provision: TypeAlias = Literal["Report", "Request"]
 CostsOfOthers: TypeAlias = Literal["Keep", "Replace"]
@@ -268,21 +268,21 @@ class VictimRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         ),
     ] = 2
     local_storage: Annotated[
-        Protection,
+        ProtectOrEvict,
         described(
             "Whether pods with storage on their node (hostPath, or emptyDir on disk) may be evicted. An eviction loses "
             "the data there."
         ),
     ] = "Protect"
     persistent_volume_claims: Annotated[
-        Protection,
+        ProtectOrEvict,
         described(
             "Whether pods that use PersistentVolumeClaims may be evicted. They only move to nodes that can reach their "
             "volumes."
         ),
     ] = "Evict"
     changed_pods: Annotated[
-        Protection,
+        ProtectOrEvict,
         described(
             "Whether pods may be evicted that differ from their controller's template in a field that affects where "
             "they can be placed: resized in place, changed by a webhook, or created from an older template. With "

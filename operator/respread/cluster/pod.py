@@ -14,10 +14,10 @@ import msgspec
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
+from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, ObjectKey, OwnerReference
 from respread.cluster.volumes import Disk, MigratedVolume
 
-WhenUnsatisfiable = Literal["DoNotSchedule", "ScheduleAnyway"]
 NodeInclusionPolicy = Literal["Honor", "Ignore"]
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 

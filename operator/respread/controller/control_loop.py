@@ -28,7 +28,7 @@ from respread.controller.observation import Observation
 from respread.controller.permits.choosing import choose
 from respread.controller.permits.left_alone import left_alone, left_alone_until
 from respread.controller.permits.limiters import Limiters, bounding
-from respread.controller.permits.permission import Leading, Policies
+from respread.controller.permits.permission import Leading
 from respread.controller.permits.staleness import why_stale
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
@@ -51,6 +51,7 @@ from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex, reach
 from respread.provisioning.room_loop import RoomLoop, RoomView
 from respread.spread.index import Spread
+from respread.stores.policy_store import Policies
 from respread.telemetry.figures import PlanFigures
 from respread.telemetry.health import Heartbeat
 from respread.telemetry.logs import get_logger

@@ -17,7 +17,6 @@ from typing import Final
 
 from immutables import Map
 
-from respread.api.policy import Policy
 from respread.api.status import ContestedCosts, PolicyStatus
 from respread.cluster.state import ClusterSnapshot
 from respread.controller.records.contested_costs import contested_to_remember, recalled_contests
@@ -29,6 +28,7 @@ from respread.prevention.patches import Patch, Purpose
 from respread.prevention.prevention import SEEN_WITHIN_SECONDS, Answered, CostClock, CostPlanner, View
 from respread.prevention.ranks import HeldCost
 from respread.spread.index import Spread
+from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
@@ -52,8 +52,6 @@ _CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResu
 """Results after which the pod's cost is certain. After any other one, an uncertain pod stays uncertain."""
 _NOT_OURS: Final = HeldCost(0, ours=False)
 """The assumed cost of a pod that is to be left alone."""
-
-Policies = Map[str, Policy]
 
 
 class PreventionLoop:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from respread.api.conditions import PolicyOutcome, RoomMissing
-from respread.api.policy import Policy
+from respread.api.policy import Policy, WhenUnsatisfiable
 from respread.api.status import (
     AffectedWorkload,
     BlockedCount,
@@ -19,7 +19,6 @@ from respread.api.status import (
     ViolatedConstraint,
     Violation,
 )
-from respread.cluster.pod import WhenUnsatisfiable
 from respread.cluster.workload import WorkloadName
 from respread.controller.records.history import History
 from respread.controller.records.other_evictions import OtherEvictor

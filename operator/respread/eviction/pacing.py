@@ -107,7 +107,7 @@ def _position(placed: tuple[int, *tuple[object, ...]]) -> int:
 
 
 def _wait(move: Move, busy: Collection[object]) -> Held | None:
-    if move.turn > 0:
+    if move.wave > 0:
         return move.waits or Held(
             Reason.IN_MOTION, "it waits for the replacements of the plan's earlier moves, and is planned anew then"
         )

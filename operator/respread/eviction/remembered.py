@@ -96,7 +96,7 @@ def _move(
         pod=_pod(remembered, snapshot),
         policy=policy,
         workload=WorkloadName(kind, remembered.namespace, name),
-        turn=0,
+        wave=0,
         component=component,
         groups=tuple(key for key, _ in groups),
         from_domains=tuple(domain for _, domain in groups),

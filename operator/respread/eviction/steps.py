@@ -14,5 +14,5 @@ Step: TypeAlias = tuple[Move, ...]
 
 def steps_of(moves: Iterable[Move]) -> Iterator[Step]:
     """Yield the steps of moves in the order of a plan."""
-    for _, step in groupby(moves, lambda move: (move.turn, move.component, move.step)):
+    for _, step in groupby(moves, lambda move: (move.wave, move.component, move.step)):
         yield tuple(step)

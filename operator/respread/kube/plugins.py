@@ -43,7 +43,7 @@ class PluginIdentity:
         return f"{scheme.capitalize()} {credentials.strip()}"
 
 
-class Plugin(NamedTuple):
+class PluginCredentials(NamedTuple):
     """The result of a plugin: a token, a certificate with its key, or both."""
 
     identity: PluginIdentity
@@ -51,7 +51,7 @@ class Plugin(NamedTuple):
     client_key: Pem
 
 
-def run_plugin(files: str, context: str) -> Plugin:
+def run_plugin(files: str, context: str) -> PluginCredentials:
     """Run the plugin of a context's user.
 
     Args:
@@ -64,7 +64,7 @@ def run_plugin(files: str, context: str) -> Plugin:
     # Not None, which would use the environment's proxy without its exceptions.
     configuration = client.Configuration(proxy="")
     _load_kube_config(config_file=files, context=context, client_configuration=configuration)
-    return Plugin(
+    return PluginCredentials(
         PluginIdentity(configuration),
         client_certificate=Pem(path=configuration.cert_file or None),
         client_key=Pem(path=configuration.key_file or None),

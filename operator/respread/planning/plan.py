@@ -21,11 +21,11 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     """The name of the policy for which it is made: `namespace/name`, or a cluster policy's name."""
     workload: WorkloadName
-    turn: int
-    """The moves of turn 0 may be made now, at the same time. A later turn waits until the replacements of the ones
-    before are placed, and is then planned anew."""
+    wave: int
+    """The moves of wave 0 may be made now, at the same time. A later wave waits until the replacements of the earlier
+    ones are placed, and is then planned again."""
     component: int
-    """Moves of one component share spread groups; moves of different components don't. Within one turn, a later move of
+    """Moves of one component share spread groups; moves of different components don't. Within one wave, a later move of
     a component is made only if the earlier ones are."""
     step: int = 0
     """Moves of one component and one step are made together or not at all, because their replacements fit only if all
@@ -44,7 +44,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     """Why this pod and not another, in a few words."""
     waits: Held | None = None
-    """What the first step of a component waits for, if it is not in turn 0."""
+    """What the first step of a component waits for, if it is not in wave 0."""
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Makes a plan from a snapshot and policies.
 
 Groups that share pods form a component. A component with a violated group that a policy restores is a task (`tasks`).
-Tasks are solved (`solving`), and their solutions contain the moves. Moves of the first turn can be made at the same
+Tasks are solved (`solving`), and their solutions contain the moves. Moves of the first wave can be made at the same
 time (`wave`).
 """
 
@@ -57,7 +57,7 @@ OnHold: TypeAlias = Callable[[GroupKey, str], Held | None]
 example because it changed less than a quiet period ago; None if it is not."""
 
 _ROOM_PER_LIMIT: Final = 4
-"""How many times `limits.inFlight` moves of a policy are planned for the first turn, because other limits may hold
+"""How many times `limits.inFlight` moves of a policy are planned for the first wave, because other limits may hold
 some. Planning bench/busy's cluster takes as long with 2."""
 _NOT_ALONE: Final = Held(
     Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is planned anew then"
@@ -337,7 +337,7 @@ def _plan(
     waiting: WaitingMoves,
     selected: Mapping[GroupKey, str],
 ) -> Plan:
-    """Combine solutions, and determine the turn of each move."""
+    """Combine solutions, and determine the wave of each move."""
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
@@ -352,7 +352,7 @@ def _plan(
         before.update(solution.counts_before)
         after.update(solution.counts_after)
     return Plan(
-        moves=tuple(sorted(moves, key=attrgetter("turn", "component", "step"))),
+        moves=tuple(sorted(moves, key=attrgetter("wave", "component", "step"))),
         blocked=tuple(
             BlockedGroup(group=key, policy=selected[key], reason=held.reason, message=held.message)
             for key, held in stuck

@@ -92,7 +92,7 @@ def preemptors_among(
                     if (pods := by_node.get(name)) is not None and priorities.any_below(name, pods, priority)
                 ]
             )
-        nodes = each.prepared.settled & below[priority]
+        nodes = each.prepared.statically_feasible & below[priority]
         if not nodes:
             continue
         if len(found) >= _MOST_PREEMPTORS:
@@ -130,7 +130,7 @@ def _preemptor(seeker: Seeker, nodes: NodeSet, placement: Placement, priorities:
         reach |= 1 << slot
         for pod in pods.values():
             if pod.spec.priority < priority:
-                reach |= placement.prepare(pod).settled
+                reach |= placement.prepare(pod).statically_feasible
         if reach == table.every:
             break
     return Preemptor(seeker, reach) if reach else None

@@ -179,7 +179,11 @@ def _seeker(
     pod: Pod, prepared: PreparedPod, nodes: NodeSet, leaving: Leaving, *, number: int = 1, is_replacement: bool = False
 ) -> Seeker:
     opened = node_set(
-        [slot for slot in slots_of(prepared.settled & leaving.slots & ~nodes) if leaving.opens(slot, prepared)]
+        [
+            slot
+            for slot in slots_of(prepared.statically_feasible & leaving.slots & ~nodes)
+            if leaving.opens(slot, prepared)
+        ]
     )
     return Seeker(
         pod,
@@ -187,7 +191,7 @@ def _seeker(
         nodes | opened,
         nodes or opened,
         nodes,
-        prepared.settled & ~(nodes | opened),
+        prepared.statically_feasible & ~(nodes | opened),
         number,
         counts_on_leaving=not nodes,
         is_replacement=is_replacement,
@@ -214,7 +218,7 @@ def _reckoning_with_each_other(placement: Placement, seekers: list[Seeker]) -> I
             nodes=nodes,
             now=each.now | open_now,
             sure=each.sure or nodes,
-            may_open=each.prepared.settled & ~nodes,
+            may_open=each.prepared.statically_feasible & ~nodes,
             parts=_by_domain(placement, each.prepared, nodes),
         )
 

@@ -19,7 +19,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.components import labels_of
 from respread.planning.held import Held
-from respread.planning.victims.budgets import Standing
+from respread.planning.victims.budgets import BudgetState
 from respread.planning.victims.candidates import Rules, why_protected, why_refused
 from respread.planning.victims.controllers import controller_of
 from respread.planning.victims.selection import Violated
@@ -79,7 +79,7 @@ class Task(msgspec.Struct, frozen=True, eq=False):
 
 _PODS: Final = 2
 """The number of leading values in the result of `_basis` that describe pods. The others describe what else decides."""
-_Basis: TypeAlias = tuple[Policy | None, Standing, Mapping[str, tuple[Workload | None, int]]]
+_Basis: TypeAlias = tuple[Policy | None, BudgetState, Mapping[str, tuple[Workload | None, int]]]
 """What is the same for all pods of a label set: the policy, what budgets allow, and their controllers by UID, with the
 number of active pods of each, counted as far as the policy needs."""
 

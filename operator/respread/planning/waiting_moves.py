@@ -1,4 +1,4 @@
-"""The moves of solutions whose first step must wait, so that they start one turn later."""
+"""The moves of solutions whose first step must wait, so that they start one wave later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WaitingMoves:
         self._before, self._now = self._now, {}
 
     def of(self, solution: Solution, waits: Held) -> tuple[Move, ...]:
-        """Return a solution's moves, which start in the second turn. The first ones say what they wait for."""
+        """Return a solution's moves, which start in the second wave. The first ones say what they wait for."""
         known = self._before.get(id(solution))
         if known is None or known.waits != waits:
             known = _Known(solution, waits, tuple(_later(solution, waits)))
@@ -43,7 +43,7 @@ class WaitingMoves:
 
 def _later(solution: Solution, waits: Held) -> list[Move]:
     return [
-        msgspec.structs.replace(move, turn=move.turn + 1, waits=None if number else waits)
+        msgspec.structs.replace(move, wave=move.wave + 1, waits=None if number else waits)
         for number, step in enumerate(solution.steps)
         for move in step
     ]

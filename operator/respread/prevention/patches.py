@@ -147,7 +147,7 @@ class Assumptions:
         """Trust the watch."""
         self._costs.pop(pod.uid, None)
 
-    def settle(self, pods: Iterable[Pod], now: float) -> None:
+    def drop_confirmed(self, pods: Iterable[Pod], now: float) -> None:
         """Drop assumptions that the watch confirms, or has not confirmed for too long."""
         if not self._costs:
             return

@@ -213,7 +213,7 @@ class CostPlanner:
     def _examine(self, replica_set: ReplicaSetPods, view: View, moment: CostClock) -> Avoided | None:
         uid, now = replica_set.controller.uid, moment.now
         self._due.pop(uid, None)
-        self._assumptions.settle(replica_set.pods, now)
+        self._assumptions.drop_confirmed(replica_set.pods, now)
         course = self._course(replica_set, view, now)
         resting_until = self._resting.get(replica_set.namespace, -inf)
         if resting_until > now:
@@ -338,7 +338,7 @@ class CostPlanner:
     def _strays(self, now: float) -> list[Patch]:
         """Remove costs from pods whose controller does not use them, such as orphaned pods."""
         strays = self._index.strays
-        self._assumptions.settle(strays, now)
+        self._assumptions.drop_confirmed(strays, now)
         return [
             self._patch(pod, None, Purpose.REMOVE, "", "")
             for pod in strays

@@ -27,6 +27,7 @@ from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder_nam
 from respread.provisioning.placeholders import PlaceholderAnswer, Placeholders, Result
 from respread.provisioning.rooms import RoomKey, WantedRoom, asks_for_room, is_short, wanted_rooms
 from respread.spread.index import Spread
+from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
 
@@ -41,8 +42,6 @@ REST_SECONDS: Final = 900.0
 REFUSED_SECONDS: Final = 60.0
 """How long nothing is asked for after the API server refused it."""
 _FAILURE_SECONDS: Final = 5.0
-
-Policies = Map[str, Policy]
 
 
 class RoomView(NamedTuple):

@@ -22,7 +22,7 @@ from respread.scheduling.view.cluster_view import ClusterView
 from respread.scheduling.view.free_resources import FreeAmounts
 from respread.scheduling.view.node_sets import NodeSet, members, slots_of
 
-_SETTLED: Final[frozenset[Plugin]] = frozenset(
+_STATIC: Final[frozenset[Plugin]] = frozenset(
     {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "VolumeZone"}
 )
 """Filters whose answers don't change with the steps of a plan."""
@@ -33,7 +33,7 @@ _COSTLY: Final[tuple[Plugin, ...]] = ("VolumeRestrictions", "NodeVolumeLimits", 
 class PreparedPod:
     """Where a pod may go on the current view. It can be asked again after every step on the view."""
 
-    __slots__ = ("_changing", "_fallible", "_filters", "_settled", "_view", "constraints", "pod", "unknown")
+    __slots__ = ("_changing", "_fallible", "_filters", "_statically_feasible", "_view", "constraints", "pod", "unknown")
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class PreparedPod:
         self.constraints = constraints
         """The effective topology spread constraints."""
         self._fallible = [each for each in self._filters if isinstance(each, (NodeVolumeLimits, VolumeBinding))]
-        self._settled = view.table.every
+        self._statically_feasible = view.table.every
         for each in self._filters:
-            if each.plugin in _SETTLED:
-                self._settled = each.admit(self._settled)
-        quick = [each for each in self._filters if each.plugin not in _SETTLED and each.plugin not in _COSTLY]
+            if each.plugin in _STATIC:
+                self._statically_feasible = each.admit(self._statically_feasible)
+        quick = [each for each in self._filters if each.plugin not in _STATIC and each.plugin not in _COSTLY]
         self._changing = (*quick, *(each for each in self._filters if each.plugin in _COSTLY))
 
     # Which nodes
 
     @property
-    def settled(self) -> NodeSet:
+    def statically_feasible(self) -> NodeSet:
         """The nodes that pass the filters which no step of a plan changes, such as affinity, taints and cordons."""
-        return self._settled
+        return self._statically_feasible
 
     def admitted(self, *, spread: bool = True, certainly: bool = True) -> NodeSet:
         """Return the nodes that all filters accept, even if something about the pod is unknown.
@@ -84,7 +84,7 @@ class PreparedPod:
             spread: whether to include PodTopologySpread.
             certainly: whether to exclude nodes with objects that can't be decoded.
         """
-        nodes = self._settled & ~self._view.uncertain if certainly else self._settled
+        nodes = self._statically_feasible & ~self._view.uncertain if certainly else self._statically_feasible
         for each in self._changing:
             if not nodes:
                 return 0
@@ -98,8 +98,8 @@ class PreparedPod:
         return nodes
 
     def admitted_by_spread(self) -> NodeSet:
-        """Return the nodes that would accept the pod if they had room: by the settled filters and PodTopologySpread."""
-        nodes = self._settled
+        """Return the nodes that would accept the pod if they had room: by the static filters and PodTopologySpread."""
+        nodes = self._statically_feasible
         for each in self._changing:
             if each.plugin == "PodTopologySpread":
                 nodes = each.admit(nodes)
@@ -118,7 +118,11 @@ class PreparedPod:
             node: its name. A node that does not exist does not accept it.
         """
         slot = self._view.table.slot_of.get(node)
-        if slot is None or self.unknown is not None or not (self._settled & ~self._view.uncertain) >> slot & 1:
+        if (
+            slot is None
+            or self.unknown is not None
+            or not (self._statically_feasible & ~self._view.uncertain) >> slot & 1
+        ):
             return False
         if not self._passes(slot, spread=True) or (self._fallible and self._is_given_up()):
             return False
@@ -214,7 +218,7 @@ class PreparedPod:
 
     def lets_on(self, slot: int) -> bool:
         """Return whether a node accepts the pod on the current view, ignoring spread and nominated pods."""
-        return bool(self._settled >> slot & 1) and self._passes(slot, spread=False)
+        return bool(self._statically_feasible >> slot & 1) and self._passes(slot, spread=False)
 
     # Which of them is wanted most
 

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint, WhenUnsatisfiable
+from respread.api.policy import WhenUnsatisfiable
+from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import SchedulerConfiguration

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import msgspec
 
+from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels, OwnerReference
-from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
+from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
 from respread.spread.domains import Domains, Eligibility

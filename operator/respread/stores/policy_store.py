@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from immutables import Map
 
 from respread.api.policy import Policy, PolicyKind
 from respread.api.status import PolicyStatus
 from respread.cluster.meta import ObjectKey
+
+Policies: TypeAlias = Map[str, Policy]
+"""Policies by `Policy.name`."""
 
 
 class PolicyObject(NamedTuple):
@@ -25,11 +28,11 @@ class PolicyStore:
     __slots__ = ("_policies", "_statuses")
 
     def __init__(self) -> None:
-        self._policies: Map[str, Policy] = Map()
+        self._policies: Policies = Map()
         self._statuses: Map[str, PolicyStatus] = Map()
 
     @property
-    def policies(self) -> Map[str, Policy]:
+    def policies(self) -> Policies:
         """The policies as they are now. Later changes don't affect the returned value."""
         return self._policies
 

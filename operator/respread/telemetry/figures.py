@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from immutables import Map
 
+from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
-from respread.cluster.pod import WhenUnsatisfiable
 
 
 class SkewFigure(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,9 +40,9 @@ class Screen:
         self.console.print(self._shown(text), markup=True, soft_wrap=not self.console.is_terminal)
 
     @contextmanager
-    def step(self, doing: str) -> Iterator[Step]:
+    def step(self, doing: str) -> Iterator[DemoStep]:
         """Show that something is being done, and when it is, what came of it and how long it took."""
-        step = Step()
+        step = DemoStep()
         begun = time.monotonic()
         if not self.console.is_terminal:
             self.say(f"… {doing}")
@@ -89,7 +89,7 @@ class Screen:
         return text.append(f"{drawn}{' '.join(map(str, counts))}", style=style)
 
 
-class Step:
+class DemoStep:
     """Something being done."""
 
     result: str = ""

@@ -62,7 +62,7 @@ def run(world: World, temper: Temper, seed: int) -> Ended:
             return held.held(str(key), _situation(groups[key]), 0.0)  # type: ignore[index]  # bound early, so an object
 
         plan = plan_cluster(snapshot, [policy_of(world)], now=NOW, spread=spread, on_hold=on_hold)
-        wave = [move for move in plan.moves if move.turn == 0]
+        wave = [move for move in plan.moves if move.wave == 0]
         if not wave:
             position = SchedulerModel(world).start()
             return Ended(evictions, round_number, sum(model.excess(model.groups[at], position) for at in cure))

@@ -9,9 +9,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import ObjectKey
 from respread.cluster.node import Node
-from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
+from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.scheduling.configuration import Profile, SchedulerConfiguration
 from respread.scheduling.filters.node_affinity import matches_node_affinity, nodes_with_affinity

@@ -290,7 +290,7 @@ def test_policies_with_closed_windows_hold_their_moves_with_the_reason() -> None
 
 
 def test_later_waves_and_groups_in_flight_wait() -> None:
-    moves = [victim(1, turn=1), victim(2, groups=(group("web"),)), victim(3, groups=(group("web"),)), victim(4)]
+    moves = [victim(1, wave=1), victim(2, groups=(group("web"),)), victim(3, groups=(group("web"),)), victim(4)]
     paced = pace(moves, cluster_policy(WIDE), in_flight=())
     assert numbers(paced.now) == [2, 3, 4]
     paced = pace(moves, cluster_policy(WIDE), in_flight=(victim(5, groups=(group("web"), group("api"))),))

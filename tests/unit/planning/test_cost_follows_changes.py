@@ -124,7 +124,7 @@ class Scene(NamedTuple):
 
     def pace(self) -> Paced:
         """Choose what is made now, with limits that hold nothing."""
-        first = [move for move in self.plan.moves if move.turn == 0]
+        first = [move for move in self.plan.moves if move.wave == 0]
         return Pace(snapshot=self.state.snapshot, limiters=(Limiter.of(UNBOUND),), now=0.0).of(first)
 
     def tell(self) -> None:

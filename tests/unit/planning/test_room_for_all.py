@@ -52,7 +52,7 @@ def planned(nodes: list[Node], *others: Pod, **options: Any) -> Plan:
 
 
 def at_once(plan: Plan) -> int:
-    return sum(move.turn == 0 for move in plan.moves)
+    return sum(move.wave == 0 for move in plan.moves)
 
 
 def test_the_wave_has_as_many_moves_as_fit() -> None:

@@ -14,7 +14,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.planner import Planner, PolicySetting
 from respread.planning.search import solving
-from respread.planning.search.search_budget import Effort
+from respread.planning.search.search_budget import SearchBudget
 from respread.planning.search.solution import Finder, Solution
 from respread.planning.tasks import Task
 from respread.planning.turns import in_turns
@@ -53,7 +53,7 @@ def world(**apps: int) -> ClusterSnapshot:
 
 def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundred() -> None:
     plan = plan_cluster(world(greedy=100, shop=1, blog=2), [policy(in_flight=1)], now=NOW)
-    first = [move.pod.namespace for move in plan.moves if move.turn == 0]
+    first = [move.pod.namespace for move in plan.moves if move.wave == 0]
     assert first.count("shop") == 1
     assert first.count("blog") >= 1
     assert len(plan.moves) == 103
@@ -66,11 +66,13 @@ def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
     given: list[tuple[str, int]] = []
     find = Finder.find
 
-    def watched(self: Finder, tasks: tuple[Task, ...], effort: Effort, reserved: Sequence[Any]) -> Solution:
-        given.append((tasks[0].namespace, effort._most))
-        found = find(self, tasks, effort, reserved)
-        for _ in range(max(effort._most - effort.spent, 0)):
-            effort.spend()  # a hard search takes all that it is given
+    def watched(
+        self: Finder, tasks: tuple[Task, ...], search_budget: SearchBudget, reserved: Sequence[Any]
+    ) -> Solution:
+        given.append((tasks[0].namespace, search_budget._most))
+        found = find(self, tasks, search_budget, reserved)
+        for _ in range(max(search_budget._most - search_budget.spent, 0)):
+            search_budget.spend()  # a hard search takes all that it is given
         return found
 
     monkeypatch.setattr(Finder, "find", watched)

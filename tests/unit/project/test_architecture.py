@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,12 +73,26 @@ def test_every_decision_is_listed_and_names_what_would_change_it() -> None:
         assert parts == ["Context", "Decision", "Consequences", "What would change it"]
 
 
+def public_types(path: Path) -> Iterator[str]:
+    """Yield the public classes and type aliases of a module."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.ClassDef(name=name):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                if isinstance(node.value, ast.Call):  # A TypeVar, or a value.
+                    continue
+            case _:
+                continue
+        if re.fullmatch(r"[A-Z]\w*[a-z]\w*", name):
+            yield name
+
+
 def test_no_two_public_types_share_a_name() -> None:
     places: defaultdict[str, list[Path]] = defaultdict(list)
     for package in PACKAGES:
         for path in sorted((CODE / package).rglob("*.py")):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places[node.name].append(path.relative_to(CODE))
+            for name in public_types(path):
+                places[name].append(path.relative_to(CODE))
     assert len(places) > 300
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

@@ -8,10 +8,10 @@ import pytest
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, WhenUnsatisfiable
 from respread.cluster.meta import ObjectKey, OwnerReference
 from respread.cluster.objects import Service, Workload
-from respread.cluster.pod import Pod, PodSpec, WhenUnsatisfiable
+from respread.cluster.pod import Pod, PodSpec
 from respread.cluster.state import ClusterSnapshot, ClusterState
 from respread.planning.plan import Plan
 from respread.scheduling.configuration import Profile, SchedulerConfiguration

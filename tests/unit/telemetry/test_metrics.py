@@ -16,8 +16,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
-from respread.cluster.pod import WhenUnsatisfiable
 from respread.telemetry.figures import PlanFigures, PolicyFigures, SkewFigure
 from respread.telemetry.metrics import CountedFromTheStart, Metrics
 

@@ -15,8 +15,6 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 Items = list[CompletionItem[str]]
-Completer = Callable[[click.Context, click.Parameter, str], Items]
-"""What click calls: with the options before, the parameter, and what is typed of it."""
 
 _SECONDS: Final = 3.0
 _MOST: Final = 2000

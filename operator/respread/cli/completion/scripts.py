@@ -14,8 +14,6 @@ from click.shell_completion import BashComplete, FishComplete, ShellComplete, Zs
 SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 VARIABLE: Final = "_RESPREAD_COMPLETE"
 """By which the scripts ask for completions; click derives it from the program's name."""
-KUBECTL_PROGRAM: Final = "kubectl_complete-respread"
-"""What kubectl looks for in PATH to complete `kubectl respread`."""
 
 # Of cobra (ShellCompDirective), which kubectl is made with.
 _DEFAULT: Final = 0

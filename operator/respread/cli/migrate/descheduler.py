@@ -82,7 +82,7 @@ class DeschedulerPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     grace_period_seconds: _Count | None = None
 
 
-class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
+class NamespaceLists(msgspec.Struct, frozen=True, kw_only=True):
     """Names of namespaces: one of the two lists."""
 
     include: tuple[str, ...] | None = None
@@ -149,7 +149,7 @@ class SpreadArgs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     api_version: str | None = None
     kind: str | None = None
-    namespaces: Namespaces | None = None
+    namespaces: NamespaceLists | None = None
     label_selector: LabelSelector | None = None
     constraints: tuple[WhenUnsatisfiable, ...] | None = None
     include_soft_constraints: _Flag | None = None

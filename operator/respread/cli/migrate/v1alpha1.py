@@ -15,7 +15,7 @@ from respread.cli.migrate.descheduler import (
     SPREAD,
     DefaultEvictorArgs,
     DeschedulerPolicy,
-    Namespaces,
+    NamespaceLists,
     SpreadArgs,
     Threshold,
 )
@@ -72,7 +72,7 @@ class SpreadParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Those parameters that RemovePodsViolatingTopologySpreadConstraint reads."""
 
     include_soft_constraints: _Flag | None = None
-    namespaces: Namespaces | None = None
+    namespaces: NamespaceLists | None = None
     label_selector: LabelSelector | None = None
     threshold_priority: Annotated[int, Meta(ge=-(2**31), le=CRITICAL_PRIORITY)] | None = None
     threshold_priority_class_name: str | None = None

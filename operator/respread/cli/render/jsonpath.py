@@ -25,7 +25,7 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 
-Step = Callable[[Sequence[Any]], list[Any]]
+PathStep = Callable[[Sequence[Any]], list[Any]]
 """Goes from values to what is found in them."""
 
 
@@ -34,7 +34,7 @@ class TemplateError(ValueError):
 
 
 class _Path(NamedTuple):
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
     def find(self, value: Any) -> list[Any]:
         found = [value]
@@ -138,7 +138,7 @@ class _Reader:
         return path
 
     def _path(self) -> _Path:
-        steps: list[Step] = []
+        steps: list[PathStep] = []
         while True:
             self._skip_blanks()
             character = self._peek()
@@ -168,7 +168,7 @@ class _Reader:
             name += character
         return name
 
-    def _bracket(self) -> Step:
+    def _bracket(self) -> PathStep:
         self._at += 1
         if self._text.startswith("?(", self._at):
             return self._filter()
@@ -185,7 +185,7 @@ class _Reader:
         steps = [_selection(each.strip()) for each in _split(inside)]
         return steps[0] if len(steps) == 1 else _union(steps)
 
-    def _filter(self) -> Step:
+    def _filter(self) -> PathStep:
         self._at += 2
         start, depth = self._at, 1
         while depth:
@@ -243,7 +243,7 @@ def _split(inside: str) -> list[str]:
     return re.findall(r"""(?:'[^']*'|"[^"]*"|[^,'"])+""", inside) or [""]
 
 
-def _selection(text: str) -> Step:
+def _selection(text: str) -> PathStep:
     """Return the step of `['key']`, `[*]`, `[0]` or `[0:2]`."""
     if text[:1] in _QUOTES and text[:1] and text[-1:] == text[:1]:
         return _field(text[1:-1])
@@ -259,11 +259,11 @@ def _selection(text: str) -> Step:
     return _slice(slice(start, end, step), index=None)
 
 
-def _field(name: str) -> Step:
+def _field(name: str) -> PathStep:
     return lambda values: [value[name] for value in values if isinstance(value, dict) and name in value]
 
 
-def _slice(taken: slice, *, index: int | None) -> Step:
+def _slice(taken: slice, *, index: int | None) -> PathStep:
     def step(values: Sequence[Any]) -> list[Any]:
         found: list[Any] = []
         for value in _lists(values):
@@ -275,11 +275,11 @@ def _slice(taken: slice, *, index: int | None) -> Step:
     return step
 
 
-def _union(steps: Sequence[Step]) -> Step:
+def _union(steps: Sequence[PathStep]) -> PathStep:
     return lambda values: [found for step in steps for found in step(values)]
 
 
-def _filtered(condition: str) -> Step:
+def _filtered(condition: str) -> PathStep:
     match = _COMPARISON.fullmatch(condition)
     if match is None:
         exists = _operand(condition)

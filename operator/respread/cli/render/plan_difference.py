@@ -15,11 +15,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from respread.api.policy import WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.cli.errors import CommandError
 from respread.cli.render.plan_report import MoveReport, PlanReport
 from respread.cli.render.skew_report import API_VERSION, GroupReport, WorkloadReference, short_topology_key
-from respread.cluster.pod import WhenUnsatisfiable
 
 
 class ConstraintState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

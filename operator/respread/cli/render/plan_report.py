@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from respread.api.policy import Mode, Policy
+from respread.api.policy import Mode, Policy, WhenUnsatisfiable
 from respread.api.reasons import Reason
 from respread.cli.read.target import Target
 from respread.cli.render.skew_report import (
@@ -22,7 +22,6 @@ from respread.cli.render.skew_report import (
     group_report,
     has_pods_with,
 )
-from respread.cluster.pod import WhenUnsatisfiable
 from respread.cluster.selectors import Selector
 from respread.planning.plan import Move, Plan
 from respread.spread.group import GroupKey, SpreadGroup
@@ -199,7 +198,7 @@ def policy_report(policy: Policy, wrong: Iterable[str] = ()) -> PolicyReport:
 def move_report(move: Move, spread: Spread) -> MoveReport:
     """Return what is told of a move of a plan that was made from some spread groups."""
     return MoveReport(
-        wave=move.turn + 1,
+        wave=move.wave + 1,
         namespace=move.pod.namespace,
         pod=move.pod.name,
         workload=WorkloadReference(move.workload.kind, move.workload.name),

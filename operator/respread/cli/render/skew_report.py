@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from respread.cluster.pod import WhenUnsatisfiable
+from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.selectors import Selector
 from respread.cluster.workload import WorkloadName
 from respread.prevention.protection import ScaleDownReason

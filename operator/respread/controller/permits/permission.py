@@ -11,15 +11,15 @@ from immutables import Map
 from respread.api.policy import Policy
 from respread.api.reasons import Reason
 from respread.controller.permits.confirmations import Confirmations
-from respread.controller.permits.policy_versions import EVERYWHERE, Versions, versions_of
+from respread.controller.permits.policy_versions import EVERYWHERE, VersionsByName, versions_of
 from respread.eviction.windows import Windows
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 
 _log: Final = get_logger(__name__)
 
-Policies = Map[str, Policy]
 
 OLD_SECONDS: Final = 20.0
 """A move may be sent until this long after it was planned. An older one is planned anew."""
@@ -40,7 +40,7 @@ class PoliciesThere(NamedTuple):
     """The policies of a namespace, or the cluster policies."""
 
     policies: Policies = Map()
-    versions: Versions = Map()
+    versions: VersionsByName = Map()
 
 
 class PlannedFor(NamedTuple):

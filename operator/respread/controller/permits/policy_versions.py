@@ -30,14 +30,14 @@ _PAGE_OBJECTS: Final = 500
 _PAGE_OBJECTS_OF_NAMESPACE: Final = 25
 """Annotations alone may have 256 KiB, and users of the namespace may write them."""
 
-Versions = Map[str, tuple[str, int]]
+VersionsByName = Map[str, tuple[str, int]]
 """UID and generation of each policy, by name."""
 
 
 class PolicyVersions(NamedTuple):
     """The versions of the policies of a namespace, or of the cluster policies, at some moment."""
 
-    versions: Versions
+    versions: VersionsByName
     asked_at: float
     """The time of the request on the clock. It includes every change before that."""
 
@@ -56,7 +56,7 @@ class _Item(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Item).decode
 
 
-def versions_of(policies: Map[str, Policy]) -> Versions:
+def versions_of(policies: Map[str, Policy]) -> VersionsByName:
     """Return the versions of known policies."""
     return Map({name: (policy.uid, policy.generation) for name, policy in policies.items()})
 

@@ -17,7 +17,6 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.announcements import Announcements
 from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.limiters import Bounding
-from respread.controller.permits.permission import Policies
 from respread.controller.records.history import Expected, History
 from respread.controller.records.recovery import moves_of
 from respread.controller.records.register import Register
@@ -26,6 +25,7 @@ from respread.eviction.answers import Answer
 from respread.eviction.steps import Step
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.stores.policy_store import Policies
 from respread.telemetry.metrics import Metrics
 
 

@@ -14,7 +14,7 @@ from respread.cluster.pod import Pod
 from respread.cluster.workload import workload_of
 from respread.planning.held import Held
 from respread.planning.search.board import Board, Piece, Spot
-from respread.planning.search.path import Way
+from respread.planning.search.path import Path
 from respread.planning.search.tally import Tally
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.verdict import Plugin, Rejection
@@ -38,7 +38,7 @@ _REMEDIES: Final[Mapping[Plugin, str]] = {
 
 
 def why_blocked(
-    tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]], way: Way, holders: Mapping[int, str]
+    tally: Tally, board: Board, protected: Sequence[tuple[Pod, Held]], path: Path, holders: Mapping[int, str]
 ) -> Held:
     """Return why a group is still violated after a plan's moves.
 
@@ -46,26 +46,26 @@ def why_blocked(
         tally: the group after the moves.
         board: the position after the moves.
         protected: the pods of the component that may not be evicted, with the reason.
-        way: the moves.
+        path: the moves.
         holders: who takes room of nodes before these moves, by the slots of the nodes.
     """
     overfull = sorted(domain for domain in tally.group.domains.nodes if tally.overfull(domain))
     candidates = _candidates(board, tally)
     if not candidates:
         return _all_protected(tally, overfull, protected)
-    if way.cut:
+    if path.cut:
         return Held(
             Reason.SEARCH_LIMIT,
-            f"it takes more than the {way.evictions} evictions that are planned: the others are planned when these are "
-            "made",
+            f"it takes more than the {path.evictions} evictions that are planned: the others are planned when these "
+            "are made",
         )
     held = (
         _too_few_domains(tally)
         or _unknown_replacement(board, tally, candidates, overfull)
-        or _no_room(board, tally, candidates, _with_rivals(board, tally, way, holders))
+        or _no_room(board, tally, candidates, _with_rivals(board, tally, path, holders))
         or _conflict(board, tally, candidates)
     )
-    if way.proven or held.reason is not Reason.CONFLICTING_CONSTRAINTS:
+    if path.proven or held.reason is not Reason.CONFLICTING_CONSTRAINTS:
         return held
     return Held(
         Reason.SEARCH_LIMIT,
@@ -139,13 +139,13 @@ def _unknown_replacement(
     return None
 
 
-def _with_rivals(board: Board, tally: Tally, way: Way, holders: Mapping[int, str]) -> Mapping[int, str]:
+def _with_rivals(board: Board, tally: Tally, path: Path, holders: Mapping[int, str]) -> Mapping[int, str]:
     """Return who takes room of nodes, the moves of other components among them that are solved with a group's own."""
     index = board.tallies.index(tally)
     own = next(component for component in board.components if index in component)
     rivals = {
         spot.slot: f"the moves that restore {board.tallies[board.pieces[spot.piece].counted_by[0]].group.key}"
-        for choice in way.choices
+        for choice in path.choices
         for spot in choice.outcome.placed
         if board.pieces[spot.piece].counted_by and board.pieces[spot.piece].counted_by[0] not in own
     }
@@ -186,10 +186,10 @@ def _taken_by_others(
     board: Board, tally: Tally, spot: Spot, closed: Iterable[str], holders: Mapping[int, str]
 ) -> dict[str, str]:
     """Return who takes room in some domains on nodes that would let a replacement on, by the nodes' names."""
-    names, settled = board.placement.table.names, _piece(board, spot).replacement.settled
+    names, feasible = board.placement.table.names, _piece(board, spot).replacement.statically_feasible
     nodes: NodeSet = 0
     for domain in closed:
-        nodes |= tally.domains.nodes[domain] & settled
+        nodes |= tally.domains.nodes[domain] & feasible
     return {names[slot]: holders[slot] for slot in sorted(holders) if nodes >> slot & 1}
 
 

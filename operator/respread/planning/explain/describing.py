@@ -10,27 +10,27 @@ from respread.cluster.workload import workload_of
 from respread.planning.plan import Move
 from respread.planning.search.board import Board, Spot
 from respread.planning.search.path import Choice
-from respread.planning.search.safety import Step
+from respread.planning.search.safety import BoardStep
 from respread.planning.search.tally import Tally
 from respread.planning.victims.selection import Selection
 from respread.scheduling.filters.taint_toleration import DELETION_CANDIDATE, tolerates
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 
-class Place(NamedTuple):
+class StepPosition(NamedTuple):
     """The position of a step in the plan."""
 
     component: int
     step: int
 
 
-def moves_of(board: Board, choice: Choice, place: Place, selection: Selection) -> Iterator[Move]:
+def moves_of(board: Board, choice: Choice, position: StepPosition, selection: Selection) -> Iterator[Move]:
     """Yield the moves of a step, one for each pod.
 
     Args:
         board: the position just before the step.
         choice: the step.
-        place: its position in the plan.
+        position: its position in the plan.
         selection: which policy governs which pods.
     """
     assessment = choice.assessment
@@ -42,9 +42,9 @@ def moves_of(board: Board, choice: Choice, place: Place, selection: Selection) -
             pod=pod,
             policy=policy.name if policy is not None else "",
             workload=workload_of(pod),
-            turn=place.step,
-            component=place.component,
-            step=place.step,
+            wave=position.step,
+            component=position.component,
+            step=position.step,
             groups=tuple(tally.group.key for tally in helped),
             from_domains=tuple(tally.domain_of[spot.slot] or "" for tally in helped),
             to_domains=tuple(_domains(tally, nodes) for tally in helped),
@@ -64,7 +64,7 @@ def _helped(board: Board, spot: Spot) -> list[Tally]:
     return [tally for tally in counting if tally.overfull(tally.domain_of[spot.slot])] or counting
 
 
-def _why(board: Board, step: Step, spot: Spot, pod: Pod) -> str:
+def _why(board: Board, step: BoardStep, spot: Spot, pod: Pod) -> str:
     """Return why this pod is evicted: how its domain is too full, and what distinguishes it from the others there."""
     others = board.left(spot) - step.count(spot)
     if len(step) > 1:

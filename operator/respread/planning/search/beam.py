@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeAlias
 from respread.planning.search.board import Board, Potential
 from respread.planning.search.cost import Cost
 from respread.planning.search.options import Option, Options
-from respread.planning.search.path import Choice, Way
+from respread.planning.search.path import Choice, Path
 from respread.planning.search.safety import StepOutcome
-from respread.planning.search.search_budget import Effort
+from respread.planning.search.search_budget import SearchBudget
 
-_Path: TypeAlias = tuple[tuple[Option, StepOutcome], ...]
+_Played: TypeAlias = tuple[tuple[Option, StepOutcome], ...]
 
 
 class Beam(NamedTuple):
@@ -36,7 +36,7 @@ class _Candidate(NamedTuple):
 
     potential: Potential
     number: int
-    path: _Path
+    path: _Played
 
     @property
     def cost(self) -> Cost:
@@ -52,13 +52,13 @@ class _Candidate(NamedTuple):
         return frozenset(Counter(spot.piece for option, _ in self.path for spot in option.step).items())
 
 
-def beam_way(board: Board, options: Options, effort: Effort, beam: Beam, best: Way) -> Way:
+def beam_path(board: Board, options: Options, search_budget: SearchBudget, beam: Beam, best: Path) -> Path:
     """Return a better path than the best known one if it finds one, else that one. The board is left as it was.
 
     Args:
         board: at its start, and `fine`.
         options: of this board.
-        effort: the budget.
+        search_budget: the budget.
         beam: the size of the search.
         best: the best known path.
     """
@@ -68,7 +68,7 @@ def beam_way(board: Board, options: Options, effort: Effort, beam: Beam, best: W
     while levels:
         seen: set[Hashable] = set()
         for candidate in _broadest(levels.pop(min(levels))):
-            if effort.exhausted:
+            if search_budget.exhausted:
                 return best
             if len(seen) == beam.width:
                 break
@@ -84,12 +84,12 @@ def beam_way(board: Board, options: Options, effort: Effort, beam: Beam, best: W
                         continue
                     levels.setdefault(following.evictions, []).append(following)
                     if (cost := following.cost) < best.cost:
-                        best = Way(_play(board, following.path), cost.violated, cost.excess, proven=False)
+                        best = Path(_play(board, following.path), cost.violated, cost.excess, proven=False)
                         board.revert(start)
     return best
 
 
-def _play(board: Board, path: _Path) -> tuple[Choice, ...]:
+def _play(board: Board, path: _Played) -> tuple[Choice, ...]:
     return tuple(
         Choice(option.step, board.play(option.step, outcome.placed), option.assessment, outcome)
         for option, outcome in path

@@ -50,7 +50,7 @@ class Piece(NamedTuple):
     """The nodes that its replacements get only if no better one is feasible."""
 
 
-class Mark(NamedTuple):
+class BoardMark(NamedTuple):
     """A position to return to."""
 
     moves: int
@@ -280,7 +280,11 @@ class Board:
         """Return a node's spots with the number of movable pods in each, and 1 if it accepts the piece."""
         if (found := self._spots_of.get(slot)) is None:
             found = self._spots_of[slot] = [
-                (spot := Spot(number, slot), len(self._movable.get(spot, ())), piece.replacement.settled >> slot & 1)
+                (
+                    spot := Spot(number, slot),
+                    len(self._movable.get(spot, ())),
+                    piece.replacement.statically_feasible >> slot & 1,
+                )
                 for number, piece in enumerate(self.pieces)
             ]
         return found
@@ -294,9 +298,9 @@ class Board:
 
     # Moves
 
-    def mark(self) -> Mark:
+    def mark(self) -> BoardMark:
         """Return the position, to `revert` to."""
-        return Mark(len(self._history), self.placement.view.mark(), self._leaving)
+        return BoardMark(len(self._history), self.placement.view.mark(), self._leaving)
 
     def evict(self, spot: Spot) -> Pod:
         """Make the next pod of a spot terminating, and return it."""
@@ -309,7 +313,7 @@ class Board:
         self._history.append((spot, -1))
         return pod
 
-    def settle(self) -> None:
+    def finish_terminations(self) -> None:
         """Remove all terminating pods."""
         for pod in self._leaving:
             self.placement.view.remove(pod)
@@ -336,10 +340,10 @@ class Board:
         pods = tuple(self.evict(spot) for spot in evicted)
         for spot in placed:
             self.place(spot)
-        self.settle()
+        self.finish_terminations()
         return pods
 
-    def revert(self, mark: Mark) -> None:
+    def revert(self, mark: BoardMark) -> None:
         """Undo every move since a mark, in reverse order."""
         self.placement.view.revert(mark.view)
         self._leaving = mark.leaving
@@ -352,12 +356,12 @@ class Board:
             self.count(spot, -by)
 
     @property
-    def settled(self) -> NodeSet:
+    def open_nodes(self) -> NodeSet:
         """The nodes that may accept some replacement if there is room."""
         nodes = 0
         for piece in self.pieces:
             if piece.replacement.unknown is None:
-                nodes |= piece.replacement.settled
+                nodes |= piece.replacement.statically_feasible
         return nodes
 
     @property

@@ -132,11 +132,11 @@ def _tally(
         if at in pieces[number].counted_by and (domain := domains.of_slot[slot]) is not None:
             staying[domain] -= len(victims)
         reachable |= 1 << slot  # An evicted pod leaves its room.
-    settled: NodeSet = 0
+    feasible: NodeSet = 0
     for piece in counted:
         if piece.replacement.unknown is None:
             reachable |= piece.replacement.admitted(spread=False)
-            settled |= piece.replacement.settled
+            feasible |= piece.replacement.statically_feasible
     bounds = Bounds(
         least=max(staying.values(), default=0),
         incoming=_outside(group, domains, pods, placement),
@@ -147,8 +147,8 @@ def _tally(
         domains,
         cure=True,
         bounds=bounds,
-        closed=domains.closed(reachable & settled, group.counts),
-        never=domains.closed(settled, group.counts),
+        closed=domains.closed(reachable & feasible, group.counts),
+        never=domains.closed(feasible, group.counts),
         rank=rank,
     )
 
@@ -172,4 +172,4 @@ def _outside(group: SpreadGroup, domains: DomainMap, pods: Iterable[Pod], placem
 
 def _may_leave(piece: Piece, at: int, eligible: NodeSet) -> bool:
     """Whether a replacement may land outside of all domains: not if it has the constraint itself."""
-    return at not in piece.hard and bool(piece.replacement.settled & ~eligible)
+    return at not in piece.hard and bool(piece.replacement.statically_feasible & ~eligible)

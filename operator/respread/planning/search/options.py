@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.search.board import Board, Potential, Spot
-from respread.planning.search.safety import Assessment, Step, StepOutcome, assess
-from respread.planning.search.search_budget import Effort
+from respread.planning.search.safety import Assessment, BoardStep, StepOutcome, assess
+from respread.planning.search.search_budget import SearchBudget
 from respread.scheduling.view.node_sets import NodeSet
 
 MOST_TOGETHER: Final = 3
@@ -19,14 +19,14 @@ MOST_TOGETHER: Final = 3
 _MOST_AT_ONCE: Final = 12
 """If only the best step is needed, this many steps are compared by their outcomes."""
 
-Gentleness = Callable[[Pod], Any]
+DisruptionCost = Callable[[Pod], Any]
 """A sort key for the disruption cost of a pod: the lowest is evicted first."""
 
 
 class Option(NamedTuple):
     """A safe step."""
 
-    step: Step
+    step: BoardStep
     assessment: Assessment
     outcomes: tuple[StepOutcome, ...]
     """The likely outcomes, the best first."""
@@ -41,26 +41,26 @@ class Options:
     disruption cost is first.
     """
 
-    __slots__ = ("_alone", "_board", "_effort", "_gentleness", "_jointly", "_together")
+    __slots__ = ("_alone", "_board", "_disruption_cost", "_jointly", "_search_budget", "_together")
 
     def __init__(
         self,
         board: Board,
-        effort: Effort,
-        gentleness: Gentleness,
+        search_budget: SearchBudget,
+        disruption_cost: DisruptionCost,
         together: Callable[[Sequence[Pod]], bool],
     ) -> None:
         """Create it.
 
         Args:
             board: the board, whose current position is used.
-            effort: the budget.
-            gentleness: the disruption cost of a pod.
+            search_budget: the budget.
+            disruption_cost: the disruption cost of a pod.
             together: whether pods may be evicted at the same time.
         """
         self._board = board
-        self._effort = effort
-        self._gentleness = gentleness
+        self._search_budget = search_budget
+        self._disruption_cost = disruption_cost
         self._together = together
         self._alone: dict[Hashable, tuple[Option, ...]] = {}
         self._jointly: dict[Hashable, tuple[Option, ...]] = {}
@@ -86,7 +86,7 @@ class Options:
         board.count(spot, -1)
         potential = board.potential()
         board.count(spot, 1)
-        return potential, self._gentleness(board.victim(spot))
+        return potential, self._disruption_cost(board.victim(spot))
 
     def every(self, *, jointly: bool) -> tuple[Option, ...]:
         """Return every safe step of one pod, and optionally those of several pods."""
@@ -113,16 +113,16 @@ class Options:
 
     def _steps_together(
         self, spots: Sequence[Spot], size: int, safe: Collection[Hashable], pattern: _Patterns
-    ) -> Iterator[Step]:
+    ) -> Iterator[BoardStep]:
         """Yield the steps of this many pods of which no part is safe, one of each set of equivalent steps."""
         seen: set[Hashable] = set()
         left = {spot: self._board.left(spot) for spot in spots}
         for step in combinations_with_replacement(spots, size):
-            if self._effort.exhausted:
+            if self._search_budget.exhausted:
                 return
             if any(step.count(spot) > left[spot] for spot in step):
                 continue
-            self._effort.spend()
+            self._search_budget.spend()
             if (alike := pattern(step)) not in seen and not any(pattern(part) in safe for part in _parts(step)):
                 seen.add(alike)
                 yield step
@@ -138,7 +138,7 @@ class Options:
                 found.append(spot)
         return found
 
-    def _ranked(self, steps: Iterable[Step], *, to_the_end: bool = False) -> tuple[Option, ...]:
+    def _ranked(self, steps: Iterable[BoardStep], *, to_the_end: bool = False) -> tuple[Option, ...]:
         """Return the safe ones among some steps, the best first, and for each its best outcome first.
 
         Args:
@@ -148,13 +148,13 @@ class Options:
         board = self._board
         ranked: list[tuple[tuple[Any, ...], Option]] = []
         for step in steps:
-            if self._effort.exhausted and not to_the_end:
+            if self._search_budget.exhausted and not to_the_end:
                 break
-            self._effort.spend()
+            self._search_budget.spend()
             victims = _victims(board, step)
             if len(step) > 1 and not self._together(victims):
                 continue
-            assessment = assess(board, step, self._effort)
+            assessment = assess(board, step, self._search_budget)
             if assessment is None:
                 continue
             likely = assessment.likely
@@ -164,14 +164,14 @@ class Options:
                 zip(potentials, likely, strict=True),
                 key=lambda pair: (pair[0], _shunned(board, [pair[1]]), pair[1].placed),
             )
-            gentleness = sorted((self._gentleness(pod) for pod in victims), reverse=True)
-            rank = (len(step), expected, _shunned(board, likely), gentleness, step)
+            disruption_cost = sorted((self._disruption_cost(pod) for pod in victims), reverse=True)
+            rank = (len(step), expected, _shunned(board, likely), disruption_cost, step)
             outcomes = tuple(outcome for _, outcome in by_potential)
             ranked.append((rank, Option(step, assessment, outcomes, tuple(each for each, _ in by_potential))))
         ranked.sort(key=lambda pair: pair[0])
         return tuple(option for _, option in ranked)
 
-    def _potentials(self, step: Step, outcomes: Sequence[StepOutcome]) -> list[Potential]:
+    def _potentials(self, step: BoardStep, outcomes: Sequence[StepOutcome]) -> list[Potential]:
         board = self._board
         potentials = []
         for spot in step:
@@ -195,9 +195,9 @@ class _Patterns:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._kinds: dict[int, str] = {}
-        self._patterns: dict[Step, Hashable] = {}
+        self._patterns: dict[BoardStep, Hashable] = {}
 
-    def __call__(self, step: Step) -> Hashable:
+    def __call__(self, step: BoardStep) -> Hashable:
         """Return a value that is equal for equivalent steps: of equivalent pods, and on one node if the others are."""
         if (found := self._patterns.get(step)) is None:
             slots = list(dict.fromkeys(spot.slot for spot in step))
@@ -214,7 +214,7 @@ class _Patterns:
         return found
 
 
-def _victims(board: Board, step: Step) -> tuple[Pod, ...]:
+def _victims(board: Board, step: BoardStep) -> tuple[Pod, ...]:
     return tuple(board.victim(spot, step[:at].count(spot)) for at, spot in enumerate(step))
 
 
@@ -246,7 +246,7 @@ def _expected(potentials: Sequence[Potential], outcomes: Sequence[StepOutcome]) 
     return lower_bound / weight, forms / weight, excess / weight
 
 
-def _parts(step: Step) -> Iterator[Step]:
+def _parts(step: BoardStep) -> Iterator[BoardStep]:
     """Yield the proper parts of a step."""
     for mask in range(1, (1 << len(step)) - 1):
         yield tuple(spot for at, spot in enumerate(step) if mask >> at & 1)

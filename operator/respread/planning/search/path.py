@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.search.cost import Cost
-from respread.planning.search.safety import Assessment, Step, StepOutcome
+from respread.planning.search.safety import Assessment, BoardStep, StepOutcome
 
 
 class Choice(NamedTuple):
     """A step of a path, with the outcome from which the path continues."""
 
-    step: Step
+    step: BoardStep
     victims: tuple[Pod, ...]
     assessment: Assessment
     outcome: StepOutcome
 
 
-class Way(NamedTuple):
+class Path(NamedTuple):
     """Steps in their order."""
 
     choices: tuple[Choice, ...]

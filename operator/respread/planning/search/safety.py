@@ -17,12 +17,12 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from respread.planning.search.board import Board, Spot
 from respread.planning.search.landings import Landing, feasible_nodes, landings_of, united
-from respread.planning.search.search_budget import Effort
+from respread.planning.search.search_budget import SearchBudget
 from respread.scheduling.view.node_sets import NodeSet
 
 _T = TypeVar("_T")
 
-Step: TypeAlias = tuple[Spot, ...]
+BoardStep: TypeAlias = tuple[Spot, ...]
 """The spots from which pods are evicted together, sorted."""
 
 
@@ -66,7 +66,7 @@ class Assessment(NamedTuple):
         return found
 
 
-def assess(board: Board, step: Step, effort: Effort) -> Assessment | None:
+def assess(board: Board, step: BoardStep, search_budget: SearchBudget) -> Assessment | None:
     """Return the possible outcomes of a step, or None if it is not, or not provably, safe.
 
     The board is left as it was.
@@ -76,7 +76,7 @@ def assess(board: Board, step: Step, effort: Effort) -> Assessment | None:
     try:
         if len(step) == 1:
             return _assess_one(board, step[0], before)
-        return _assess_together(board, step, before, effort)
+        return _assess_together(board, step, before, search_budget)
     finally:
         board.revert(mark)
 
@@ -101,14 +101,14 @@ def _landings(board: Board, evicted: Spot) -> tuple[Landing, ...]:
     """
     piece = evicted.piece
     if board.pieces[piece].when_gone:
-        board.settle()
+        board.finish_terminations()
         return landings_of(board, piece, feasible_nodes(board, piece))
     held = feasible_nodes(board, piece)
     if not held:
         return ()
     mark = board.mark()
     landings = landings_of(board, piece, held)
-    board.settle()
+    board.finish_terminations()
     gone = feasible_nodes(board, piece)
     if gone != held:
         landings = united(landings, landings_of(board, piece, gone)) if gone else ()
@@ -143,10 +143,12 @@ def _verdict(board: Board, placed: Sequence[Spot], before: Sequence[int]) -> _Ve
     return _Verdict(better, hard_better, worse, hard_worse)
 
 
-def _assess_together(board: Board, step: Step, before: Sequence[int], effort: Effort) -> Assessment | None:
+def _assess_together(
+    board: Board, step: BoardStep, before: Sequence[int], search_budget: SearchBudget
+) -> Assessment | None:
     if any(board.pieces[spot.piece].when_gone for spot in step):
         return None
-    course = _Courses(board, before, effort)
+    course = _Courses(board, before, search_budget)
     if not course.follow(step, (), likely=True):
         return None
     return Assessment(tuple(course.outcomes.values()), course.certain)
@@ -158,17 +160,17 @@ _Placed: TypeAlias = tuple[tuple[Spot, NodeSet], ...]
 class _Courses:
     """Follows every course that evictions of one step may take, until one ends badly."""
 
-    __slots__ = ("_before", "_board", "_effort", "_seen", "certain", "outcomes")
+    __slots__ = ("_before", "_board", "_search_budget", "_seen", "certain", "outcomes")
 
-    def __init__(self, board: Board, before: Sequence[int], effort: Effort) -> None:
-        self._effort = effort
+    def __init__(self, board: Board, before: Sequence[int], search_budget: SearchBudget) -> None:
+        self._search_budget = search_budget
         self._board = board
         self._before = before
         self._seen: set[object] = set()
         self.outcomes: dict[object, StepOutcome] = {}
         self.certain = True
 
-    def follow(self, to_evict: Step, waiting: tuple[int, ...], placed: _Placed = (), *, likely: bool) -> bool:
+    def follow(self, to_evict: BoardStep, waiting: tuple[int, ...], placed: _Placed = (), *, likely: bool) -> bool:
         """Return whether every course from here ends well.
 
         Args:
@@ -180,9 +182,9 @@ class _Courses:
         situation = (to_evict, waiting, tuple(sorted(spot for spot, _ in placed)), likely)
         if situation in self._seen:
             return True
-        if self._effort.exhausted:
+        if self._search_budget.exhausted:
             return False
-        self._effort.spend()
+        self._search_budget.spend()
         self._seen.add(situation)
         if not to_evict and not waiting:
             return self._end(placed, likely=likely)
@@ -219,7 +221,7 @@ class _Courses:
         held = feasible_nodes(board, piece)
         landings = landings_of(board, piece, held) if held else ()
         mark = board.mark()
-        board.settle()
+        board.finish_terminations()
         gone = feasible_nodes(board, piece)
         if gone != held and gone:
             landings = united(landings, landings_of(board, piece, gone))

@@ -15,22 +15,22 @@ from math import inf
 from typing import Final, NamedTuple
 
 from respread.cluster.pod import Pod
-from respread.planning.search.beam import Beam, beam_way
+from respread.planning.search.beam import Beam, beam_path
 from respread.planning.search.board import Board
 from respread.planning.search.cost import Cost
-from respread.planning.search.options import Gentleness, Option, Options
-from respread.planning.search.path import Choice, Way
+from respread.planning.search.options import DisruptionCost, Option, Options
+from respread.planning.search.path import Choice, Path
 from respread.planning.search.safety import StepOutcome
-from respread.planning.search.search_budget import Effort
+from respread.planning.search.search_budget import SearchBudget
 
 
 class SearchRules(NamedTuple):
     """The parameters of a search besides the board."""
 
-    gentleness: Gentleness
+    disruption_cost: DisruptionCost
     together: Callable[[Sequence[Pod]], bool]
     """Whether pods may be evicted at the same time."""
-    effort: Effort
+    search_budget: SearchBudget
     """What the search may cost; once that is spent the best way so far is taken."""
     known: Cost | None = None
     """What is known to be possible: what does not cost less is of no use."""
@@ -44,10 +44,10 @@ _FARTHEST: Final = 300
 """The search looks at most this many steps ahead. Each wave is planned anew, and no more are evicted at a time."""
 
 
-def best_way(board: Board, rules: SearchRules) -> Way:
+def best_path(board: Board, rules: SearchRules) -> Path:
     """Return the best path found. The board is left as it was."""
     reach = board.reach()
-    as_it_is = Way((), board.violated(), board.excess(), proven=True)
+    as_it_is = Path((), board.violated(), board.excess(), proven=True)
     if reach[:2] >= as_it_is.cost[:2]:
         return as_it_is
     if rules.known is not None and reach >= rules.known:
@@ -60,29 +60,29 @@ def best_way(board: Board, rules: SearchRules) -> Way:
     board.fine = True
     for beam in _BEAMS:
         if best.cost > reach and (best.excess or not beam.jointly):
-            best = beam_way(board, search.options, rules.effort, beam, best)
+            best = beam_path(board, search.options, rules.search_budget, beam, best)
     if best.cost <= reach:
         return best._replace(proven=True)
     return search.nearest_cure(best) if best.excess else search.shortest_cure(best)
 
 
 class _Search:
-    __slots__ = ("_board", "_effort", "_known", "_next_depth", "options")
+    __slots__ = ("_board", "_known", "_next_depth", "_search_budget", "options")
 
     def __init__(self, board: Board, rules: SearchRules) -> None:
         self._board = board
-        self._effort = rules.effort
+        self._search_budget = rules.search_budget
         self._known = rules.known
-        self.options = Options(board, self._effort, rules.gentleness, rules.together)
+        self.options = Options(board, self._search_budget, rules.disruption_cost, rules.together)
         self._next_depth: float = inf
 
     @property
     def exhausted(self) -> bool:
-        return self._effort.exhausted
+        return self._search_budget.exhausted
 
     # Greedily
 
-    def greedy(self) -> Way:
+    def greedy(self) -> Path:
         board = self._board
         start = board.mark()
         choices: list[Choice] = []
@@ -90,13 +90,13 @@ class _Search:
             choices.append(self._take(options[0], options[0].outcomes[0]))
         violated, excess = board.violated(), board.excess()
         board.revert(start)
-        return Way(tuple(choices), violated, excess, proven=False, cut=excess > 0 and len(choices) == _FARTHEST)
+        return Path(tuple(choices), violated, excess, proven=False, cut=excess > 0 and len(choices) == _FARTHEST)
 
     # As short as can be
 
-    def shortest_cure(self, known: Way) -> Way:
+    def shortest_cure(self, known: Path) -> Path:
         """Return the shortest path that restores everything, given one such path."""
-        self._effort.draw_reserve()
+        self._search_budget.draw_reserve()
         depth = self._board.lower_bound()
         fewest = known.evictions if self._known is None else min(known.cost, self._known).evictions
         while depth < fewest and not self.exhausted:
@@ -105,7 +105,7 @@ class _Search:
                 self._next_depth = inf
                 found = self._cure(0, int(depth), {}, jointly=jointly)
                 if found is not None:
-                    return Way(tuple(found), known.violated, 0, proven=not self.exhausted)
+                    return Path(tuple(found), known.violated, 0, proven=not self.exhausted)
                 following = self._next_depth
             depth = following
         return known._replace(proven=known.evictions == fewest and not self.exhausted)
@@ -122,7 +122,7 @@ class _Search:
         position = board.likeness()
         if failed.get(position, depth) <= evictions or self.exhausted:
             return None
-        self._effort.spend()
+        self._search_budget.spend()
         for option in self.options.every(jointly=jointly):
             after = evictions + len(option.step)
             if after > depth:
@@ -140,7 +140,7 @@ class _Search:
 
     # As near as can be
 
-    def nearest_cure(self, best: Way) -> Way:
+    def nearest_cure(self, best: Path) -> Path:
         """Look at every position that may be better; return the way to the one that costs least."""
         board = self._board
         reached: dict[Hashable, int] = {}
@@ -155,10 +155,10 @@ class _Search:
             position = board.likeness()
             if reached.get(position, evictions + 1) <= evictions or self.exhausted:
                 return
-            self._effort.spend()
+            self._search_budget.spend()
             reached[position] = evictions
             if (cost := Cost(board.violated(), board.excess(), evictions)) < least:
-                best, least = Way(tuple(path), cost.violated, cost.excess, proven=False), cost
+                best, least = Path(tuple(path), cost.violated, cost.excess, proven=False), cost
             for option in self.options.every(jointly=True):
                 for outcome in option.outcomes:
                     mark = board.mark()

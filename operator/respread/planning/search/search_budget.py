@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Effort:
+class SearchBudget:
     """A budget of looks, each of some tens of microseconds."""
 
     __slots__ = ("_most", "_reserve", "drawn", "spent")

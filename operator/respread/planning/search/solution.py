@@ -7,18 +7,18 @@ from typing import Final, NamedTuple, TypeAlias
 
 from respread.cluster.pod import Pod
 from respread.planning.explain.blocked import why_blocked
-from respread.planning.explain.describing import Place, moves_of
+from respread.planning.explain.describing import StepPosition, moves_of
 from respread.planning.held import Held
 from respread.planning.leaving_nodes import LeavingNodes
 from respread.planning.plan import Move
 from respread.planning.search.board import Board
 from respread.planning.search.board_builder import set_up
 from respread.planning.search.cost import Cost
-from respread.planning.search.path import Way
+from respread.planning.search.path import Path
 from respread.planning.search.placement import Placement
 from respread.planning.search.safety import assess
-from respread.planning.search.search import SearchRules, best_way
-from respread.planning.search.search_budget import Effort
+from respread.planning.search.search import SearchRules, best_path
+from respread.planning.search.search_budget import SearchBudget
 from respread.planning.tasks import Task
 from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
@@ -69,7 +69,7 @@ class Solution(NamedTuple):
 
     tasks: tuple[Task, ...]
     steps: tuple[tuple[Move, ...], ...]
-    """Its moves. Moves of one step are together; step n has turn n."""
+    """Its moves. Moves of one step are together; step n has wave n."""
     first: FirstStep | None
     """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
     then."""
@@ -79,7 +79,7 @@ class Solution(NamedTuple):
     cost: Cost
     """What it leaves, and its evictions."""
     lower_bound: int
-    """No way that leaves as little has fewer evictions."""
+    """No path that leaves as little has fewer evictions."""
     proven: bool
     """Whether it is proven to be the best."""
     finished: bool
@@ -162,26 +162,26 @@ class Finder:
         """Sets of nodes that solutions keep, which are mostly equal: each once."""
         self._numbers = numbers
 
-    def find(self, tasks: tuple[Task, ...], effort: Effort, others: Sequence[Taker] = ()) -> Solution:
-        """Return the best way for tasks that are solved together; the cluster is left as it was.
+    def find(self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Taker] = ()) -> Solution:
+        """Return the best path for tasks that are solved together; the cluster is left as it was.
 
         Args:
             tasks: mostly one.
-            effort: what it may cost.
+            search_budget: what it may cost.
             others: who takes room before.
         """
-        return self.find_better(tasks, effort, others, None)
+        return self.find_better(tasks, search_budget, others, None)
 
     def find_better(
-        self, tasks: tuple[Task, ...], effort: Effort, others: Sequence[Taker], known: Cost | None
+        self, tasks: tuple[Task, ...], search_budget: SearchBudget, others: Sequence[Taker], known: Cost | None
     ) -> Solution:
-        """Return the best way for tasks as `find` does, or any way if none costs less than what is known.
+        """Return the best path for tasks as `find` does, or any path if none costs less than what is known.
 
         Args:
             tasks: several, mostly.
-            effort: what it may cost.
+            search_budget: what it may cost.
             others: who takes room before.
-            known: what the best way costs if the tasks are not solved together; None if that is not known.
+            known: what the best path costs if the tasks are not solved together; None if that is not known.
         """
         view = self._placement.view
         as_it_is = view.mark()
@@ -192,23 +192,23 @@ class Finder:
                 holders.setdefault(taken.slot, other.holder)
         board = set_up(tasks, self._placement, self._ranks, self._leaving.names)
         before, lower_bound = Cost(board.violated(), board.excess(), 0), board.lower_bound()
-        way = best_way(board, SearchRules(self._gentleness, self._together, effort, known))
-        stuck, counts_before, counts_after = _what_it_comes_to(board, way, tasks, holders)
+        path = best_path(board, SearchRules(self._disruption_cost, self._together, search_budget, known))
+        stuck, counts_before, counts_after = _what_it_comes_to(board, path, tasks, holders)
         solution = Solution(
             tasks=tasks,
-            steps=_steps(board, way, next(self._numbers), self._selection),
+            steps=_steps(board, path, next(self._numbers), self._selection),
             first=None,
             taken=tuple(
                 Taken(spot.slot, board.pieces[spot.piece].sample)
-                for choice in way.choices
+                for choice in path.choices
                 for spot in choice.outcome.placed
             ),
             before=before,
-            cost=way.cost,
-            lower_bound=way.evictions if way.proven else 0 if way.excess else int(lower_bound),
-            proven=way.proven,
-            finished=way.proven,
-            ideal=way.proven and way.cost <= board.reach(however_much_room=True),
+            cost=path.cost,
+            lower_bound=path.evictions if path.proven else 0 if path.excess else int(lower_bound),
+            proven=path.proven,
+            finished=path.proven,
+            ideal=path.proven and path.cost <= board.reach(however_much_room=True),
             stuck=stuck,
             counts_before=counts_before,
             counts_after=counts_after,
@@ -218,35 +218,35 @@ class Finder:
             ),
             touched=board.touched,
             landing=self._once(
-                _union(choice.assessment.nodes(spot.piece) for choice in way.choices for spot in choice.step)
+                _union(choice.assessment.nodes(spot.piece) for choice in path.choices for spot in choice.step)
             ),
             vacated=node_set([spot.slot for spot in board.movable_spots()]),
-            wanted=self._once(board.settled),
+            wanted=self._once(board.open_nodes),
             pods=sum(board.left(spot) for spot in board.movable_spots()),
             demand={name: amount * before.excess for name, amount in board.largest_request.items()},
         )
         view.revert(as_it_is)
-        return solution._replace(first=self._first_step(board, way)) if way.choices else solution
+        return solution._replace(first=self._first_step(board, path)) if path.choices else solution
 
     def _once(self, nodes: NodeSet) -> NodeSet:
         return self._sets.setdefault(nodes, nodes)
 
-    def _gentleness(self, pod: Pod) -> tuple[bool, VictimOrder]:
+    def _disruption_cost(self, pod: Pod) -> tuple[bool, VictimOrder]:
         """Return what puts those first that are about to lose their node anyway."""
         return self._leaving.why(pod) is None, victim_order(pod)
 
-    def _first_step(self, board: Board, way: Way) -> FirstStep | None:
-        choice = way.choices[0]
+    def _first_step(self, board: Board, path: Path) -> FirstStep | None:
+        choice = path.choices[0]
         policy = self._selection.policy_of(choice.victims[0].namespace, choice.victims[0].labels)
         # Without the others' room, as the cluster is now: the scheduler may place pods there until the others have used
         # it.
-        assessment = assess(board, choice.step, Effort(_MOST_COURSES))
+        assessment = assess(board, choice.step, SearchBudget(_MOST_COURSES))
         if policy is None or assessment is None:
             return None
         members = []
         for pod, spot in zip(choice.victims, choice.step, strict=True):
             replacement, nodes = board.pieces[spot.piece].replacement, assessment.nodes(spot.piece)
-            closed = replacement.settled & ~replacement.admitted(spread=False) & ~nodes
+            closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
             members.append(Member(pod, replacement, nodes, closed))
         return FirstStep(policy.name, tuple(members))
 
@@ -258,28 +258,28 @@ def _union(sets: Iterable[NodeSet]) -> NodeSet:
     return together
 
 
-def _steps(board: Board, way: Way, number: int, selection: Selection) -> tuple[tuple[Move, ...], ...]:
+def _steps(board: Board, path: Path, number: int, selection: Selection) -> tuple[tuple[Move, ...], ...]:
     """Describe each step of a path."""
     start = board.mark()
     steps = []
-    for step, choice in enumerate(way.choices):
-        steps.append(tuple(moves_of(board, choice, Place(number, step), selection)))
+    for step, choice in enumerate(path.choices):
+        steps.append(tuple(moves_of(board, choice, StepPosition(number, step), selection)))
         board.play(choice.step, choice.outcome.placed)
     board.revert(start)
     return tuple(steps)
 
 
 def _what_it_comes_to(
-    board: Board, way: Way, tasks: Sequence[Task], holders: Mapping[int, str]
+    board: Board, path: Path, tasks: Sequence[Task], holders: Mapping[int, str]
 ) -> tuple[tuple[tuple[GroupKey, Held], ...], dict[GroupKey, dict[str, int]], dict[GroupKey, dict[str, int]]]:
     """Return what a path leaves violated, and the counts that it changes, before and after."""
     protected = [pair for task in tasks for pair in task.protected]
     before = {tally.group.key: tally.counts for tally in board.tallies}
     start = board.mark()
-    for choice in way.choices:
+    for choice in path.choices:
         board.play(choice.step, choice.outcome.placed)
     stuck = tuple(
-        (tally.group.key, why_blocked(tally, board, protected, way, holders))
+        (tally.group.key, why_blocked(tally, board, protected, path, holders))
         for tally in board.tallies
         if tally.cure and tally.excess()
     )

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from respread.planning.search.cost import Cost, total
 from respread.planning.search.placement import Placement
 from respread.planning.search.room import Room, RoomForAll
-from respread.planning.search.search_budget import Effort
+from respread.planning.search.search_budget import SearchBudget
 from respread.planning.search.solution import Claim, Finder, Solution, Taker
 from respread.planning.tasks import Task
 from respread.planning.turns import in_turns
@@ -248,16 +248,16 @@ class Solver:
         is_small = sum(len(task.victims) for task in tasks) <= SMALL_PODS
         wanted, wanted_reserve = (self._limits.of_small, self._limits.reserve) if is_small else (self._limits.of_one, 0)
         given, reserve = min(wanted, max(self._left, 0)), min(wanted_reserve, max(self._reserve, 0))
-        effort = Effort(given, reserve)
+        search_budget = SearchBudget(given, reserve)
         if known is None:
-            found = self._finder.find(tasks, effort, others)
+            found = self._finder.find(tasks, search_budget, others)
         else:
-            found = self._finder.find_better(tasks, effort, others, known)
-        of_reserve = max(effort.spent - given, 0) if effort.drawn else 0
-        self._left -= effort.spent - of_reserve
+            found = self._finder.find_better(tasks, search_budget, others, known)
+        of_reserve = max(search_budget.spent - given, 0) if search_budget.drawn else 0
+        self._left -= search_budget.spent - of_reserve
         self._reserve -= of_reserve
-        had_enough = given == wanted and (reserve == wanted_reserve or not effort.drawn)
-        return found._replace(finished=found.proven or had_enough or not effort.exhausted)
+        had_enough = given == wanted and (reserve == wanted_reserve or not search_budget.drawn)
+        return found._replace(finished=found.proven or had_enough or not search_budget.exhausted)
 
     def _beside(
         self,

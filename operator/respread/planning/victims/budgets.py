@@ -39,8 +39,8 @@ class Needs(msgspec.Struct, frozen=True):
     """How many it allows, including this one."""
 
 
-Verdict: TypeAlias = Free | Needs | Held
-Standing: TypeAlias = tuple[object, ...]
+BudgetVerdict: TypeAlias = Free | Needs | Held
+BudgetState: TypeAlias = tuple[object, ...]
 """The budgets that select some pods, each with the number of disruptions that it allows beyond those in flight, and the
 number of these that its status may still count as healthy."""
 
@@ -98,7 +98,7 @@ class BudgetLedger:
         """Tell whether evictions in flight are to be taken off what budgets of a namespace allow."""
         return self._budgets.has_in_flight(namespace)
 
-    def standing(self, namespace: str, labels: Labels) -> Standing:
+    def standing(self, namespace: str, labels: Labels) -> BudgetState:
         """Return what the verdicts about pods with these labels depend on, before anything is taken."""
         return (
             self._budgets.unread(namespace),
@@ -108,7 +108,7 @@ class BudgetLedger:
             ),
         )
 
-    def verdict(self, pod: Pod) -> Verdict:  # noqa: PLR0911 - one for each thing that may be in the way
+    def verdict(self, pod: Pod) -> BudgetVerdict:  # noqa: PLR0911 - one for each thing that may be in the way
         """Return whether budgets allow the eviction of a pod.
 
         Nothing else is checked: a DaemonSet's pod may be `Free`.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from respread.api.policy import Policy
-from respread.cluster.pod import WhenUnsatisfiable
+from respread.api.policy import Policy, WhenUnsatisfiable
 from respread.spread.carried import ALL_DEFAULTS, HARD_DEFAULTS
 
 

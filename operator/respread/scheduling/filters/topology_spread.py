@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from respread.api.policy import WhenUnsatisfiable
 from respread.cluster.meta import Labels
 from respread.cluster.node import Node
-from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint, WhenUnsatisfiable
+from respread.cluster.pod import Pod, PodSpec, TopologySpreadConstraint
 from respread.cluster.selectors import Selector, compile_selector
 from respread.scheduling.filters.node_affinity import matches_node_affinity
 from respread.scheduling.filters.taint_toleration import untolerated_taint

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from respread.cluster.pod import NodeInclusionPolicy, Pod, TopologySpreadConstraint, WhenUnsatisfiable
+from respread.api.policy import WhenUnsatisfiable
+from respread.cluster.pod import NodeInclusionPolicy, Pod, TopologySpreadConstraint
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import Profile

@@ -27,7 +27,7 @@ from respread.scheduling.view.node_table import NodeTable
 from respread.scheduling.view.pod_index import PodIndex
 from respread.scheduling.view.volume_usage import VolumeUsage, has_volumes
 
-Mark: TypeAlias = int
+ViewMark: TypeAlias = int
 """A moment to return to: the number of steps made before it."""
 
 _Pods: TypeAlias = Map[ObjectKey, Pod]
@@ -173,7 +173,7 @@ class ClusterView:
 
     # Steps
 
-    def mark(self) -> Mark:
+    def mark(self) -> ViewMark:
         """Return this moment, to `revert` to."""
         return len(self._steps)
 
@@ -211,7 +211,7 @@ class ClusterView:
         self._steps.append(("place", placed, slot))
         return placed
 
-    def revert(self, mark: Mark) -> None:
+    def revert(self, mark: ViewMark) -> None:
         """Undo every step made since a moment, in reverse order."""
         while len(self._steps) > mark:
             step, pod, slot = self._steps.pop()
