@@ -13,11 +13,11 @@ from respread.cluster.state import ClusterSnapshot
 from respread.controller.acting import Acting
 from respread.controller.comparison import Comparison
 from respread.controller.permits.limiters import Bounding
-from respread.controller.permits.permission import Policies
 from respread.eviction.flight import Ended, Patience
 from respread.eviction.in_flight import InFlight
 from respread.planning.plan import Move
 from respread.spread.index import Spread
+from respread.stores.policy_store import Policies
 from respread.telemetry.metrics import Metrics
 
 

@@ -9,13 +9,13 @@ import msgspec
 
 from respread.api.status import PolicyStatus
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.permission import Policies
 from respread.controller.records.history import History
 from respread.eviction.in_flight import InFlight
 from respread.planning.planner import PolicySetting
 from respread.planning.victims.policies import PolicyIndex
 from respread.planning.victims.refused import Refused
 from respread.spread.index import Spread
+from respread.stores.policy_store import Policies
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from respread.controller.follow_up import FollowUp
 from respread.controller.permits.held_lately import HeldLately
 from respread.controller.permits.lanes import Lanes
 from respread.controller.permits.limiters import Bounding
-from respread.controller.permits.permission import Permission, PlannedFor, Policies
+from respread.controller.permits.permission import Permission, PlannedFor
 from respread.controller.records.accounts import Accounts
 from respread.controller.records.history import History
 from respread.controller.records.register import Register
@@ -34,6 +34,7 @@ from respread.eviction.steps import Step
 from respread.kube.requests import Requests, Response
 from respread.planning.held import Held
 from respread.planning.plan import Move
+from respread.stores.policy_store import Policies
 from respread_sandbox import Sandbox
 from tests.fake_requests import FakeRequests, PassedOn, Send
 from tests.informer_parts import Parts

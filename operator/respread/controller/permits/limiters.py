@@ -8,9 +8,9 @@ from typing import NamedTuple
 from immutables import Map
 
 from respread.cluster.state import ClusterSnapshot
-from respread.controller.permits.permission import Policies
 from respread.eviction.limits.limiter import Limiter
 from respread.planning.plan import Move
+from respread.stores.policy_store import Policies
 
 
 class Bounding(NamedTuple):
