@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -13,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from respread.cli.main import respread
 from respread_sandbox import Sandbox
 from tests.faults import stuck
 from tests.faults.rounds import close_zones, enforce, wait_for
 from tests.faults.stuck import patch
 from tests.integration.as_new import lay_out
+from tests.integration.explaining import what_the_operator_says
 from tests.integration.operator_process import OperatorProcess, evictions
 from tests.integration.workloads import (
     ZONE,
@@ -273,15 +271,6 @@ def swing(cluster: Sandbox, *least: int) -> None:
         time.sleep(SWING_SECONDS)
 
 
-def explained(cluster: Sandbox) -> str:
-    """What `respread explain` says the operator said of the workload; empty where it holds or has no pods."""
-    command = ["explain", "deploy/web", "-n", NAMESPACE, "-o", "json"]
-    shown = CliRunner().invoke(respread, command, env={"KUBECONFIG": str(cluster.kubeconfig)}).stdout
-    report = json.loads(shown or '{"constraints": []}')
-    words = [each.get("operator") or {} for each in report["constraints"]]
-    return "; ".join(str(each.get("message")) for each in words)
-
-
 @pytest.mark.parametrize(
     ("limits", "most", "least"),
     [
@@ -300,7 +289,10 @@ def test_an_oscillating_autoscaler_causes_few_evictions(
         made = len(evictions(cluster))
         assert made <= most
         assert f"Deployment/web in {NAMESPACE}" in condition(cluster, "Oscillating")["message"]
-        wait_for(lambda: "an autoscaler that scales up and down" in explained(cluster), "explain to say so")
+        wait_for(
+            lambda: "an autoscaler that scales up and down" in what_the_operator_says(cluster, NAMESPACE, "deploy/web"),
+            "explain to say so",
+        )
         so_far = swings["steps"]
         wait_for(lambda: swings["steps"] >= so_far + 3, "the autoscaler to go on")
         assert made <= len(evictions(cluster)) <= most
