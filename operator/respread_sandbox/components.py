@@ -229,7 +229,7 @@ def _kwok(files: Files, _port: int, _options: SandboxOptions) -> list[str]:
     ]
 
 
-def _karpenter(files: Files, _port: int, _options: SandboxOptions) -> list[str]:
+def _karpenter(files: Files, _port: int, options: SandboxOptions) -> list[str]:
     return [
         f"--instance-types-file-path={files.instance_types}",
         "--disable-leader-election=true",
@@ -237,6 +237,7 @@ def _karpenter(files: Files, _port: int, _options: SandboxOptions) -> list[str]:
         "--health-probe-port=0",
         "--batch-idle-duration=200ms",
         "--batch-max-duration=1s",
+        *options.karpenter_flags,
     ]
 
 

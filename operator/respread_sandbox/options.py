@@ -64,6 +64,7 @@ class SandboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     apiserver_flags: tuple[str, ...] = ()
     scheduler_flags: tuple[str, ...] = ()
     controller_manager_flags: tuple[str, ...] = ()
+    karpenter_flags: tuple[str, ...] = ()
 
     def zone_sizes(self) -> dict[str, int]:
         """Return the number of nodes of each zone.

@@ -19,14 +19,25 @@ from tests.faults.rounds import Workload, close_zones, create, enforce, wait_for
 from tests.faults.watcher import PodWatcher
 from tests.integration import prevention_cluster
 from tests.integration.as_new import lay_out
-from tests.integration.operator_process import install, refused, requests
+from tests.integration.capacity_buffers import buffers, capacity_buffers
+from tests.integration.operator_process import REPOSITORY, install, refused, requests
 from tests.integration.prevention_cluster import PREVENTS, RIGHT, costs
-from tests.integration.workloads import HOSTNAME, ZONE, constraint, deployment, evict_slowly
+from tests.integration.workloads import (
+    HOSTNAME,
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    evict_slowly,
+    wait_for_ready_pods,
+)
 
 ROLES = (
     "/apis/rbac.authorization.k8s.io/v1/clusterroles/respread",
     "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles/respread-leader-election",
 )
+ROOM = REPOSITORY / "manifests" / "components" / "room"
+ROOM_ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles/respread-room"
 PREVENTION_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/respread-prevention"
 Right = tuple[str, str, str]
 """A verb, an API group and a resource, with its subresource."""
@@ -187,6 +198,35 @@ def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited:
         assert replica.stop() == 0
     assert granted(audited, PREVENTION_ROLE) == {patch}
     assert used(audited) <= granted(audited) | {patch}
+
+
+def test_room_is_asked_for_with_exactly_the_permissions_of_its_component(audited: Sandbox, tmp_path: Path) -> None:
+    """Once by a Deployment, and once by a CapacityBuffer, where the kind is served."""
+    for name in ("role.yaml", "priority-class.yaml"):
+        audited.apply(ROOM / name)
+    audited.create_namespace("shop")
+    create_deployment(audited, "shop", deployment("web", replicas=9, constraints=[constraint(ZONE, "web")]))
+    wait_for_ready_pods(audited, "shop", "web", 9)
+    wanted = {"topologyKey": ZONE, "values": ["zone-a", "zone-b", "zone-c", "zone-d"], "provision": "Request"}
+    asks = {"expectedDomains": [{**wanted, "priorityClassName": "respread-placeholder"}]}
+
+    def ask_and_give_up(right: Right, gone: Right) -> None:
+        enforce(audited, constraints=asks)
+        with (
+            FaultProxy(audited) as proxy,
+            Replica(audited, proxy, tmp_path, right[2], "--no-leader-election") as replica,
+        ):
+            wait_for(lambda: right in used(audited), f"{right} to be used")
+            enforce(audited, mode="DryRun", constraints=asks)
+            wait_for(lambda: gone in used(audited), "the room to be given up")
+            assert replica.stop() == 0
+
+    ask_and_give_up(("create", "apps", "deployments"), ("delete", "apps", "deployments"))
+    with capacity_buffers(audited):
+        ask_and_give_up(("create", "", "podtemplates"), ("delete", "autoscaling.x-k8s.io", "capacitybuffers"))
+        assert buffers(audited, "respread-system") == []
+    assert used(audited) - granted(audited) == granted(audited, ROOM_ROLE)
+    assert refused(audited) == []
 
 
 def test_by_default_kube_system_and_the_operator_are_not_evicted(

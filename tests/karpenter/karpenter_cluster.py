@@ -115,6 +115,10 @@ class KarpenterCluster:
         ended = (line["how"] for line in self.operator.lines() if line["event"].startswith("Move ended"))
         return {found[1] for how in ended if (found := _REPLACEMENT.match(how))}
 
+    def kinds_of_requests(self) -> list[str]:
+        """Return the kinds of the objects by which the operator asked for room, as its log has them."""
+        return [str(line["kind"]) for line in self.operator.lines() if line["event"] == "Room is asked for"]
+
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for what takes Karpenter's pace."""
         wait_until(condition, lambda: f"{what}; {self._karpenter_says()}", seconds=PATIENCE_SECONDS)
@@ -124,9 +128,9 @@ class KarpenterCluster:
 
 
 @contextmanager
-def karpenter_cluster(binaries: Binaries, folder: Path) -> Iterator[KarpenterCluster]:
+def karpenter_cluster(binaries: Binaries, folder: Path, *flags: str) -> Iterator[KarpenterCluster]:
     """Start a control plane with Karpenter, without nodes, and the operator; it ends well with the context."""
-    options = SandboxOptions(nodes=0, audit=True, karpenter=True)
+    options = SandboxOptions(nodes=0, audit=True, karpenter=True, karpenter_flags=flags)
     with Sandbox.start(options, binaries=binaries) as sandbox:
         sandbox.api.request("PATCH", NODE_POOL, {"spec": {"limits": {"cpu": "0"}}})  # no node for what is installed
         install(sandbox)

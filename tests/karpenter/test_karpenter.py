@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Binaries
+from tests.integration.capacity_buffers import buffers
 from tests.integration.operator_process import REPOSITORY
 from tests.integration.pools import holds
 from tests.integration.workloads import ZONE, constraint, create_deployment, deployment, is_ready, scale
@@ -33,8 +34,8 @@ pytestmark = pytest.mark.timeout(SWINGS_SECONDS + 600)
 
 
 @pytest.fixture
-def cluster(binaries: Binaries, tmp_path: Path) -> Iterator[KarpenterCluster]:
-    with karpenter_cluster(binaries, tmp_path) as running:
+def cluster(binaries: Binaries, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KarpenterCluster]:
+    with karpenter_cluster(binaries, tmp_path, *getattr(request, "param", ())) as running:
         yield running
 
 
@@ -118,8 +119,18 @@ def test_a_node_that_karpenter_has_not_initialized_takes_no_pod(cluster: Karpent
     assert len(cluster.evicted(namespace)) == 2
 
 
-def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(cluster: KarpenterCluster, namespace: str) -> None:
-    """The policy asks for room there; nothing waits for a node but the placeholder."""
+@pytest.mark.parametrize(
+    ("cluster", "kinds"),
+    [
+        pytest.param(("--feature-gates=CapacityBuffer=true",), ["CapacityBuffer"], id="with CapacityBuffers"),
+        pytest.param((), ["CapacityBuffer", "Deployment"], id="without, though the kind is served"),
+    ],
+    indirect=["cluster"],
+)
+def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(
+    cluster: KarpenterCluster, namespace: str, kinds: list[str]
+) -> None:
+    """The policy asks for room there; no pod waits for a node but a placeholder's."""
     for name in ("role.yaml", "priority-class.yaml"):
         cluster.sandbox.apply(REPOSITORY / "manifests" / "components" / "room" / name)
     cluster.set_pool(zones=("zone-a",))
@@ -131,8 +142,11 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(cluster: Karp
     cluster.enforce(namespace, constraints={"expectedDomains": [asked]})
     cluster.wait_until(lambda: cluster.zones(namespace, "web") == {"zone-a": 2, "zone-b": 2}, "the spread")
     wait_for_ready(cluster, namespace, "web", 4)
+    assert cluster.kinds_of_requests() == kinds
     path = "/apis/apps/v1/namespaces/respread-system/deployments?labelSelector=respread.dev/placeholder"
     assert cluster.sandbox.api.get(path)["items"] == []
+    assert buffers(cluster.sandbox, "respread-system") == []
+    assert len(cluster.nodes_of("zone-b")) == 1
     # Whoever has room within a moment may never have said that it is missing.
     cluster.wait_until(lambda: cluster.condition(namespace, "RoomMissing") != "True", "the status to say so")
     assert len(cluster.evicted(namespace)) == 2

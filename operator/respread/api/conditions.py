@@ -318,7 +318,7 @@ def _room_missing(outcome: PolicyOutcome) -> _Verdict:
         case RoomReason.REQUESTED_LATER:
             message = f"Room is asked for again 15 minutes after the last time: {about}."
         case RoomReason.REQUESTED:
-            message = f"A placeholder asks the autoscaler for room: {about}."
+            message = f"The autoscaler is asked for room: {about}."
     return _Verdict("True", reason, message)
 
 

@@ -75,14 +75,15 @@ class ExpectedDomains(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
         Provision,
         described(
             "What is done about a domain without a node that a constraint needs. Report: the status says so. Request: "
-            "Respread also asks the cluster's autoscaler for a node there, by a placeholder Deployment in its own "
-            "namespace, and removes it when the node is there. It needs the permission to create Deployments there."
+            "Respread also asks the cluster's autoscaler for a node there, by a CapacityBuffer or a placeholder "
+            "Deployment in its own namespace, and removes it when the node is there. It needs the permission to create "
+            "these there."
         ),
     ] = "Report"
     priority_class_name: Annotated[
         PriorityClassName | None,
         described(
-            "The PriorityClass of the placeholder's pods, required by provision Request. Its value must be negative, "
+            "The PriorityClass of the pods that ask for room, required by provision Request. It must be negative, "
             "so that every other pod takes precedence."
         ),
     ] = None

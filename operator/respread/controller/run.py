@@ -46,6 +46,8 @@ from respread.kube.renewal import Renewal
 from respread.kube.requests import Requests, open_requests
 from respread.kube.server_version import ServerVersion
 from respread.prevention.deletion_costs import DeletionCosts
+from respread.provisioning.asked import RoomEnd
+from respread.provisioning.buffers import Buffers
 from respread.provisioning.placeholders import Placeholders
 from respread.provisioning.room_loop import RoomLoop
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
@@ -92,7 +94,9 @@ async def run(options: OperatorOptions) -> None:
         version=__version__,
         revision=os.environ.get(REVISION_VARIABLE, ""),
         kinds=health.kinds,
-        from_the_start=CountedFromTheStart(results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome)),
+        from_the_start=CountedFromTheStart(
+            results=(EvictionResult.EVICTED,), outcomes=tuple(Outcome), room_results=tuple(RoomEnd)
+        ),
         read_watch_ages_seconds=health.ages_seconds,
         read_object_counts=lambda: made[0].object_counts() if made else {},
         read_watch_lags_seconds=lambda: made[0].lags_seconds() if made else {},
@@ -151,6 +155,7 @@ async def run(options: OperatorOptions) -> None:
             evictor_names = EvictorNames(requests, others.name)
             room = RoomLoop(
                 Placeholders(requests, options.placeholder_image),
+                Buffers(requests, options.placeholder_image),
                 namespace=_own_namespace(options, access, informers),
                 leads=leadership.leading.leads,
                 may_evict=lambda policy: actors.permission.of_policy(policy, policy.name) is None,

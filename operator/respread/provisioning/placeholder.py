@@ -15,39 +15,51 @@ from respread.cluster.pod import Resources
 from respread.provisioning.rooms import WantedRoom
 
 PLACEHOLDER_LABEL: Final = "respread.dev/placeholder"
-"""Of the Deployment and its pods. The value is `RoomKey.id`."""
+"""Of every object that asks for a room, and of the pods. The value is `RoomKey.id`."""
 _NAME: Final = "respread-placeholder"
 _NOBODY: Final = 65_535
 
 
 def placeholder_name(room_id: str) -> str:
-    """Return the name of a room's Deployment."""
+    """Return the name of every object that asks for a room."""
     return f"{_NAME}-{room_id}"
 
 
 def placeholder(room: WantedRoom, namespace: str, image: str) -> dict[str, Any]:
-    """Return the Deployment for a room.
-
-    Its pods can be placed where the group's pods can, by requests, tolerations, node selector and node affinity. They
-    meet the Pod Security Standard `restricted`.
-    """
-    labels = {"app.kubernetes.io/name": _NAME, PLACEHOLDER_LABEL: room.key.id}
-    about = {"respread.dev/placeholder-for": f"{room}, for policy {room.key.policy}"}
+    """Return the Deployment for a room."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {
-            "name": placeholder_name(room.key.id),
-            "namespace": namespace,
-            "labels": labels,
-            "annotations": about,
-        },
+        "metadata": metadata(room, namespace),
         "spec": {
             "replicas": room.pods,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels, "annotations": {EVICT: "false"}}, "spec": _pod(room, image)},
+            "selector": {"matchLabels": _labels(room)},
+            "template": pod_template(room, image),
         },
     }
+
+
+def metadata(room: WantedRoom, namespace: str) -> dict[str, Any]:
+    """Return the metadata of every object that asks for a room."""
+    return {
+        "name": placeholder_name(room.key.id),
+        "namespace": namespace,
+        "labels": _labels(room),
+        "annotations": {"respread.dev/placeholder-for": f"{room}, for policy {room.key.policy}"},
+    }
+
+
+def pod_template(room: WantedRoom, image: str) -> dict[str, Any]:
+    """Return the template of the pods that ask for a room.
+
+    They can be placed where the group's pods can, by requests, tolerations, node selector and node affinity. They meet
+    the Pod Security Standard `restricted`.
+    """
+    return {"metadata": {"labels": _labels(room), "annotations": {EVICT: "false"}}, "spec": _pod(room, image)}
+
+
+def _labels(room: WantedRoom) -> dict[str, str]:
+    return {"app.kubernetes.io/name": _NAME, PLACEHOLDER_LABEL: room.key.id}
 
 
 def _pod(room: WantedRoom, image: str) -> dict[str, Any]:

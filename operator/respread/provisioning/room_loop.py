@@ -1,9 +1,15 @@
-"""Asks an autoscaler for room in domains without a node while this replica leads, by placeholder Deployments.
+"""Asks an autoscaler for room in domains without a node while this replica leads.
 
-The control loop passes each plan. A placeholder is created for room that the plan wants, and deleted when its pods run,
-so that the next plan finds their room free and moves pods there; or when the room is not wanted any more, or when no
-node has come for a long time. Nothing is kept about it elsewhere: the next leader finds the Deployments by their label,
-and deletes those that it does not want.
+The control loop passes each plan. Room that the plan wants is asked for in one of two ways:
+
+    CapacityBuffer  where the API server serves the kind and an autoscaler takes it up. It holds no room, so the plan
+                    moves pods as soon as a node has come. The buffer is deleted then: the autoscaler would keep as much
+                    room free beside the moved pods.
+    Deployment      everywhere else. Its pods hold the room of the node that comes. It is deleted when they are Ready,
+                    and the next plan finds the room free.
+
+Either is deleted too when the room is not wanted any more, or when no node has come for a long time. Nothing is kept
+about it elsewhere: the next leader finds the objects by their label, and deletes those that it does not want.
 """
 
 from __future__ import annotations
@@ -23,9 +29,13 @@ from respread.api.policy import Policy
 from respread.cluster.state import ClusterSnapshot
 from respread.kube.retry import Retry
 from respread.planning.plan import Plan
+from respread.provisioning.asked import PATIENCE_SECONDS, Asked, RoomEnd, Way
+from respread.provisioning.buffer import READY_FOR_PROVISIONING
+from respread.provisioning.buffers import Buffers
 from respread.provisioning.placeholder import PLACEHOLDER_LABEL, placeholder_name
-from respread.provisioning.placeholders import PlaceholderAnswer, Placeholders, Result
-from respread.provisioning.rooms import RoomKey, WantedRoom, asks_for_room, is_short, wanted_rooms
+from respread.provisioning.placeholders import Placeholders
+from respread.provisioning.room_objects import Result, RoomAnswer
+from respread.provisioning.rooms import RoomKey, WantedRoom, asks_for_room, is_short, moves_into, wanted_rooms
 from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
@@ -34,11 +44,11 @@ from respread.telemetry.metrics import Metrics
 _log: Final = get_logger(__name__)
 
 AT_ONCE: Final = 10
-"""The number of placeholders of one policy at the same time."""
-PATIENCE_SECONDS: Final = 900.0
-"""How long a placeholder waits for a node."""
+"""The number of rooms that are asked for at the same time for one policy."""
 REST_SECONDS: Final = 900.0
-"""For how long the same room is not asked for again after a placeholder got it, or did not."""
+"""For how long the same room is not asked for again after a node came for it, or none did."""
+WITHOUT_BUFFERS_SECONDS: Final = 3600.0
+"""For how long no CapacityBuffer is created after one could not be, or brought no node."""
 REFUSED_SECONDS: Final = 60.0
 """How long nothing is asked for after the API server refused it."""
 _FAILURE_SECONDS: Final = 5.0
@@ -55,11 +65,12 @@ class RoomView(NamedTuple):
 
 
 class RoomLoop:
-    """Creates and deletes placeholder Deployments."""
+    """Creates and deletes the objects by which room is asked for."""
 
     def __init__(
         self,
         placeholders: Placeholders,
+        buffers: Buffers,
         *,
         namespace: Callable[[], str | None],
         leads: Callable[[], bool],
@@ -71,15 +82,16 @@ class RoomLoop:
         """Create the loop.
 
         Args:
-            placeholders: sends the requests.
-            namespace: the namespace of all placeholders, the operator's own; None while unknown.
+            placeholders: sends the requests for Deployments.
+            buffers: sends those for CapacityBuffers.
+            namespace: the namespace of all these objects, the operator's own; None while unknown.
             leads: whether this replica acts now.
-            may_evict: whether a policy may evict now. WantedRoom is asked for only then.
+            may_evict: whether a policy may evict now. Room is asked for only then.
             metrics: count.
             notify: called when `missing` has changed.
             clock: a monotonic clock in seconds.
         """
-        self._placeholders = placeholders
+        self._ways: Final[Mapping[Way, Placeholders | Buffers]] = {Way.PLACEHOLDER: placeholders, Way.BUFFER: buffers}
         self._namespace = namespace
         self._leads = leads
         self._may_evict = may_evict
@@ -127,7 +139,7 @@ class RoomLoop:
         self._woken.set()
 
     async def run(self) -> None:
-        """Create and delete placeholders until stopped."""
+        """Create and delete these objects until stopped."""
         while not self._stopping:
             self._woken.clear()
             try:
@@ -158,18 +170,22 @@ class RoomLoop:
         ):
             self._retry.succeeded()
         self._tell(term, view, wanted)
-        times = [each.since + PATIENCE_SECONDS for each in term.asked.values()]
+        times = [each.next_look() for each in term.asked.values()]
         times += [*term.resting.values(), *due.values(), self._paused_until]
         return min((each for each in times if each > now), default=inf) - now
 
     async def _list(self, term: _Term, namespace: str) -> bool:
-        """Find the placeholders of earlier leaders, once, and return whether they are known."""
+        """Find what earlier leaders created, once, and return whether it is known."""
         if term.listed:
             return True
-        found = await self._placeholders.list(namespace)
-        if not self._succeeded(found, self._asking):
+        placeholders = await self._ways[Way.PLACEHOLDER].list(namespace)
+        if not self._succeeded(placeholders, self._asking):
             return False
-        term.asked.update({id_: _Asked(uid, self._clock(), None) for id_, uid in found.uids.items()})
+        buffers = await self._ways[Way.BUFFER].list(namespace)
+        if buffers.result is Result.FAILED:
+            return self._succeeded(buffers, self._asking)
+        for way, found in ((Way.BUFFER, buffers), (Way.PLACEHOLDER, placeholders)):
+            term.asked.update({id_: Asked(way, uid, self._clock(), None) for id_, uid in found.uids.items()})
         term.listed = True
         return True
 
@@ -187,8 +203,10 @@ class RoomLoop:
         return self._asking[room.key.policy].spec.quiet_period.total_seconds()
 
     async def _end(self, term: _Term, view: RoomView, wanted: Mapping[str, WantedRoom], namespace: str) -> bool:
-        """Delete placeholders that have served, and return whether all went well."""
+        """Delete what has served, and return whether all went well."""
         ready = _ready_placeholders(view.snapshot, namespace)
+        if not await self._see_who_takes_up(term, namespace):
+            return False
         for id_, asked in list(term.asked.items()):
             room = wanted.get(id_)
             if asked.room is None and room is not None:
@@ -197,27 +215,54 @@ class RoomLoop:
                 continue
             of = () if asked.room is None else (asked.room.key.policy,)
             if not self._may_send(term) or not self._succeeded(
-                await self._placeholders.delete(id_, asked.uid, namespace), of
+                await self._ways[asked.way].delete(id_, asked.uid, namespace), of
             ):
                 return False
-            del term.asked[id_]
-            if why != "Unneeded":
-                term.resting[id_] = self._clock() + REST_SECONDS
-            term.in_vain.discard(id_)
-            if why == "NoNode":
-                term.in_vain.add(id_)
-            if asked.room is not None and asked.room.key.policy in self._policies:
-                self._metrics.count_room_request(policy=asked.room.key.policy, result=why)
-            _log.info("Placeholder deleted", name=placeholder_name(id_), why=why, room=str(asked.room or ""))
+            self._ended(term, id_, why)
         return True
 
-    def _why_ended(self, asked: _Asked, room: WantedRoom | None, view: RoomView, ready: int) -> str | None:
-        """Return why a placeholder is not needed any more, None if it is."""
+    def _ended(self, term: _Term, id_: str, why: RoomEnd) -> None:
+        """Note that a room is no longer asked for, and what follows."""
+        asked = term.asked.pop(id_)
+        if asked.way is Way.BUFFER and why in {RoomEnd.NO_NODE, RoomEnd.NOT_TAKEN_UP}:
+            term.buffers_rest_until = self._clock() + WITHOUT_BUFFERS_SECONDS
+        if why in {RoomEnd.READY, RoomEnd.NO_NODE}:
+            term.resting[id_] = self._clock() + REST_SECONDS
+        term.in_vain.discard(id_)
+        if why is RoomEnd.NO_NODE:
+            term.in_vain.add(id_)
+        if asked.room is not None and asked.room.key.policy in self._policies:
+            self._metrics.count_room_request(policy=asked.room.key.policy, result=why)
+        _log.info(
+            "Room is no longer asked for",
+            kind=asked.way,
+            name=placeholder_name(id_),
+            why=why,
+            room=str(asked.room or ""),
+        )
+
+    async def _see_who_takes_up(self, term: _Term, namespace: str) -> bool:
+        """Find out, once for each CapacityBuffer, whether it was taken up, and return whether that is known."""
+        due = [id_ for id_, each in term.asked.items() if each.awaits_taking_up and each.next_look() <= self._clock()]
+        if not due:
+            return True
+        found = await self._ways[Way.BUFFER].list(namespace)
+        if found.result is Result.FAILED:
+            return self._succeeded(found, ())
+        for id_ in due:
+            taken_up = READY_FOR_PROVISIONING in found.conditions.get(id_, ())
+            term.asked[id_] = term.asked[id_]._replace(taken_up=taken_up)
+        return True
+
+    def _why_ended(self, asked: Asked, room: WantedRoom | None, view: RoomView, ready: int) -> RoomEnd | None:
+        """Return why a room is not to be asked for any more, None if it is."""
         if room is None and (asked.room is None or not self._still_short(asked.room.key, view)):
-            return "Unneeded"
-        if asked.room is not None and ready >= asked.room.pods:
-            return "Ready"
-        return "NoNode" if self._clock() >= asked.since + PATIENCE_SECONDS else None
+            return RoomEnd.UNNEEDED
+        if asked.room is not None and _has_come(asked.way, asked.room, view.plan, ready):
+            return RoomEnd.READY
+        if asked.taken_up is False:
+            return RoomEnd.NOT_TAKEN_UP
+        return RoomEnd.NO_NODE if self._clock() >= asked.since + PATIENCE_SECONDS else None
 
     def _still_short(self, key: RoomKey, view: RoomView) -> bool:
         policy = self._asking.get(key.policy)
@@ -226,7 +271,7 @@ class RoomLoop:
         return is_short(key, view.plan, view.spread.groups, self._asking)
 
     async def _begin(self, term: _Term, view: RoomView, due: Iterable[WantedRoom], namespace: str) -> bool:
-        """Create placeholders, and return whether all went well. Where one is refused, those of others may not be."""
+        """Ask for room, and return whether all went well. Where one is refused, those of others may not be."""
         of_policy = Counter(each.room.key.policy for each in term.asked.values() if each.room is not None)
         for room in due:
             id_, policy = room.key.id, room.key.policy
@@ -236,36 +281,46 @@ class RoomLoop:
                 continue
             if not self._may_send(term):
                 return False
-            answer = await self._placeholders.create(room, namespace)
+            way, answer = await self._ask(term, room, namespace)
             if not self._succeeded(answer, (policy,)):
                 if answer.result is Result.FAILED:
                     return False
                 continue
-            term.asked[id_] = _Asked(answer.uids.get(id_, ""), self._clock(), room)
+            term.asked[id_] = Asked(way, answer.uids.get(id_, ""), self._clock(), room)
             of_policy[policy] += 1
             self._metrics.count_room_request(policy=policy, result="Created")
-            _log.info("Placeholder created", name=placeholder_name(id_), room=str(room), policy=policy)
+            _log.info("Room is asked for", kind=way, name=placeholder_name(id_), room=str(room), policy=policy)
         return not self._refused
+
+    async def _ask(self, term: _Term, room: WantedRoom, namespace: str) -> tuple[Way, RoomAnswer]:
+        """Ask for room by a CapacityBuffer, or by a Deployment if that can't be."""
+        if term.buffers_rest_until <= self._clock():
+            answer = await self._ways[Way.BUFFER].create(room, namespace)
+            if answer.result in {Result.DONE, Result.FAILED} or not self._may_send(term):
+                return Way.BUFFER, answer
+            term.buffers_rest_until = self._clock() + WITHOUT_BUFFERS_SECONDS
+            _log.info("No CapacityBuffer can be created; a Deployment asks for room", reason=answer.message)
+        return Way.PLACEHOLDER, await self._ways[Way.PLACEHOLDER].create(room, namespace)
 
     def _may_send(self, term: _Term) -> bool:
         return self._term is term and self._leads() and not self._stopping
 
-    def _succeeded(self, answer: PlaceholderAnswer, policies: Iterable[str]) -> bool:
+    def _succeeded(self, answer: RoomAnswer, policies: Iterable[str]) -> bool:
         """Return whether a request for policies succeeded. If not, pause."""
         if answer.result is Result.DONE:
             return True
-        if answer.result is Result.REFUSED:
+        if answer.result is not Result.FAILED:
             pause_seconds = REFUSED_SECONDS
             self._refused.update(dict.fromkeys(policies, answer.message))
             _log.error(
-                "A placeholder is refused, which provision: Request of a policy needs: if the permission is missing, "
+                "Room can't be asked for, which provision: Request of a policy needs: if the permission is missing, "
                 "add the component manifests/components/room to the kustomization",
                 policies=sorted(policies),
                 error=answer.message,
             )
         else:
             pause_seconds = max(1.0, self._retry.failed())
-            _log.warning("A request for placeholders failed; pausing", error=answer.message)
+            _log.warning("A request that asks for room failed; pausing", error=answer.message)
         self._paused_until = self._clock() + pause_seconds
         return False
 
@@ -300,27 +355,19 @@ _ORDER: Final = (
 """What is said of a policy's room, the most important first."""
 
 
-class _Asked(NamedTuple):
-    """A placeholder."""
-
-    uid: str
-    since: float
-    """On the clock."""
-    room: WantedRoom | None
-    """None: a leader before created it, and it is not known yet what for."""
-
-
 class _Term:
     """What is known while this replica leads without interruption."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.needed = False
-        """Whether a policy has asked for room since, or a placeholder existed."""
+        """Whether a policy has asked for room since, or a placeholder's pod existed."""
         self.view: RoomView | None = None
         self.listed = False
-        self.asked: dict[str, _Asked] = {}
-        """The placeholders, by the ID of their room."""
+        self.asked: dict[str, Asked] = {}
+        """The rooms that are asked for, by their ID."""
+        self.buffers_rest_until = -inf
+        """Until when no CapacityBuffer is created, on the clock."""
         self.wanted_since: dict[str, float] = {}
         """Since when room has been wanted without a break, on the clock, by its ID."""
         self.resting: dict[str, float] = {}
@@ -334,6 +381,15 @@ def _any_placeholder(snapshot: ClusterSnapshot, namespace: str | None) -> bool:
     return any(PLACEHOLDER_LABEL in labels for labels in by_labels)
 
 
+def _has_come(way: Way, room: WantedRoom, plan: Plan, ready: int) -> bool:
+    """Return whether a room is there: its placeholder's pods are Ready, or the plan moves pods to a node that came.
+
+    A CapacityBuffer does not keep the room from the plan. If it stayed while the first pods move, the autoscaler would
+    make as much room again.
+    """
+    return ready >= room.pods if way is Way.PLACEHOLDER else moves_into(room.key, plan)
+
+
 def _ready_placeholders(snapshot: ClusterSnapshot, namespace: str) -> Counter[str]:
     """Return how many pods of placeholders are Ready, by the ID of the room."""
     ready: Counter[str] = Counter()
@@ -344,5 +400,5 @@ def _ready_placeholders(snapshot: ClusterSnapshot, namespace: str) -> Counter[st
 
 
 def _is_lowest(room: WantedRoom, priority_classes: Mapping[str, int]) -> bool:
-    """Return whether every ordinary pod takes precedence over a room's placeholder."""
+    """Return whether every ordinary pod takes precedence over those that ask for a room."""
     return priority_classes.get(room.priority_class, 0) < 0

@@ -43,7 +43,7 @@ class WantedRoom(msgspec.Struct, frozen=True, kw_only=True):
     spec: PodSpec
     """Of the pods. The largest, if the group has several templates."""
     priority_class: str
-    """The PriorityClass of the placeholder's pods."""
+    """The PriorityClass of the pods that ask for it."""
     workloads: str
     """The names of the group's workloads."""
 
@@ -105,6 +105,15 @@ def is_short(key: RoomKey, plan: Plan, groups: Mapping[GroupKey, SpreadGroup], p
         return False
     most = max(group.counts.values(), default=0)
     return plan.policies.get(key.group) == key.policy and most - group.count(key.domain) > group.key.max_skew
+
+
+def moves_into(key: RoomKey, plan: Plan) -> bool:
+    """Return whether the plan moves a pod of the group to a node of the domain, now or in a later turn."""
+    return any(
+        group == key.group and key.domain in domains
+        for move in plan.moves
+        for group, domains in zip(move.groups, move.to_domains, strict=True)
+    )
 
 
 def asks_for_room(policy: Policy) -> bool:

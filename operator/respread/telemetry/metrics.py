@@ -40,6 +40,8 @@ class CountedFromTheStart(NamedTuple):
     results: tuple[str, ...] = ()
     """Answers to evictions, counted for each namespace in which the policy governs spread groups."""
     outcomes: tuple[str, ...] = ()
+    room_results: tuple[str, ...] = ()
+    """How asking for room ends, counted from the first time that a policy asks."""
 
 
 _NOTHING: Final = CountedFromTheStart()
@@ -227,7 +229,7 @@ class Metrics:
             ),
             _room_requests=Counter(
                 "respread_room_requests_total",
-                "Placeholders that asked for room in domains without a node: created, and how they ended.",
+                "Times that room was asked for in domains without a node, and how that ended.",
                 (*POLICY, "result"),
                 registry=registry,
             ),
@@ -318,7 +320,14 @@ class Metrics:
         self._other_evictions.labels(namespace).inc()
 
     def count_room_request(self, *, policy: str, result: str) -> None:
-        """Count a placeholder that was created, or how it ended."""
+        """Count that room was asked for, or how that ended.
+
+        Args:
+            policy: the name of the policy.
+            result: `Created`, or how it ended.
+        """
+        for each in self._from_the_start.room_results:
+            self._room_requests.labels(*policy_labels(policy), each)
         self._room_requests.labels(*policy_labels(policy), result).inc()
 
     def count_relist(self, kind: str) -> None:

@@ -1,6 +1,6 @@
 """A zone without a node: the operator asks for room there, as an autoscaler understands it, and moves pods into it.
 
-The tests are the autoscaler: they add a node when a placeholder's pod is Pending.
+The tests are the autoscaler: they add a node when a placeholder's pod is Pending, or when there is a CapacityBuffer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from respread_sandbox import Sandbox
+from tests.integration.capacity_buffers import buffers, capacity_buffers, take_up
 from tests.integration.operator_process import REPOSITORY, OperatorProcess, evictions, policy, refused, requests
 from tests.integration.pools import POOL, Pool
 from tests.integration.workloads import ZONE, constraint, pods, pods_per_domain, wait_for_ready_pods, wait_until
@@ -36,6 +37,12 @@ REQUEST: dict[str, Any] = {
 def placeholders(sandbox: Sandbox, kind: str = "apps/v1/namespaces/{}/deployments") -> list[dict[str, Any]]:
     path = f"/apis/{kind.format(OWN)}" if kind.startswith("apps") else f"/api/v1/namespaces/{OWN}/pods"
     found: list[dict[str, Any]] = sandbox.api.get(f"{path}?labelSelector={LABEL}")["items"]
+    return found
+
+
+def templates(sandbox: Sandbox) -> list[dict[str, Any]]:
+    """Return the PodTemplates of CapacityBuffers."""
+    found: list[dict[str, Any]] = sandbox.api.get(f"/api/v1/namespaces/{OWN}/podtemplates")["items"]
     return found
 
 
@@ -96,6 +103,44 @@ def test_a_zone_without_a_node_gets_one_and_then_the_spread_is_restored(pool: Po
     events = sandbox.api.get("/api/v1/namespaces/shop/events")["items"]
     assert [each["message"] for each in events if each["reason"] == "FailedScheduling"] == []
     assert all("nodeName" in pod["spec"] for pod in pods(sandbox, "shop", "web"))
+
+
+def test_where_an_autoscaler_takes_up_capacity_buffers_one_asks_for_the_room(pool: Pool, tmp_path: Path) -> None:
+    """No placeholder is made, and the buffer goes with its template as soon as there is a node."""
+    sandbox = pool.sandbox
+    for name in ("role.yaml", "priority-class.yaml"):
+        sandbox.apply(COMPONENT / name)
+    with capacity_buffers(sandbox), OperatorProcess(sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        sandbox.apply(json.dumps(policy(**REQUEST)))
+        wait_until(lambda: len(templates(sandbox)) == 1, "the buffer's template", seconds=120)
+        ((asked,), (template,)) = buffers(sandbox, OWN), templates(sandbox)
+        take_up(sandbox, OWN, asked["metadata"]["name"])
+        assert asked["spec"] == {
+            "provisioningStrategy": "buffer.x-k8s.io/active-capacity",
+            "podTemplateRef": {"name": template["metadata"]["name"]},
+            "replicas": 2,
+        }
+        assert template["template"]["spec"]["nodeSelector"] == {ZONE: "zone-b", POOL: "shop"}
+        assert template["metadata"]["ownerReferences"][0]["uid"] == asked["metadata"]["uid"]
+        wait_until(lambda: room_missing(sandbox).get("reason") == "Requested", "the status to say so")
+        assert evictions(sandbox) == []
+
+        pool.add_zone("zone-b", cpu="2")  # two of the pods fill it
+        wait_until(
+            lambda: pods_per_domain(sandbox, "shop", "web") == {"zone-a": 2, "zone-b": 2}, "2 and 2", seconds=120
+        )
+        wait_for_ready_pods(sandbox, "shop", "web", 4)
+        assert buffers(sandbox, OWN) == []
+        wait_until(lambda: templates(sandbox) == [], "the template to be gone with its buffer")
+        wait_until(lambda: room_missing(sandbox).get("status") == "False", "the status to say so")
+        assert len(evictions(sandbox)) == 2
+        assert operator.metric('respread_room_requests_total{result="Ready"}') == 1
+        assert operator.stop() == 0
+    assert refused(sandbox) == []
+    assert placeholders(sandbox) == []
+    events = sandbox.api.get("/api/v1/namespaces/shop/events")["items"]
+    assert [each["message"] for each in events if each["reason"] == "FailedScheduling"] == []
 
 
 def test_without_the_permission_the_status_reports_it_and_nothing_is_evicted(pool: Pool, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""When placeholders are created and deleted: the loop beside the control loop, with an API server that is a list."""
+"""When room is asked for, and how: the loop beside the control loop, with an API server that is a list."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from immutables import Map
 from respread.api.policy import ConstraintRules, ExpectedDomains, Policy
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
+from respread.provisioning.asked import PATIENCE_SECONDS, TAKEN_UP_SECONDS
+from respread.provisioning.buffer import READY_FOR_PROVISIONING
 from respread.provisioning.placeholder import PLACEHOLDER_LABEL
-from respread.provisioning.placeholders import PlaceholderAnswer, Result
-from respread.provisioning.room_loop import AT_ONCE, PATIENCE_SECONDS, REFUSED_SECONDS, REST_SECONDS, RoomLoop, RoomView
+from respread.provisioning.room_loop import (
+    AT_ONCE,
+    REFUSED_SECONDS,
+    REST_SECONDS,
+    WITHOUT_BUFFERS_SECONDS,
+    RoomLoop,
+    RoomView,
+)
+from respread.provisioning.room_objects import Result, RoomAnswer
 from respread.provisioning.rooms import WantedRoom
 from tests.informer_parts import Parts
 from tests.spreads import spread_of
@@ -32,48 +41,55 @@ def asking(**fields: Any) -> Policy:
     return default_policy(constraints=ConstraintRules(expected_domains=(expected,)), **spec)
 
 
-class FakePlaceholders:
-    """The Deployments of the API server."""
+class FakeObjects:
+    """The objects of one kind of the API server by which room is asked for."""
 
     def __init__(self) -> None:
         self.there: dict[str, str] = {}
         self.asked: list[str] = []
-        self.refuses = ""
+        self.result = Result.DONE
+        self.message = ""
+        self.conditions: frozenset[str] = frozenset()
+        """Of each of them."""
 
-    async def list(self, namespace: str) -> PlaceholderAnswer:
-        return self._answer("list", namespace, uids=dict(self.there))
+    async def list(self, namespace: str) -> RoomAnswer:
+        conditions = dict.fromkeys(self.there, self.conditions)
+        return self._answer("list", namespace, uids=dict(self.there), conditions=conditions)
 
-    async def create(self, room: WantedRoom, namespace: str) -> PlaceholderAnswer:
+    async def create(self, room: WantedRoom, namespace: str) -> RoomAnswer:
         answer = self._answer("create", namespace, uids={room.key.id: f"uid-{room.key.id}"})
         if answer.result is Result.DONE:
             self.there[room.key.id] = f"uid-{room.key.id}"
         return answer
 
-    async def delete(self, room_id: str, uid: str, namespace: str) -> PlaceholderAnswer:
+    async def delete(self, room_id: str, uid: str, namespace: str) -> RoomAnswer:
         answer = self._answer("delete", namespace)
         if answer.result is Result.DONE:
             assert self.there.pop(room_id) == uid
         return answer
 
-    def _answer(self, what: str, namespace: str, **found: Any) -> PlaceholderAnswer:
+    def _answer(self, what: str, namespace: str, **found: Any) -> RoomAnswer:
         assert namespace == OWN
         self.asked.append(what)
-        if self.refuses:
-            return PlaceholderAnswer(result=Result.REFUSED, message=self.refuses)
-        return PlaceholderAnswer(result=Result.DONE, **found)
+        if self.result is not Result.DONE:
+            return RoomAnswer(result=self.result, message=self.message)
+        return RoomAnswer(result=Result.DONE, **found)
 
 
 class Scenario:
-    """A loop, its API server, and a clock."""
+    """A loop, its API server, which does not serve CapacityBuffers, and a clock."""
 
     def __init__(self) -> None:
-        self.api = FakePlaceholders()
+        self.api = FakeObjects()
+        self.buffers = FakeObjects()
+        self.buffers.result = Result.NOT_SERVED
         self.seconds = 0.0
         self.term: int | None = 1
         self.classes = Map(low=-1)
         self.parts = Parts()
         self.loop = RoomLoop(
             self.api,  # type: ignore[arg-type]  # what it does of one
+            self.buffers,  # type: ignore[arg-type]  # likewise
             namespace=lambda: OWN,
             leads=lambda: self.term is not None,
             may_evict=lambda policy: policy.spec.mode == "Enforce",
@@ -101,8 +117,12 @@ class Scenario:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
+    def serve_buffers(self, *conditions: str) -> None:
+        """Let the API server serve CapacityBuffers, and an autoscaler set these conditions of each."""
+        self.buffers.result, self.buffers.conditions = Result.DONE, frozenset(conditions)
+
     def asked(self, *policies: Policy) -> str:
-        """Let a placeholder be created, and return its room's ID."""
+        """Let room be asked for by a placeholder, and return its room's ID."""
         self.see(zone_a(), *policies or (asking(),))
         (room_id,) = self.go_on(QUIET_SECONDS)
         return room_id
@@ -115,6 +135,11 @@ def zone_a(*more: Pod) -> ClusterSnapshot:
 def zone_b(*more: Pod, moved: int = 0) -> ClusterSnapshot:
     counts = {"a1": 4 - moved, "b1": moved}
     return cluster([node("a1", "a"), node("b1", "b")], [*pods(counts, WEB), *more])
+
+
+def full_zone_b() -> ClusterSnapshot:
+    """Zone b has a node that takes no pod."""
+    return cluster([node("a1", "a"), node("b1", "b", unschedulable=True)], pods({"a1": 4}, WEB))
 
 
 def of_placeholder(room_id: str, ready: int, count: int = 2) -> Iterable[Pod]:
@@ -193,12 +218,12 @@ def test_the_same_room_is_not_requested_again_at_once() -> None:
 
 def test_a_rejected_placeholder_is_reported_and_retried() -> None:
     scenario = Scenario()
-    scenario.api.refuses = "deployments.apps is forbidden"
+    scenario.api.result, scenario.api.message = Result.REFUSED, "deployments.apps is forbidden"
     assert scenario.see(zone_a(), asking()) == {}
     assert scenario.loop.missing["default"] == ("Refused", "deployments.apps is forbidden")
     scenario.go_on(REFUSED_SECONDS - 1)
     assert scenario.api.asked == ["list"]
-    scenario.api.refuses = ""
+    scenario.api.result = Result.DONE
     scenario.go_on(1)
     assert len(scenario.go_on(QUIET_SECONDS)) == 1
     assert scenario.loop.missing["default"].reason == "Requested"
@@ -243,3 +268,82 @@ def test_the_next_leader_deletes_placeholders_even_if_no_policy_requests_nodes()
     room_id = scenario.asked()
     scenario.term = 2
     assert scenario.see(zone_a(*of_placeholder(room_id, 0))) == {}
+
+
+def test_a_capacity_buffer_asks_where_an_autoscaler_takes_it_up_and_is_deleted_when_the_first_pod_can_move() -> None:
+    scenario = Scenario()
+    scenario.serve_buffers(READY_FOR_PROVISIONING)
+    scenario.see(zone_a(), asking())
+    assert scenario.go_on(QUIET_SECONDS) == {}
+    assert len(scenario.buffers.there) == 1
+    assert scenario.loop.missing["default"].reason == "Requested"
+    scenario.go_on(TAKEN_UP_SECONDS)
+    scenario.see(full_zone_b(), asking())
+    assert len(scenario.buffers.there) == 1
+    scenario.see(zone_b(), asking())
+    assert scenario.buffers.there == {}
+    assert scenario.loop.missing == {}
+    assert scenario.buffers.asked == ["list", "create", "list", "delete"]
+    assert scenario.api.asked == ["list"]
+
+
+def test_where_no_autoscaler_takes_up_the_buffer_a_placeholder_asks_instead() -> None:
+    scenario = Scenario()
+    scenario.serve_buffers()
+    scenario.see(zone_a(), asking())
+    scenario.go_on(QUIET_SECONDS)
+    assert scenario.go_on(TAKEN_UP_SECONDS - 1) == {}
+    assert len(scenario.buffers.there) == 1
+    assert len(scenario.go_on(1)) == 1
+    assert scenario.buffers.there == {}
+    assert scenario.loop.missing["default"].reason == "Requested"
+    assert len(scenario.go_on(PATIENCE_SECONDS - 1)) == 1
+    assert scenario.go_on(1) == {}
+    assert len(scenario.go_on(REST_SECONDS)) == 1
+    assert scenario.buffers.asked.count("create") == 1
+
+
+def test_a_buffer_that_brings_no_node_is_given_up_and_a_placeholder_is_next() -> None:
+    """An autoscaler may read buffers and launch nothing for them: Cluster Autoscaler has a flag for each."""
+    scenario = Scenario()
+    scenario.serve_buffers(READY_FOR_PROVISIONING)
+    scenario.see(zone_a(), asking())
+    scenario.go_on(QUIET_SECONDS)
+    assert scenario.go_on(TAKEN_UP_SECONDS) == {}
+    assert scenario.go_on(PATIENCE_SECONDS - TAKEN_UP_SECONDS) == {}
+    assert scenario.buffers.there == {}
+    assert scenario.loop.missing["default"].reason == "NoNodeCame"
+    assert len(scenario.go_on(REST_SECONDS)) == 1
+    assert scenario.buffers.there == {}
+
+
+def test_buffers_are_tried_again_later() -> None:
+    scenario = Scenario()
+    scenario.asked()
+    scenario.see(zone_b(moved=2), asking())
+    scenario.serve_buffers(READY_FOR_PROVISIONING)
+    scenario.go_on(WITHOUT_BUFFERS_SECONDS)
+    scenario.see(zone_a(), asking())
+    assert scenario.go_on(QUIET_SECONDS) == {}
+    assert len(scenario.buffers.there) == 1
+
+
+def test_a_buffer_that_is_refused_is_no_reason_to_ask_for_nothing() -> None:
+    """A component of an earlier version grants no right to them."""
+    scenario = Scenario()
+    scenario.buffers.result = Result.REFUSED
+    scenario.asked()
+    assert scenario.loop.missing["default"].reason == "Requested"
+
+
+def test_the_next_leader_keeps_the_buffer_that_it_wants_and_deletes_the_rest() -> None:
+    scenario = Scenario()
+    scenario.serve_buffers(READY_FOR_PROVISIONING)
+    scenario.see(zone_a(), asking())
+    scenario.go_on(QUIET_SECONDS)
+    scenario.buffers.there["of-a-policy-that-is-gone"] = "uid"
+    scenario.term = 2
+    scenario.see(zone_a(), asking())
+    assert len(scenario.buffers.there) == 1
+    scenario.see(zone_b(), asking())
+    assert scenario.buffers.there == {}
