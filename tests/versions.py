@@ -1,10 +1,12 @@
 """The tests on the control plane and the demo, on each Kubernetes version: `make test-versions`.
 
     python -m tests.versions [--versions 1.33 1.36] [--only planning faults demo] [--print-only]
+    python -m tests.versions --versions 1.36 --reports junit.xml
 
 Prints a matrix of what passed, and writes it with the date to docs/versions.md and, in short, to the README. The
 versions' control planes are built into the cache first, some minutes each the first time. A run of `--only` some suites
-keeps what the others gave on the same day. Ends with 1 if anything failed.
+keeps what the others gave on the same day. With `--reports` nothing is run: the results are those of earlier runs, such
+as `make test` with `--junitxml`. Ends with 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ _CELL: Final = re.compile(r"(\d+) of (\d+) passed")
 
 Matrix = dict[str, dict[str, str]]
 """For each minor version what each suite gave, and when."""
+Passed = tuple[int, int]
+"""How many of how many tests passed."""
 
 
 def suites() -> dict[str, Path | None]:
@@ -48,21 +52,23 @@ def suites() -> dict[str, Path | None]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for."""
-    asked = _parser().parse_args(arguments)
-    known = suites()
-    only: list[str] = asked.only or list(known)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    if asked.reports and len(asked.versions) != 1:
+        parser.error("--reports needs the one version on which they were made: --versions 1.36")
+    only: list[str] = asked.only or list(suites())
     matrix = read(PAGE.read_text(encoding="utf-8"))
     today = datetime.now(UTC).date().isoformat()
     failed = False
     for version in asked.versions:
-        environment = {**os.environ, VERSION_VARIABLE: version}
-        Binaries.find_or_build(environment)
-        given = _tests(version, [folder for name in only if (folder := known[name])], environment)
-        if DEMO in only:
-            given[DEMO] = _demo(environment)
+        if asked.reports:
+            found = results(asked.reports)
+            given = {name: found[name] for name in only if name in found}
+        else:
+            given = _run(version, only)
         failed |= any(passed < run for passed, run in given.values())
         before = matrix.get(version, {})
-        kept = before if asked.only and before.get(DATE) == today else {}
+        kept = before if (asked.only or asked.reports) and before.get(DATE) == today else {}
         cells = {name: f"{passed} of {run} passed" for name, (passed, run) in given.items()}
         matrix[version] = kept | cells | {DATE: today}
         if asked.print_only:
@@ -118,8 +124,35 @@ def read(page: str) -> Matrix:
     }
 
 
-def _tests(version: str, folders: Sequence[Path], environment: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Run the tests on a control plane in these folders; return how many of how many passed for each."""
+def results(reports: Iterable[Path]) -> dict[str, Passed]:
+    """Return what JUnit files say of each suite. A test that is in several files counts once, as in the last one."""
+    last: dict[tuple[str, str], bool] = {}
+    for report in reports:
+        for case in ET.parse(report).iter("testcase"):  # noqa: S314  # our own pytest wrote it
+            told = {child.tag for child in case}
+            if "skipped" not in told:
+                last[case.attrib["classname"], case.attrib["name"]] = not told & {"failure", "error"}
+    run, passed = Counter[str](), Counter[str]()
+    for (classname, _), well in last.items():
+        room = classname.removeprefix("tests.").removeprefix("integration.").partition(".")[0]
+        run[room] += 1
+        passed[room] += well
+    return {room: (passed[room], run[room]) for room in run}
+
+
+def _run(version: str, only: Sequence[str]) -> dict[str, Passed]:
+    """Run these suites on a version, which is built first if need be."""
+    environment = {**os.environ, VERSION_VARIABLE: version}
+    Binaries.find_or_build(environment)
+    known = suites()
+    given = _tests(version, [folder for name in only if (folder := known[name])], environment)
+    if DEMO in only:
+        given[DEMO] = _demo(environment)
+    return given
+
+
+def _tests(version: str, folders: Sequence[Path], environment: Mapping[str, str]) -> dict[str, Passed]:
+    """Run the tests on a control plane in these folders."""
     if not folders:
         return {}
     with tempfile.TemporaryDirectory() as directory:
@@ -129,18 +162,11 @@ def _tests(version: str, folders: Sequence[Path], environment: Mapping[str, str]
         command = [sys.executable, "-m", "pytest", *options, *map(str, folders)]
         sys.stderr.write(f"Kubernetes {version}: {' '.join(folder.name for folder in folders)}\n")
         subprocess.run(command, cwd=ROOT, env=environment, check=False)
-        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314  # our own pytest wrote it
-    run, passed = Counter[str](), Counter[str]()
-    for case in cases:
-        told = {child.tag for child in case}
-        if "skipped" not in told:
-            room = case.attrib["classname"].removeprefix("tests.").removeprefix("integration.").partition(".")[0]
-            run[room] += 1
-            passed[room] += not told & {"failure", "error"}
-    return {folder.name: (passed[folder.name], run[folder.name]) for folder in folders}
+        found = results([report])
+    return {folder.name: found.get(folder.name, (0, 0)) for folder in folders}
 
 
-def _demo(environment: Mapping[str, str]) -> tuple[int, int]:
+def _demo(environment: Mapping[str, str]) -> Passed:
     done = subprocess.run([sys.executable, "-m", "respread.cli.main", "demo"], env=environment, check=False)
     return int(done.returncode == 0), 1
 
@@ -156,6 +182,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--print-only", action="store_true", help="Leave docs/versions.md and the README as they are.")
     parser.add_argument("--only", nargs="*", choices=list(suites()), default=[])
+    parser.add_argument(
+        "--reports", nargs="+", type=Path, default=[], help="JUnit files of earlier runs; runs nothing."
+    )
     return parser
 
 
