@@ -111,7 +111,7 @@ def status(*, output: str) -> None:
 @click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which one to stop.")
 @click.option("--all", "everything", is_flag=True, help="Stop all of them.")
 def down(*, name: str, everything: bool) -> None:
-    """Stop a sandbox; nothing of it is left behind."""
+    """Stop a sandbox, and delete everything that belongs to it."""
     with _errors_for_people():
         names = [each.name for each in running()] if everything else [name]
         for each in names:

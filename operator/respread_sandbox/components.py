@@ -37,7 +37,7 @@ CLIENT_LIMITS: Final = ("--kube-api-qps=2000", "--kube-api-burst=4000")
 """So that a Deployment's scaling is not slowed down by the clients' own rate limits (20 to 50 requests a second)."""
 NODE_LEASE_SECONDS: Final = 40
 AUDIT_LOG_MEGABYTES: Final = 1_000_000
-"""More than there will be: at 100 by default the log is begun anew, and what a test looks for is in another file."""
+"""More than there will be: at the default of 100 the log is rotated, and earlier lines are in another file."""
 
 
 class Files(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ NAMELESS_PREFIX: Final = "_"
 
 
 class SandboxDirectory(msgspec.Struct, frozen=True):
-    """A directory that is locked through `lock_fd`, which whoever has it must close."""
+    """A directory that is locked through `lock_fd`, which its owner must close."""
 
     path: Path
     lock_fd: int

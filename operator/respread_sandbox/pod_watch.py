@@ -1,4 +1,4 @@
-"""Watching pods through the API server, beside whoever moves them and without asking them."""
+"""Watches pods through the API server, independently of the programs that move them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from respread_sandbox.api import SandboxApi
 from respread_sandbox.errors import SandboxError
 
 _READ_SECONDS: Final = 60
-"""A watch that is silent for longer is begun anew; the API server sends bookmarks about once a minute."""
+"""A watch that is silent for longer is started again; the API server sends bookmarks about once a minute."""
 
 
 class Metadata(msgspec.Struct, rename="camel", frozen=True):
@@ -169,7 +169,7 @@ class PodWatch:
                     yield msgspec.json.decode(line, type=_Event)
         except requests.exceptions.RequestException:
             if not self._closed.is_set():
-                self._api.get("/livez")  # if that is answered, the watch is begun anew where it broke off
+                self._api.get("/livez")  # if that is answered, the watch continues where it ended
 
     def _take(self, event: _Event) -> str:
         """Take over an event, and return the version to go on from."""

@@ -192,7 +192,7 @@ class Sandbox:
     def kubeconfig_for_service_account(self, namespace: str, name: str, *, expiration_seconds: int = 86400) -> Path:
         """Return a kubeconfig with a new token (TokenRequest) of a ServiceAccount, with that account's rights only.
 
-        A second call writes the same file anew, at once: a process that re-reads it sees a rotated token.
+        A second call writes the same file again at once: a process that re-reads it sees a rotated token.
         """
         body = {"spec": {"expirationSeconds": expiration_seconds}}
         answer = self.api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
@@ -234,7 +234,7 @@ class Sandbox:
         """Start a component again after `stop_component`, with all its data.
 
         After kube-apiserver or etcd, kube-apiserver is ready again when this returns, if both run, and the components
-        that an outage leaves behind are started anew if they run. KWOK gives up a pod for good when the API server
+        that an outage leaves behind are restarted if they run. KWOK gives up a pod for good when the API server
         answers with a 500; a kubelet does not. kube-controller-manager's informers wait up to a minute after several
         outages, and its controllers then put off what they read too early by up to 1,000 s (since 1.36, feature gate
         StaleControllerConsistencyReplicaSet and its siblings); one

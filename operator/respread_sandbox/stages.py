@@ -3,7 +3,7 @@
 A Stage selects objects by jq expressions over them and says what happens to these next, after which delay. A pod whose
 delay is 0 gets Running and Ready in one step, as most pods of most tests; else it first runs without being Ready.
 
-Delays are reckoned from times written in the pod (scheduled, deleted), since KWOK starts a plain delay anew whenever
+Delays are computed from times written in the pod (scheduled, deleted), since KWOK restarts a plain delay whenever
 somebody touches the pod. These times are in whole seconds; a second more makes sure that no delay is cut short.
 """
 

@@ -12,7 +12,7 @@ It reads one JSON command a line from its standard input and writes one JSON ans
 
 Each command carries an ``id``, which its answer repeats; what the operating system refused is answered by ``error``.
 
-Components that are kept running are started anew when they end by themselves, as a kubelet does with those of a real
+Components that are kept running are restarted when they exit, as a kubelet does with those of a real
 control plane: kube-scheduler exits when its cache turns out to be wrong. One that was killed with SIGKILL stays down.
 
 Three things end it, and with it every component and the sandbox's directory: its input closes or its parent changes

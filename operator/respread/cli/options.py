@@ -257,7 +257,7 @@ def output_options(command: Callable[..., R]) -> Callable[..., R]:
     )
     @click.option("-w", "--watch", is_flag=True, help="Print the result again whenever it changes, until Ctrl-C.")
     @click.option("--exit-code", is_flag=True, help="Exit with 1 if a constraint that is shown is violated.")
-    @click.option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
+    @click.option("--no-color", is_flag=True, help="Print without colors, as with the variable NO_COLOR.")
     @wraps(command)
     def with_output(
         *args: Any,
@@ -302,7 +302,7 @@ def selector_option(command: Callable[..., R]) -> Callable[..., R]:
         "--selector",
         metavar="SELECTOR",
         type=_Selector(),
-        help="Only what concerns pods with these labels: app=web, 'tier in (a,b)', '!canary'.",
+        help="Only results for pods with these labels: app=web, 'tier in (a,b)', '!canary'.",
     )(command)
     return decorated
 

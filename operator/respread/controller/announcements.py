@@ -31,7 +31,7 @@ class Announcements:
         self._record = record
         self._current_policy = current_policy
         self.top_owners = TopOwners()
-        """Whose Events tell of pods; whoever reads controllers notes them here."""
+        """The top owners of pods, which receive Events. The code that reads controllers notes them here."""
 
     def eviction(self, move: Move, answer: Answer) -> None:
         """Report the API server's answer to an eviction."""

@@ -1,4 +1,4 @@
-"""The control loop: woken by changes, it looks at the whole cluster and does what is to be done now.
+"""The control loop: woken by changes, it observes the whole cluster and acts.
 
 It is level-triggered: it depends only on the state of the cluster, not on the change that woke it. A reconcile
 observes, plans, chooses the moves for which limits have room now, and reports. It waits for no eviction: the chosen

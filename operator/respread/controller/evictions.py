@@ -10,7 +10,7 @@
     answered      told, counted, and remembered if it was refused
 
 A step has one life: mostly it is one move; where it has several they are made whole or not at all, and once one is made
-the others are owed. What is held on the way is not sent, frees its place at once, and is planned anew.
+the others are owed. A move that is held on the way is not sent, frees its place at once, and is planned again.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Evictions:
 
     def batch(self, snapshot: ClusterSnapshot, planned_for: PlannedFor, bounding: Bounding) -> Batch:
         """Return what moves have in common that are chosen now; nothing is read for them yet."""
-        return Batch(snapshot, planned_for, bounding, self._owners.anew(), MovingLedger(snapshot))
+        return Batch(snapshot, planned_for, bounding, self._owners.without_readings(), MovingLedger(snapshot))
 
     def begin(self, moves: Sequence[Move], batch: Batch) -> list[asyncio.Task[tuple[Carried, ...]]]:
         """Take moves that were chosen, of each step all; return the tasks that carry out the steps, in their order."""

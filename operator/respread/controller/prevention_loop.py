@@ -164,7 +164,7 @@ class PreventionLoop:
                         await self._woken.wait()
 
     def _step(self, sending: asyncio.TaskGroup, under_way: dict[asyncio.Task[None], _Term]) -> float:
-        """Do what is to be done now, and return for how many seconds there is nothing more unless something changes."""
+        """Do everything that is due, and return the seconds until the next step unless something changes."""
         term = self._term
         if term is None or not term.needed:
             return inf

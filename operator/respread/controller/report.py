@@ -129,7 +129,7 @@ def _outcome(
 
 
 def _other_evictions(groups: Iterable[SpreadGroup], evictors: Mapping[WorkloadName, OtherEvictor]) -> tuple[str, ...]:
-    """Return the workloads whose pods somebody else evicts again and again, with the name of whoever does."""
+    """Return the workloads whose pods another client evicts repeatedly, with its name."""
     if not evictors:
         return ()
     found = dict.fromkeys(workload for group in groups for workload in group.workloads if workload in evictors)

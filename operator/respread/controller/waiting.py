@@ -11,7 +11,7 @@ from respread.stores.changes import ChangeSignal
 from respread.telemetry.health import Heartbeat
 
 GATHER_SECONDS: Final = 0.05
-"""The minimum time for which changes are collected, because they seldom come alone."""
+"""The minimum time for which changes are collected, because they rarely come alone."""
 GATHER_IN_FLIGHT_SECONDS: Final = 0.2
 """The same while evictions are in flight: their changes come in a stream, of which each plan takes in more at once. A
 place that becomes free stays free for so long, which is little beside the time that a replacement takes."""

@@ -12,7 +12,7 @@ from respread.planning.victims.budgets import BudgetLedger
 class MovingLedger:
     """The ledger of one snapshot, at the cost of the moves that have come into flight or ended since the last look.
 
-    Each eviction is looked at several times, beside all that are in flight by then: counted anew every time, a wave
+    Each eviction is looked at several times, beside all that are in flight by then: counted again every time, a wave
     would cost the square of its moves.
     """
 

@@ -109,7 +109,7 @@ def _position(placed: tuple[int, *tuple[object, ...]]) -> int:
 def _wait(move: Move, busy: Collection[object]) -> Held | None:
     if move.wave > 0:
         return move.waits or Held(
-            Reason.IN_MOTION, "it waits for the replacements of the plan's earlier moves, and is planned anew then"
+            Reason.IN_MOTION, "it waits for the replacements of the plan's earlier moves, and is then planned again"
         )
     if any(group in busy for group in move.groups):
         return Held(Reason.IN_MOTION, "the replacement of an earlier move in its spread group is not Ready yet")

@@ -36,5 +36,5 @@ class Outage:
         await asyncio.sleep(max(self.retry.failed(), at_least_seconds))
 
     def over(self) -> None:
-        """Note that a request was granted. The pauses begin anew only after an answer that could be used."""
+        """Note that a request was accepted. The pauses restart only after a usable answer."""
         self._problem = ""

@@ -60,7 +60,7 @@ _ROOM_PER_LIMIT: Final = 4
 """How many times `limits.inFlight` moves of a policy are planned for the first wave, because other limits may hold
 some. Planning bench/busy's cluster takes as long with 2."""
 _NOT_ALONE: Final = Held(
-    Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is planned anew then"
+    Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is then planned again"
 )
 
 _DECIDING: Final = (

@@ -152,7 +152,7 @@ class RoomLoop:
                     await self._woken.wait()
 
     async def _step(self) -> float:
-        """Do what is to be done now, and return for how many seconds there is nothing more unless something changes."""
+        """Do everything that is due, and return the seconds until the next step unless something changes."""
         term, now = self._term, self._clock()
         if term is None or term.view is None or (namespace := self._namespace()) is None or not self._may_send(term):
             return inf

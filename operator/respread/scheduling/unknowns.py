@@ -41,7 +41,7 @@ def unknown_of(  # noqa: PLR0911 - one for each thing that may be in the way
         foreign = ", ".join(profile.unknown)
         return Unknown("scheduler configuration", f"{spec.scheduler_name} has {foreign}, which may refuse any node")
     if spec.has_scheduling_gates:
-        return Unknown("schedulingGates", "the pod is not scheduled until whoever set its scheduling gates lifts them")
+        return Unknown("schedulingGates", "the pod is not scheduled until its scheduling gates are removed")
     if spec.has_resource_claims:
         return Unknown("resourceClaims", "the pod has dynamic resources, and where they can be allocated is not known")
     if spec.needs_declared_features:

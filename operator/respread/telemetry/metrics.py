@@ -235,7 +235,7 @@ class Metrics:
             ),
             _relists=Counter(
                 "respread_watch_relists_total",
-                "Times that the kind was listed anew after its first list.",
+                "Times that the kind was listed again after its first list.",
                 ("kind",),
                 registry=registry,
             ),

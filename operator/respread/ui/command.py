@@ -48,10 +48,10 @@ EXAMPLES: Final = (
 def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: ClusterOptions) -> None:
     """Show the cluster's spread in a browser.
 
-    Serves a page on this machine only: how pods are spread and what is violated, what the plan moves and why, what a
-    scale-down, a drain or a lost zone would do. It changes as the cluster does. It has the results of `respread skew`,
-    `plan`, `explain` and `simulate`, and only reads, with your own rights. Whoever knows the printed URL can read it;
-    keep it to yourself. Ctrl-C ends it.
+    The command serves a page on this machine only. The page shows how pods are spread, what is violated, what the plan
+    moves and why, and what a scale-down, a drain or a lost zone would do, with the results of `respread skew`, `plan`,
+    `explain` and `simulate`. It follows the cluster, and only reads, with your own permissions. Anyone who knows the
+    printed URL can read it, so don't share it. Ctrl-C ends the command.
     """
     check_standard_input(cluster, planning)
     try:

@@ -42,7 +42,7 @@ _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
     type=int,
     default=1,
     show_default=True,
-    help="Decides to how many pods each is scaled down; which pods that takes, Kubernetes decides anew each time.",
+    help="The seed for the number of replicas of each Deployment. Kubernetes still chooses which pods it deletes.",
 )
 @click.option(
     "--patience",
@@ -53,16 +53,16 @@ _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
     metavar="SECONDS",
     help="How long the operator may take.",
 )
-@click.option("--no-color", is_flag=True, help="Without colors, as NO_COLOR asks for too.")
+@click.option("--no-color", is_flag=True, help="Print without colors, as with the variable NO_COLOR.")
 @click.pass_context
 def demo(ctx: click.Context, *, deployments: int, seed: int, patience_seconds: float, no_color: bool) -> None:
     """Watch the spread being restored on a real control plane.
 
-    Starts etcd, kube-apiserver, the scheduler and the controller manager on this machine, with simulated nodes in
-    three zones, and the operator with exactly the rights that manifests/ gives it. Deploys the same twice and scales it
-    down, without and with prevention, side by side; then lets the operator restore what is violated, and counts its
-    evictions against the fewest possible. Everything it starts is stopped at the end, also on Ctrl-C. The first time,
-    the control plane is built from its Go modules, which takes some minutes.
+    The demo starts etcd, kube-apiserver, the scheduler and the controller manager on this machine, with simulated
+    nodes in three zones, and the operator with exactly the permissions of manifests/. It deploys the same workloads
+    twice, and scales them down without and with prevention, side by side. Then the operator restores what is
+    violated, and the demo compares its evictions with the fewest possible. It stops everything at the end, also on
+    Ctrl-C. The first time, it builds the control plane from Go modules, which takes some minutes.
 
     Exit code: 0 if prevention left nothing to be evicted and in the end every constraint holds, no pod is Pending and
     the evictions were the fewest possible, 1 if not, 2 for an error.

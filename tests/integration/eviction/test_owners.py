@@ -291,7 +291,7 @@ def test_a_read_is_reused_for_a_moment_and_includes_respreads_evictions(
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
         now = 2.0
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, InFlight())))
-        owners = owners.anew()
+        owners = owners.without_readings()
         found.append(reason(await owners.why_not_at_rest(move(two), snapshot, ours)))
         return found
 

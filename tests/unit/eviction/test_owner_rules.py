@@ -294,7 +294,7 @@ class TestStatefulSet:
 
 
 class TestOrder:
-    """Under OrderedReady the controller creates a pod anew only when all lower ordinals are Ready and available."""
+    """Under OrderedReady the controller recreates a pod only when all lower ordinals are Ready and available."""
 
     pods = tuple(pod(f"db-{n}", f"node-{n}", SPEC) for n in (0, 1, 2))
 
@@ -340,7 +340,7 @@ class TestOrder:
         held = self.check(2, broken)
         assert held is not None
         assert held.reason is Reason.REPLACEMENT_WOULD_WAIT
-        assert "creates db-2 anew only when all lower ordinals are Ready and available, and db-1 is not Ready" in words(
+        assert "recreates db-2 only when all lower ordinals are Ready and available, and db-1 is not Ready" in words(
             held
         )
         assert self.check(1, broken) is None

@@ -47,7 +47,7 @@ def unknown(new: Pod, snapshot: ClusterSnapshot | None = None, profile: Profile 
         (PodSpec(scheduler_name="volcano"), "schedulerName: the rules of the pod's scheduler, volcano, are not known"),
         (
             PodSpec(has_scheduling_gates=True),
-            "schedulingGates: the pod is not scheduled until whoever set its scheduling gates lifts them",
+            "schedulingGates: the pod is not scheduled until its scheduling gates are removed",
         ),
         (
             PodSpec(has_resource_claims=True),

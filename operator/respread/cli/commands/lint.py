@@ -14,7 +14,7 @@ MISTAKES: Final = 1
 """The exit code if there are mistakes."""
 EXAMPLES: Final = (
     Example("The policies of a file", "lint -f policy.yaml"),
-    Example("Of several files, as in a pipeline before they are applied", "lint -f shop.yaml -f payments.yaml"),
+    Example("The policies of several files, for example in a pipeline", "lint -f shop.yaml -f payments.yaml"),
     Example("What Helm would install; objects of other kinds are skipped", "lint -f - < rendered.yaml"),
 )
 
@@ -26,8 +26,8 @@ def lint(ctx: click.Context, *, filenames: tuple[str, ...]) -> None:
     """Check policies in files, without a cluster.
 
     It names all mistakes at once, each with file, document and field: those that the API server would reject, and
-    those that it can't detect, such as a time zone that does not exist. Only whether a PriorityClass exists is known
-    to the cluster alone. Objects of other kinds are skipped.
+    those that it can't detect, such as a time zone that does not exist. It can't check whether a PriorityClass
+    exists. Objects of other kinds are skipped.
 
     Exit code: 0 if there is no mistake, 1 if there is one, 2 for an error.
     """

@@ -37,11 +37,9 @@ def _listen_address(_ctx: click.Context, param: click.Parameter, value: str) -> 
 
 
 EXAMPLES: Final = (
+    Example("Run on your machine against the current context, with any free port", "run --listen-address 127.0.0.1:0"),
     Example(
-        "Run against the current context, at one's desk, without being scraped", "run --listen-address 127.0.0.1:0"
-    ),
-    Example(
-        "Without namespaces' own policies, with logs for a collector",
+        "Ignore namespaced policies, and write JSON logs for a collector",
         "run --namespaced-policies ignore --log-format json",
     ),
 )
@@ -61,9 +59,9 @@ EXAMPLES: Final = (
     "--leader-election/--no-leader-election",
     default=True,
     show_default=True,
-    help="Act only while holding a Lease, so that of all operators of a cluster, here and there, one acts.",
+    help="Act only while holding a Lease, so that only one operator of a cluster acts, wherever they run.",
 )
-@click.option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The Lease.")
+@click.option("--lease-name", metavar="NAME", default="respread", show_default=True, help="The name of the Lease.")
 @click.option(
     "--lease-seconds",
     type=click.IntRange(3, 3600),
@@ -74,7 +72,7 @@ EXAMPLES: Final = (
 @click.option(
     "--lease-namespace",
     metavar="NAME",
-    help="Its namespace.  [default: the operator's own in a cluster, else the installed operator's, else default]",
+    help="The Lease's namespace.  [default: the operator's own in a cluster, else the installed one's, else default]",
 )
 @scheduler_option
 @click.option(
@@ -82,14 +80,14 @@ EXAMPLES: Final = (
     type=click.Choice(["honor", "ignore"]),
     default="honor",
     show_default=True,
-    help="Whether RebalancePolicies count, which live in namespaces. ClusterRebalancePolicies always do.",
+    help="Whether to use RebalancePolicies, which are namespaced. ClusterRebalancePolicies are always used.",
 )
 @click.option(
     "--placeholder-image",
     metavar="IMAGE",
     default=DEFAULT_PLACEHOLDER_IMAGE,
     show_default=True,
-    help="What the pods run that ask for room in domains without a node, for policies that say so.",
+    help="The image of placeholder pods, which request nodes in empty domains for policies that say so.",
 )
 @click.option(
     "--log-format",

@@ -41,14 +41,14 @@ EXAMPLES: Final = (
     metavar="NODE",
     multiple=True,
     shell_complete=live_values.nodes,
-    help="Cordon a node: its pods stay, and no pod comes.",
+    help="Cordon a node: its pods stay, and it gets no new pods.",
 )
 @click.option("--remove-domain", metavar="KEY=VALUE", multiple=True, help="Lose all nodes of a domain at once: zone=c.")
 @click.option(
     "--add-nodes",
     metavar="N[,like=NODE]",
     multiple=True,
-    help="Add nodes like one that there is; without it, like one of each zone in turn.",
+    help="Add copies of a node; without like=NODE, of one node of each zone in turn.",
 )
 @planning_options
 @click.pass_context

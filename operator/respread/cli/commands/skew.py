@@ -38,15 +38,15 @@ from respread.spread.index import Spread, SpreadIndex
 EXAMPLES: Final = (
     Example("Every constraint, worst first", "skew"),
     Example(
-        "Only what is violated for certain in one namespace, for a script",
+        "The violated DoNotSchedule constraints of one namespace, for a script",
         "skew -n shop --when-unsatisfiable DoNotSchedule --exit-code",
     ),
-    Example("Of the pods with a label, by zone", "skew -l app=web -k zone"),
+    Example("Zone constraints of pods with a label", "skew -l app=web -k zone"),
     Example(
         "Namespace, workload and skew, one line each",
         'skew -o jsonpath=\'{range .groups[*]}{.namespace}{"\\t"}{.workloads[0].name}{"\\t"}{.skew}{"\\n"}{end}\'',
     ),
-    Example("A file that somebody sent", "skew --snapshot cluster.json.gz"),
+    Example("A snapshot file", "skew --snapshot cluster.json.gz"),
 )
 
 
@@ -60,7 +60,7 @@ EXAMPLES: Final = (
     metavar="KEY",
     shell_complete=live_values.topology_keys,
     multiple=True,
-    help="Only this key; zone will do.",
+    help="Only this topology key; the part after the slash is enough, such as zone.",
 )
 @click.option(
     "--when-unsatisfiable",

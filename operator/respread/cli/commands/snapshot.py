@@ -45,8 +45,8 @@ _SHOWN_KINDS: Final = ("pods", "nodes", "namespaces", "poddisruptionbudgets")
 
 EXAMPLES: Final = (
     Example("Take a compressed snapshot of the current context", "snapshot cluster.json.gz"),
-    Example("Of another cluster", "snapshot --context prod prod.json.gz"),
-    Example("To another program", "snapshot - | gzip > prod.json.gz"),
+    Example("A snapshot of another cluster", "snapshot --context prod prod.json.gz"),
+    Example("Write the snapshot to another program", "snapshot - | gzip > prod.json.gz"),
 )
 
 

@@ -21,8 +21,8 @@ from respread.kube.lease_place import COMMON_NAMESPACE, INSTALLED_NAMESPACE
 from respread.planning.victims.protection import OWN_LABELS
 
 EXAMPLES: Final = (
-    Example("Of this program, of the operator and of Kubernetes", "version"),
-    Example("Without asking a cluster", "version --client"),
+    Example("The versions of this program, the operator and Kubernetes", "version"),
+    Example("Only the version of this program", "version --client"),
     Example("Whether the operator is as new as this program", "version -o json --context prod"),
 )
 
@@ -80,9 +80,9 @@ class VersionReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @click.command(cls=CommandWithExamples, examples=EXAMPLES, context_settings=ENVIRONMENT)
-@click.option("--client", is_flag=True, help="Only the version of this program, without asking a cluster.")
-@click.option("--lease-name", metavar="NAME", default=LEASE_NAME, show_default=True, help="As the operator's.")
-@click.option("--lease-namespace", metavar="NAME", help="As the operator's.  [default: where operators put it]")
+@click.option("--client", is_flag=True, help="Show only the version of this program, without contacting a cluster.")
+@click.option("--lease-name", metavar="NAME", default=LEASE_NAME, show_default=True, help="The operator's Lease.")
+@click.option("--lease-namespace", metavar="NAME", help="The Lease's namespace.  [default: as for the operator]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @client_options
 def version(

@@ -40,7 +40,7 @@ def lines_of_evictor(evictor: Sourced[DefaultEvictorArgs], reading: Reading) -> 
     if args.node_selector:
         yield Remark(
             (places["node_selector"],),
-            "Respread reckons with every node that the kube-scheduler may place a replacement on; it can't be told "
+            "Respread considers every node that the kube-scheduler may place a replacement on; it can't be told "
             "to look "
             "at some of them only.",
         )

@@ -98,7 +98,7 @@ def _remarks(remarks: Iterable[Remark], place: SourcePlace) -> Iterator[str]:
 
 
 def _said(places: Iterable[SourcePlace], why: str, place: SourcePlace) -> str:
-    """Return a line's places, those of another document with its name, and what is to be said."""
+    """Return a line's places, those of another document with its name, and its comment."""
     names = ", ".join(each.path if each.document == place.document else str(each) for each in places)
     return ": ".join(filter(None, (names, why)))
 

@@ -72,7 +72,7 @@ class Planned(NamedTuple):
 
     @property
     def origin(self) -> Origin:
-        """What is told of where it comes from."""
+        """A description of its source."""
         return Origin(self.view.source, self.view.time, self.notes)
 
 

@@ -37,7 +37,7 @@ class Placed(NamedTuple):
 
     pod: Pod
     certain: bool
-    """Whether its domains are certain. Its node seldom is."""
+    """Whether its domains are certain. Its node rarely is."""
 
 
 class Unplaced(NamedTuple):

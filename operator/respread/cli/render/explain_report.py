@@ -205,7 +205,7 @@ class _Constraint:
         self._group = group
 
     def report(self) -> ConstraintReport:
-        """Return all that is told of it."""
+        """Return its report."""
         group, plan = self._group, self._planned.plan
         after = group_after(group, plan)
         why = self._explainer.why_not_restored(group)

@@ -189,14 +189,14 @@ def plan_report(
 
 
 def policy_report(policy: Policy, wrong: Iterable[str] = ()) -> PolicyReport:
-    """Return what is told of a policy; `wrong` is what was found out about it besides its own problems."""
+    """Return the report of a policy; `wrong` are problems found besides its own."""
     return PolicyReport(
         name=policy.name, mode=policy.spec.mode, wrong=(*(str(problem) for problem in policy.problems), *wrong)
     )
 
 
 def move_report(move: Move, spread: Spread) -> MoveReport:
-    """Return what is told of a move of a plan that was made from some spread groups."""
+    """Return the report of a move of a plan for these spread groups."""
     return MoveReport(
         wave=move.wave + 1,
         namespace=move.pod.namespace,

@@ -20,7 +20,7 @@ MOST_FORETOLD: Final = 200
 
 
 class ScaleDownReport(ProtectionReport, frozen=True, kw_only=True, rename="camel"):
-    """What scale-downs of a workload go by, and what they would leave."""
+    """How scale-downs of a workload choose pods, and what they would leave."""
 
     replicas: int
     """The current number."""

@@ -22,7 +22,7 @@ _log: Final = get_logger(__name__)
 
 
 OLD_SECONDS: Final = 20.0
-"""A move may be sent until this long after it was planned. An older one is planned anew."""
+"""A move may be sent until this long after it was planned. An older one is planned again."""
 CONFIRMED_SECONDS: Final = 5.0
 """A move may be sent until this long after the request whose answer confirmed the policies."""
 
@@ -130,7 +130,7 @@ class Permission:
         if any(_changed(there.get(place), planned.by_place.get(place)) for place in (EVERYWHERE, namespace)):
             return Held(Reason.IN_MOTION, "the policies have changed since it was planned")
         if (age := self._clock() - planned.at) > OLD_SECONDS:
-            return Held(Reason.IN_MOTION, f"it was planned {age:.0f} s ago, and is planned anew")
+            return Held(Reason.IN_MOTION, f"it was planned {age:.0f} s ago, and is planned again")
         return self.unconfirmed(namespace, planned)
 
     def unconfirmed(self, namespace: str, planned: PlannedFor) -> Held | None:

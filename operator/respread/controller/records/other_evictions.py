@@ -81,7 +81,7 @@ class OtherEvictions:
         self._on_eviction = on_eviction
         self._known: dict[WorkloadName, OtherEvictor] = {}
         self._leaving: Map[ObjectKey, Pod] | None = None
-        """None until the first look: whoever evicted the pods that it shows is not known."""
+        """None until the first look: the evictor of the pods in it is not known."""
         self._pending: dict[str, tuple[Pod, datetime]] = {}
         """Evicted pods that are to be judged, by their UIDs, and when each was first seen."""
         self._seen: frozenset[str] = frozenset()

@@ -31,7 +31,7 @@ LEAST_INTERVAL_SECONDS: Final = 5.0
 MOST_AT_ONCE: Final = 200
 """How many are written before the control loop continues: about a second's worth."""
 GATHER_SECONDS: Final = 0.03
-"""How long an urgent status waits for more data to record, because moves seldom come alone."""
+"""How long an urgent status waits for more data to record, because moves rarely come alone."""
 GATHER_SHARE: Final = 1.0
 """Where statuses are long, it waits so many times as long as the last one of the policy took: the API server takes as
 long over a status with tens of moves as over several evictions."""

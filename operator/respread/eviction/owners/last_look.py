@@ -88,8 +88,8 @@ class Owners:
         self._replacements = Replacements(requests, clock, fresh_seconds, self._coming)
         self._others = OtherControllers(requests, clock)
 
-    def anew(self) -> Owners:
-        """Return the same without readings, for moves that were planned on the current state."""
+    def without_readings(self) -> Owners:
+        """Return new owners without readings, for moves that were planned on the current state."""
         return Owners(
             self._requests,
             self._clock,

@@ -67,7 +67,7 @@ def why_replacement_waits(
         if found is not None:
             return Held(
                 found.reason,
-                f"StatefulSet {name} (podManagementPolicy OrderedReady) creates {pod_name} anew only when all lower "
+                f"StatefulSet {name} (podManagementPolicy OrderedReady) recreates {pod_name} only when all lower "
                 f"ordinals are Ready and available, and {name}-{ordinal} {found.words}",
             )
     for ordinal in range(own + 1, start + spec.replicas):

@@ -41,7 +41,7 @@ _BEAMS: Final = (Beam(12), Beam(48), Beam(192), Beam(2, jointly=True), Beam(6, j
 most."""
 
 _FARTHEST: Final = 300
-"""The search looks at most this many steps ahead. Each wave is planned anew, and no more are evicted at a time."""
+"""The search looks at most this many steps ahead. Each wave is planned again, and no more are evicted at a time."""
 
 
 def best_path(board: Board, rules: SearchRules) -> Path:

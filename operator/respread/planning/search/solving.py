@@ -207,7 +207,7 @@ class Solver:
         return found
 
     def _one_after_another(self, alone: Iterable[Solution], tried: list[_Beside]) -> list[Solution]:
-        """Return solutions of which each has room beside those before it, found anew where it has not.
+        """Return solutions each of which has room beside those before it, found again if it does not.
 
         Those come first that cure most groups, of the most important policies, with the least room. What can't cure as
         many beside these as it could alone takes no more than is left in the end.
