@@ -27,8 +27,8 @@ from respread.spread.group import SpreadGroup
 EMPTYING_TAINTS: Final = frozenset(
     {"karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
 )
-"""Taints, whatever their effect, whose node is emptied by the component that set them; every one with the effect NoExecute empties
-its node too, of pods that don't tolerate it."""
+"""Taints, whatever their effect, whose node is emptied by the component that set them; every one with the effect
+NoExecute empties its node too, of pods that don't tolerate it."""
 
 
 class _Leaving(NamedTuple):

@@ -1,8 +1,8 @@
 """How Respread gives way to somebody else who removes or replaces its pod deletion costs again and again.
 
-Two persistent writers would overwrite each other forever. So each time that costs of a ReplicaSet are lost, Respread waits twice as
-long before it writes there again. It writes at once when pods of the ReplicaSet go, because the next step of a
-scale-down may follow.
+Two persistent writers would overwrite each other forever. So each time that costs of a ReplicaSet are lost, Respread
+waits twice as long before it writes there again. It writes at once when pods of the ReplicaSet go, because the next
+step of a scale-down may follow.
 """
 
 from __future__ import annotations
