@@ -42,8 +42,8 @@ lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile
 	@base=$$(sed -nE 's/^ARG PYTHON_IMAGE=([^@]*)@.*/\1/p' Dockerfile) && digest=$$($$($(GO_TOOL) crane) digest "$$base") && \
 	sed -i -E "s/^(ARG PYTHON_IMAGE=.*@).*/\1$$digest/" Dockerfile && echo "$$base@$$digest"
 
-demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored.
-	@$(BIN)/respread demo
+demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored (UI=1: also as a page).
+	@$(BIN)/respread demo $(if $(UI),--ui)
 
 # A control plane then takes a tenth less of the processor, and 100 MiB more.
 test test-all: export GOGC = 200
@@ -57,8 +57,14 @@ test-all: setup ## Every test, with 25 times as many random clusters as test has
 test-versions: setup ## The tests on the control plane, and the demo, on every Kubernetes version (VERSIONS="1.33 1.36", ONLY="planning demo"): ten minutes each.
 	@$(BIN)/python -m tests.versions $(if $(VERSIONS),--versions $(VERSIONS)) $(if $(ONLY),--only $(ONLY))
 
-test-ui: setup ## The page's tests, and those in Chromium, which must be installed (apt-get install chromium npm): two minutes.
-	@RESPREAD_BROWSER_REQUIRED=1 $(BIN)/python -m pytest -n 2 $(EACH_FILE_WHOLE) tests/unit/ui tests/integration/cli/test_ui.py tests/integration/cli/test_ui_in_a_browser.py
+test-ui: setup browser ## The page's tests, and those in Chromium: two minutes.
+	@RESPREAD_BROWSER_REQUIRED=1 $(BIN)/python -m pytest -n 2 $(EACH_FILE_WHOLE) tests/unit/ui $(wildcard tests/integration/cli/test_ui*.py)
+
+# The names by which tests/chromium.py looks for a browser; npm fetches axe-core.
+NO_BROWSER = $(if $(shell for each in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$each; done; true),,chromium)
+NO_NPM = $(if $(shell command -v npm; true),,npm)
+browser: ## Install Debian's Chromium and npm, for the tests of the page, unless they are there; wants root.
+	@[ -z "$(NO_BROWSER)$(NO_NPM)" ] || { apt-get update --quiet && DEBIAN_FRONTEND=noninteractive apt-get install --quiet --yes --no-install-recommends $(NO_BROWSER) $(NO_NPM); }
 
 test-karpenter: setup ## The tests with Karpenter on the control plane (SECONDS=600: so long it consolidates while a workload is scaled).
 	@$(if $(SECONDS),RESPREAD_KARPENTER_SECONDS=$(SECONDS)) $(BIN)/python -m pytest -n 0 tests/karpenter
@@ -84,6 +90,9 @@ check-static: setup ## Lint, types and layers.
 
 prometheus: setup ## Fetch Prometheus from Debian's package into the cache, for the tests of monitoring.
 	@$(BIN)/python -m tests.prometheus_programs
+
+screenshots: setup browser ## Make the pictures in docs/ui.md anew, in Chromium.
+	@$(BIN)/python -m tests.screenshots
 
 architecture: setup ## Draw the picture in docs/architecture.md anew, from the imports between rooms.
 	@$(BIN)/python -m tests.rooms
@@ -149,6 +158,9 @@ bench-prevention: setup ## What it costs to rank 150,000 pods, and one workload 
 
 bench-ranking: setup ## What Respread's ranking of pods earns over plain ordinals per zone.
 	@$(BIN)/python -m bench.ranking
+
+bench-ui: setup browser ## The page of a big cluster in Chromium: first picture, interaction, frames while 2,000 pods a second change, memory.
+	@$(BIN)/python -m bench.ui $(ARGS)
 
 soak: setup ## Random faults for SECONDS (600), from a SEED; ends with 1 unless no pod was evicted, lost or held back too many.
 	@$(BIN)/python -m tests.faults.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))

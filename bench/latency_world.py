@@ -46,25 +46,30 @@ class _Pod(NamedTuple):
 class World:
     """The objects, and what happens to them."""
 
-    def __init__(self, *, pods: int, namespaces: int, seed: int) -> None:
+    def __init__(
+        self, *, pods: int, namespaces: int, seed: int, replicas: int = REPLICAS, nodes: int | None = None
+    ) -> None:
         """Make a world; nothing is served until `fill`.
 
         Args:
             pods: how many.
             namespaces: over which the Deployments are dealt out.
             seed: of what happens.
+            replicas: of each Deployment.
+            nodes: how many; None for as many as have 20 pods each.
         """
         self.server = ApiServer(on_eviction=self._evicted)
         self.evicted: dict[int, float] = {}
         """When each Deployment's first eviction came, by its number (`time.monotonic`)."""
         self._arrived = asyncio.Event()
-        self._apps = pods // REPLICAS
-        self._nodes = -(-pods // PODS_PER_NODE)
+        self._replicas = replicas
+        self._apps = pods // replicas
+        self._nodes = nodes or -(-pods // PODS_PER_NODE)
         self._namespaces = namespaces
         self._draw = random.Random(seed)
         self._numbers = itertools.count(1)
         self._pods: list[dict[str, _Pod]] = [{} for _ in range(self._apps)]
-        self._wanted = [REPLICAS] * self._apps
+        self._wanted = [replicas] * self._apps
         self._bodies: dict[int, Json] = {}
         self._unspread: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,7 +101,7 @@ class World:
         self.server.put("respread.dev/v1alpha1", "clusterrebalancepolicies", fast)
         for app in range(self._apps):
             self._put_owners(app)
-            for number in range(REPLICAS):
+            for number in range(self._replicas):
                 self._add(app, self._node_in(number % ZONES), ready=True)
 
     # What happens
@@ -129,7 +134,7 @@ class World:
             for ready, app in itertools.product((False, True), apps):
                 if app in self._unspread:
                     continue
-                for each in list(self._pods[app].values())[: REPLICAS - 4]:
+                for each in list(self._pods[app].values())[: self._replicas - 4]:
                     self._set(app, each._replace(ready=ready))
                     yield
             for app in apps:

@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 def cost_of(pid: int) -> Cost:
     """Return what a process, the processes that it started and those that have ended cost; nothing once it is gone."""
     seconds, mib = 0.0, 0.0
-    for each in _tree(pid):
+    for each in processes_of(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
             fields = Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # utime, stime, cutime, cstime
@@ -54,12 +54,13 @@ def cost_of(pid: int) -> Cost:
     return Cost(seconds, mib)
 
 
-def _tree(pid: int) -> Iterator[int]:
+def processes_of(pid: int) -> Iterator[int]:
+    """Yield a process and those that it started."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):
             for child in children.read_text(encoding="utf-8").split():
-                yield from _tree(int(child))
+                yield from processes_of(int(child))
 
 
 @contextmanager

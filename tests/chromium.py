@@ -38,10 +38,14 @@ FLAGS: Final = (
 )
 
 
+def find_chromium() -> str | None:
+    """Return the program; None if none is installed."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
 def chromium() -> str:
     """Return the program. Without one, the test is skipped, or fails if a browser is required."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    return found or _missing("no Chromium is installed: apt-get install chromium")
+    return find_chromium() or _missing("no Chromium is installed: `make browser` installs Debian's, as root")
 
 
 def _missing(message: str) -> NoReturn:
@@ -53,8 +57,10 @@ def _missing(message: str) -> NoReturn:
 class Tab:
     """An open page."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, browser_process: int) -> None:
         self._socket = socket
+        self.browser_process = browser_process
+        """Its number. The page's own process is one of those that it started."""
         self._numbers = count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.problems: list[str] = []
@@ -146,7 +152,7 @@ async def browser(program: str) -> AsyncIterator[Tab]:
                 async with client.get(f"http://127.0.0.1:{port}/json/list") as response:
                     (target,) = (each for each in await response.json() if each["type"] == "page")
                 async with client.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-                    tab = Tab(socket)
+                    tab = Tab(socket, process.pid)
                     listening = asyncio.create_task(tab.listen())
                     for domain in ("Page", "Runtime", "Log", "Network"):
                         await tab.send(f"{domain}.enable")

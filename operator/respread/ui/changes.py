@@ -25,6 +25,8 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     namespace: str = ""
     workload: str = ""
     """As in `deploy/web`; empty if it is about several."""
+    pod: str = ""
+    """The evicted pod."""
 
 
 class OverviewChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,7 +44,7 @@ class OverviewChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def change_between(before: Overview, after: Overview, version: int) -> OverviewChange | None:
     """Return what differs; None if it is only the time."""
     known = {row.id: row for row in before.rows}
-    rows = tuple(row for row in after.rows if known.get(row.id) != row)
+    rows = tuple(row for row in after.rows if (old := known.get(row.id)) is not row and old != row)
     gone = tuple(sorted(known.keys() - {row.id for row in after.rows}))
     fields = {
         field.encode_name: getattr(after, field.name)
@@ -77,6 +79,7 @@ def _evicted(began: tuple[Move, ...], time: datetime) -> Iterator[Happening]:
             text=f"The operator evicted pod {move.pod.name} from {move.pod.node_name} for policy {move.policy}",
             namespace=move.pod.namespace,
             workload=str(WorkloadReference(move.workload.kind, move.workload.name)),
+            pod=move.pod.name,
         )
 
 
@@ -84,6 +87,8 @@ def _changed(before: Overview, after: Overview) -> Iterator[Happening]:
     known = {row.id: row for row in before.rows}
     for row in after.rows:
         old = known.get(row.id)
+        if old is row:
+            continue
         was = old is not None and old.group.violated
         if row.group.violated and not was:
             yield _happening(

@@ -67,7 +67,7 @@ def ui(*, port: int, opens: bool | None, planning: PlanningOptions, cluster: Clu
         url = f"http://{HOST}:{bound}/{token}/"
         click.echo(f"Serving {url}")
         click.echo("It only reads. Ctrl-C ends it.", err=True)
-        if (sys.stdout.isatty() and _has_screen()) if opens is None else opens:
+        if (sys.stdout.isatty() and has_screen()) if opens is None else opens:
             webbrowser.open(url)
 
     with closing(listener), suppress(KeyboardInterrupt, asyncio.CancelledError):
@@ -95,7 +95,7 @@ async def _serve(
     if sys.platform != "win32" and task is not None:
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     arrived = asyncio.Event()
-    with open_source(cluster, with_policies=not planning.filenames, changed=lambda: _call(loop, arrived.set)) as source:
+    with open_source(cluster, with_policies=not planning.filenames, changed=partial(_wake, loop, arrived)) as source:
         engine = Engine(source, partial(Planning, planning), _arguments(cluster, planning))
         with closing(PageServer(engine, guard, arrived)) as server:
             await server.first()
@@ -104,14 +104,17 @@ async def _serve(
                 await server.follow()
 
 
-def _has_screen() -> bool:
+def has_screen() -> bool:
     """Return whether a browser has a window to open. Over SSH, it would be one in the terminal."""
     return sys.platform in {"darwin", "win32"} or any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+def _wake(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+    """Set an event of a loop, from any thread."""
+    if arrived.is_set():  # What is there is taken after the event was cleared, so nothing is missed.
+        return
     with suppress(RuntimeError):  # The loop is closed: nobody wants to know any more.
-        loop.call_soon_threadsafe(function)
+        loop.call_soon_threadsafe(arrived.set)
 
 
 def _arguments(cluster: ClusterOptions, planning: PlanningOptions) -> tuple[str, ...]:

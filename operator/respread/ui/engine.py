@@ -1,4 +1,7 @@
-"""Plans for the newest state of the cluster, and answers questions about it. One thread at a time may use it."""
+"""Plans for the newest state of the cluster, and answers questions about it.
+
+One thread at a time may use it, unless a method says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,18 @@ import msgspec
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import Lost
+from respread.cli.read.operator_events import ReadEvents
 from respread.cli.read.planned import Planned, Planning
 from respread.cli.read.simulate_changes import Typed
 from respread.cli.read.simulating import simulate_cluster
-from respread.cli.read.target import find_target
+from respread.cli.read.target import Target, find_target
 from respread.cli.render.explain_report import explain_report
 from respread.cli.render.simulate_report import SimulationReport
 from respread.cli.render.workload_view import WorkloadView, workload_view
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.ui.changes import OverviewChange, change_between, happenings
+from respread.ui.events import EventsQuestion, chosen, events_of_policies, events_of_workload
 from respread.ui.nodes import NodeChoice, node_choices
 from respread.ui.overview import Overview, Overviews
 from respread.ui.protections import Protections
@@ -44,6 +49,9 @@ class Source(Protocol):
 
     def read_owners(self) -> bool:
         """Read the pods' owners too, on which default constraints depend. Return whether that is news."""
+
+    def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
+        """Return the operator's Events in some namespaces. Any thread may call it."""
 
 
 class WhatIfRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -169,8 +177,23 @@ class Engine:
             CommandError: there is no such workload.
         """
         planned = self._current()
-        target = find_target(workload, planned.view.snapshot, planned.setting.policies, namespace or None)
+        target = self._target(planned, namespace, workload)
         return workload_view(planned, target, explain_report(planned, target))
+
+    def events_question(self, namespace: str, workload: str) -> EventsQuestion:
+        """Return which Events are about a workload; without one, about any policy.
+
+        Raises:
+            CommandError: there is no such workload.
+        """
+        planned = self._current()
+        if not workload:
+            return events_of_policies(planned)
+        return events_of_workload(planned, self._target(planned, namespace, workload))
+
+    def events(self, question: EventsQuestion) -> ReadEvents:
+        """Return the Events that were asked for. Any thread may call it: it waits for the API server."""
+        return chosen(self._source.events(question.namespaces), question)
 
     def nodes(self) -> tuple[NodeChoice, ...]:
         """Return all nodes."""
@@ -189,6 +212,10 @@ class Engine:
         self._what_if.view.advance(planned.view.snapshot)
         report = simulate_cluster(planned._replace(predictor=self._what_if), typed, None)
         return WhatIfAnswer(report=report, command=self._command(request))
+
+    @staticmethod
+    def _target(planned: Planned, namespace: str, workload: str) -> Target:
+        return find_target(workload, planned.view.snapshot, planned.setting.policies, namespace or None)
 
     def _command(self, request: WhatIfRequest) -> str:
         options: tuple[tuple[str, tuple[str, ...]], ...] = (

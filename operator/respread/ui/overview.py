@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -107,6 +107,20 @@ class _Known(msgspec.Struct, frozen=True):
     group: SpreadGroup
     report: GroupReport
     id: str
+    place: tuple[object, ...]
+    """In the order of rows."""
+
+
+class _Facts(NamedTuple):
+    """What a row depends on beside its group."""
+
+    blocked: BlockedGroup | None
+    policy: str | None
+    evictions: int
+    in_flight: int
+    counts_after: Mapping[str, int] | None
+    """By the plan; None if it moves nothing there."""
+    protections: tuple[ProtectionReport, ...]
 
 
 class Overviews:
@@ -114,6 +128,8 @@ class Overviews:
 
     def __init__(self) -> None:
         self._known: dict[GroupKey, _Known] = {}
+        self._rows: dict[str, tuple[_Known, _Facts, Row]] = {}
+        """By id. A row whose facts are as before stays the same object."""
 
     def overview(self, planned: Planned, protections: Mapping[WorkloadName, ProtectionReport]) -> Overview:
         """Return the cluster view of a plan.
@@ -127,11 +143,22 @@ class Overviews:
         blocked = {each.group: each for each in plan.blocked}
         helped = Counter(key for move in plan.moves for key in move.groups)
         in_flight = Counter(move.workload for move in planned.in_flight)
-        rows = [
-            _row(known, planned, blocked.get(key), helped[key], in_flight, protections)
-            for key, known in self._known.items()
-        ]
-        rows.sort(key=lambda row: worst_first(row.group))
+        made: dict[str, tuple[_Known, _Facts, Row]] = {}
+        for key, known in sorted(self._known.items(), key=_place):
+            workloads = known.group.workloads
+            facts = _Facts(
+                blocked.get(key),
+                plan.policies.get(key),
+                helped[key],
+                sum(in_flight[name] for name in workloads),
+                plan.counts_after.get(key),
+                tuple(protections[name] for name in workloads if name in protections),
+            )
+            before = self._rows.get(known.id)
+            same = before is not None and before[0] is known and before[1] == facts
+            made[known.id] = before if same and before is not None else (known, facts, _row(known, facts, planned))
+        self._rows = made
+        rows = [row for _, _, row in made.values()]
         states = Counter(row.state for row in rows)
         violated = [row for row in rows if row.group.violated]
         return Overview(
@@ -158,35 +185,33 @@ class Overviews:
     def _advance(self, groups: Mapping[GroupKey, SpreadGroup]) -> None:
         known = self._known
         self._known = {
-            key: found
-            if (found := known.get(key)) is not None and found.group is group
-            else _Known(group, group_report(group), _digest(key) if found is None else found.id)
+            key: found if (found := known.get(key)) is not None and found.group is group else _known(key, group, found)
             for key, group in groups.items()
         }
 
 
-def _row(
-    known: _Known,
-    planned: Planned,
-    blocked: BlockedGroup | None,
-    evictions: int,
-    in_flight: Mapping[WorkloadName, int],
-    protections: Mapping[WorkloadName, ProtectionReport],
-) -> Row:
-    group, plan = known.group, planned.plan
-    flying = sum(in_flight.get(name, 0) for name in group.workloads)
-    policy = plan.policies.get(group.key)
+def _known(key: GroupKey, group: SpreadGroup, before: _Known | None) -> _Known:
+    report = group_report(group)
+    return _Known(group, report, _digest(key) if before is None else before.id, worst_first(report))
+
+
+def _place(known: tuple[GroupKey, _Known]) -> tuple[object, ...]:
+    return known[1].place
+
+
+def _row(known: _Known, facts: _Facts, planned: Planned) -> Row:
+    group, blocked = known.group, facts.blocked
     return Row(
         id=known.id,
         group=known.report,
-        state=_state(group, blocked, policy, flying),
+        state=_state(group, blocked, facts.policy, facts.in_flight),
         reason=None if blocked is None else blocked.reason,
         message=None if blocked is None else blocked.message,
-        policy=policy,
-        evictions=evictions,
-        in_flight=flying,
-        skew_after=group_after(group, plan).skew if group.key in plan.counts_after else known.report.skew,
-        protections=tuple(protections[name] for name in group.workloads if name in protections),
+        policy=facts.policy,
+        evictions=facts.evictions,
+        in_flight=facts.in_flight,
+        skew_after=known.report.skew if facts.counts_after is None else group_after(group, planned.plan).skew,
+        protections=facts.protections,
     )
 
 

@@ -1,51 +1,86 @@
-"""Which workloads' scale-downs follow Respread's costs.
-
-This is determined for each namespace. An unchanged one is not looked at again.
-"""
+"""Which workloads' scale-downs follow Respread's costs. A workload whose pods are as before is not looked at again."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from respread.cli.read.planned import Planned
-from respread.cli.read.protections import protection_reports
+from respread.cli.read.protections import is_known, protection_report
 from respread.cli.render.skew_report import ProtectionReport
 from respread.cluster.workload import WorkloadName
-
-
-class _Namespace(NamedTuple):
-    depends_on: tuple[Any, ...]
-    """Compared by identity."""
-    found: dict[WorkloadName, ProtectionReport]
+from respread.planning.victims.policies import PolicyIndex
+from respread.prevention.index import ReplicaSetIndex
+from respread.prevention.protection import protection_of
+from respread.prevention.replica_set import ReplicaSetPods
+from respread.prevention.workload_pods import WorkloadPods
 
 
 class Protections:
     """Whether workloads are protected in one state of a cluster after another."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Namespace] = {}
+        self._index = ReplicaSetIndex()
+        self._replica_sets: dict[WorkloadName, dict[str, ReplicaSetPods]] = {}
+        self._workloads: dict[str, WorkloadName] = {}
+        """Of the ReplicaSets, by UID."""
+        self._policies = PolicyIndex(())
+        self._depends_on: tuple[Any, ...] = ()
+        """What the answers for all workloads depend on."""
+        self._found: dict[WorkloadName, ProtectionReport] = {}
 
-    def of(self, planned: Planned) -> dict[WorkloadName, ProtectionReport]:
+    def of(self, planned: Planned) -> Mapping[WorkloadName, ProtectionReport]:
         """Return whether the workloads with constraints are protected; empty if policies could not be read."""
-        view, spread = planned.view, planned.spread
-        known, self._known = self._known, {}
-        found: dict[WorkloadName, ProtectionReport] = {}
-        for name, groups in spread.by_namespace.items():
-            depends_on = view.snapshot.pods_by_labels.get(name), groups, view.snapshot.namespaces, *view.policies
-            before = known.get(name)
-            if before is None or not _same(before.depends_on, depends_on):
-                reports = protection_reports(view, spread, groups.values())
-                if reports is None:
-                    return {}
-                before = _Namespace(depends_on, {_name(each): each for each in reports})
-            self._known[name] = before
-            found |= before.found
-        return found
+        view = planned.view
+        if not is_known(view):
+            return {}
+        changed = self._follow(planned)
+        contested = {name: status.contested_costs for name, status in view.statuses.items() if status.contested_costs}
+        depends_on = (view.policies, view.snapshot.namespaces, contested)
+        if depends_on != self._depends_on:
+            self._depends_on, self._policies, self._found = depends_on, PolicyIndex(view.policies), {}
+            changed = self._replica_sets.keys()
+        for name in changed:
+            self._found.pop(name, None)
+            if replica_sets := self._replica_sets.get(name):
+                self._found[name] = self._report(name, tuple(replica_sets.values()), planned)
+        for group in planned.spread.groups.values():
+            for name in group.workloads:
+                if name not in self._found and name.kind not in _WITH_REPLICA_SETS:
+                    self._found[name] = self._report(name, (), planned)
+        return self._found
+
+    def _follow(self, planned: Planned) -> Iterable[WorkloadName]:
+        """Take over the ReplicaSets, and return the workloads of those that have changed."""
+        changes = self._index.update(planned.view.snapshot, planned.spread)
+        changed = set()
+        for uid in changes.gone:
+            if (name := self._workloads.pop(uid, None)) is not None:
+                changed.add(name)
+                del self._replica_sets[name][uid]
+        for each in changes.changed:
+            uid, name = each.controller.uid, each.workload
+            changed.add(name)
+            known = self._replica_sets.setdefault(name, {})
+            if each.pods:
+                self._workloads[uid] = name
+                known[uid] = each
+            elif self._workloads.pop(uid, None) is not None:
+                del known[uid]
+        return changed
+
+    def _report(
+        self, name: WorkloadName, replica_sets: tuple[ReplicaSetPods, ...], planned: Planned
+    ) -> ProtectionReport:
+        workload = WorkloadPods(
+            name=name,
+            pods=tuple(pod for each in replica_sets for pod in each.pods),
+            groups=tuple(group for each in replica_sets for group in each.groups),
+            replica_sets=replica_sets,
+        )
+        view = planned.view
+        return protection_report(name, protection_of(workload, self._policies, view.snapshot, view.statuses))
 
 
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
-
-
-def _name(report: ProtectionReport) -> WorkloadName:
-    return WorkloadName(report.workload.kind, report.namespace, report.workload.name)
+_WITH_REPLICA_SETS = frozenset({"Deployment", "ReplicaSet", "ReplicationController", "Rollout"})
+"""If such a workload has none, all its pods are being deleted."""

@@ -91,6 +91,7 @@ class PageServer:
             ("GET", "/{token}/{file:[a-z-]+\\.[a-z]+}", self._file),
             ("GET", "/{token}/api/cluster", self._cluster),
             ("GET", "/{token}/api/workload", self._workload),
+            ("GET", "/{token}/api/events", self._events),
             ("GET", "/{token}/api/nodes", self._nodes),
             ("GET", "/{token}/api/changes", self._changes),
             ("POST", "/{token}/api/simulate", self._simulate),
@@ -126,6 +127,15 @@ class PageServer:
         namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")
         return await self._answer(lambda: self._engine.workload(namespace, workload))
 
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        namespace, workload = request.query.get("namespace", ""), request.query.get("workload", "")
+        try:
+            question = await self._ask(lambda: self._engine.events_question(namespace, workload))
+        except CommandError as error:
+            return _error(422, error.message)
+        events = await asyncio.to_thread(self._engine.events, question)  # The engine's thread does not wait for it.
+        return _json(msgspec.json.encode(events))
+
     async def _simulate(self, request: web.Request) -> web.StreamResponse:
         if request.content_type != "application/json":
             return web.Response(status=415, text="Send JSON.\n")
@@ -140,9 +150,7 @@ class PageServer:
             body = await self._ask(lambda: msgspec.json.encode(question()))
         except CommandError as error:
             return _error(422, error.message)
-        response = web.Response(body=body, content_type="application/json", charset="utf-8")
-        response.enable_compression()
-        return response
+        return _json(body)
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
         """Answer with server-sent events: each `update` applies to the version before."""
@@ -218,6 +226,12 @@ def listener_on(port: int) -> socket.socket:
 
 def _event(name: str, data: bytes) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def _json(body: bytes) -> web.Response:
+    response = web.Response(body=body, content_type="application/json", charset="utf-8")
+    response.enable_compression()
+    return response
 
 
 def _error(status: int, message: str) -> web.Response:

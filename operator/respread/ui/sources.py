@@ -9,6 +9,8 @@ from respread.cli.options import ClusterOptions
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import FollowedCluster, Lost
 from respread.cli.read.gathering import OWNERS
+from respread.cli.read.live import ApiReader
+from respread.cli.read.operator_events import ReadEvents, read_operator_events
 from respread.cli.read.snapshot_file import read_snapshot
 from respread.cli.read.wanted import WantedKind
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
@@ -37,14 +39,19 @@ class FileSource:
         """Return False: the file contains them, or they are unknown."""
         return False
 
+    def events(self, _namespaces: tuple[str, ...]) -> ReadEvents:
+        """Return none."""
+        return ReadEvents(unreadable="A snapshot contains no Events.")
+
 
 class LiveSource:
     """An API server."""
 
     live = True
 
-    def __init__(self, cluster: FollowedCluster) -> None:
+    def __init__(self, cluster: FollowedCluster, reader: ApiReader) -> None:
         self._cluster = cluster
+        self._reader = reader
 
     @property
     def lost(self) -> Lost | None:
@@ -58,6 +65,10 @@ class LiveSource:
     def read_owners(self) -> bool:
         """Read the pods' owners from now on, and return True; False if they are read already."""
         return self._cluster.add(WantedKind(kind, required=False) for kind in OWNERS)
+
+    def events(self, namespaces: tuple[str, ...]) -> ReadEvents:
+        """Read the operator's Events in some namespaces."""
+        return read_operator_events(self._reader, namespaces)
 
 
 @contextmanager
@@ -82,7 +93,7 @@ def open_source(options: ClusterOptions, *, with_policies: bool, changed: Callab
     cluster = FollowedCluster(connection, changed)
     try:
         cluster.start(wanted)
-        yield LiveSource(cluster)
+        yield LiveSource(cluster, ApiReader(connection))
     finally:
         cluster.close()
         connection.close()

@@ -53,9 +53,14 @@ _STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
     metavar="SECONDS",
     help="How long the operator may take.",
 )
+@click.option(
+    "--ui", "with_page", is_flag=True, help="Serve the page of `respread ui` as well, and wait for you to look."
+)
 @click.option("--no-color", is_flag=True, help="Print without colors, as with the variable NO_COLOR.")
 @click.pass_context
-def demo(ctx: click.Context, *, deployments: int, seed: int, patience_seconds: float, no_color: bool) -> None:
+def demo(
+    ctx: click.Context, *, deployments: int, seed: int, patience_seconds: float, with_page: bool, no_color: bool
+) -> None:
     """Watch the spread being restored on a real control plane.
 
     The demo starts etcd, kube-apiserver, the scheduler and the controller manager on this machine, with simulated
@@ -75,7 +80,10 @@ def demo(ctx: click.Context, *, deployments: int, seed: int, patience_seconds: f
         with _ended_by_signals():
             binaries = Binaries.find_or_build()
             with _sandbox(screen, binaries) as sandbox:
-                ending = Story(sandbox, world, screen, patience_seconds=patience_seconds).tell()
+                story = Story(sandbox, world, screen, patience_seconds=patience_seconds, with_page=with_page)
+                ending = story.tell()
+                if with_page:
+                    screen.pause("The page shows how it ended. Press Enter to stop everything …")
     except SandboxError as error:
         raise CommandError(str(error)) from error
     _tell_the_end(console, screen, ending, time.monotonic() - begun)

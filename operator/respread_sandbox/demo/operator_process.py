@@ -54,13 +54,17 @@ def operator_process(sandbox: Sandbox) -> Iterator[OperatorProcess]:
     command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
     command += ["--leader-election", "--lease-namespace", OPERATOR_NAMESPACE]
     command += ["--listen-address", "127.0.0.1:0", "--log-format", "json"]
-    environment = {
-        name: value for name, value in os.environ.items() if name != "KUBECONFIG" and not name.startswith("RESPREAD_")
-    }
-    sandbox.start_program(NAME, command, environment)
+    sandbox.start_program(NAME, command, environment_of_programs())
     running = OperatorProcess(sandbox)
     try:
         yield running
     finally:
         if sandbox.exit_code(NAME) is None:
             running.stop()
+
+
+def environment_of_programs() -> dict[str, str]:
+    """Return our environment without what selects a cluster or options."""
+    return {
+        name: value for name, value in os.environ.items() if name != "KUBECONFIG" and not name.startswith("RESPREAD_")
+    }

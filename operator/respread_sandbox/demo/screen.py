@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
@@ -49,6 +50,12 @@ class Screen:
         with self.console.status(self._shown(doing)) if self.console.is_terminal else nullcontext():
             yield step
         self.say(f"[{WITHIN}]{self._tick}[/] {step.result or doing} [{FAINT}]({time.monotonic() - begun:.1f} s)[/]")
+
+    def pause(self, text: str) -> None:
+        """Wait until the user presses Enter, if there is a user."""
+        if self.console.is_terminal and sys.stdin.isatty():
+            with suppress(EOFError):
+                self.console.input(self._shown(text))
 
     def live(self) -> LivePicture:
         """Return what shows pictures as they come."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+import webbrowser
 from collections.abc import Callable
 from typing import Any, Final
 
 from respread.api.policy import GROUP, PLURALS, Mode
 from respread.cli.read.shipped_files import crds, manifests
 from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
+from respread.ui.command import has_screen
 from respread_sandbox import Sandbox, SandboxError
 from respread_sandbox.demo.audit import requests_of
 from respread_sandbox.demo.ending import Ending, counted
@@ -20,6 +22,7 @@ from respread_sandbox.demo.operator_process import (
     OperatorProcess,
     operator_process,
 )
+from respread_sandbox.demo.page_process import serve_page
 from respread_sandbox.demo.picture import Pair
 from respread_sandbox.demo.screen import Screen
 from respread_sandbox.demo.world import FEWEST_REPLICAS, MOST_REPLICAS, REPLICAS, SIDES, World, policy
@@ -38,7 +41,9 @@ QUIET_SECONDS: Final = 5.0
 class Story:
     """Tells it on one screen, in one sandbox."""
 
-    def __init__(self, sandbox: Sandbox, world: World, screen: Screen, *, patience_seconds: float) -> None:
+    def __init__(
+        self, sandbox: Sandbox, world: World, screen: Screen, *, patience_seconds: float, with_page: bool = False
+    ) -> None:
         """Prepare.
 
         Args:
@@ -46,11 +51,13 @@ class Story:
             world: What is deployed.
             screen: Where it is shown.
             patience_seconds: How long the operator may take.
+            with_page: Whether to serve the page of `respread ui` as well.
         """
         self._sandbox = sandbox
         self._world = world
         self._screen = screen
         self._patience_seconds = patience_seconds
+        self._with_page = with_page
         self._observers: tuple[PodObserver, ...] = ()
 
     def tell(self) -> Ending:
@@ -59,11 +66,16 @@ class Story:
         Raises:
             SandboxError: something that the demo needs does not work; says what.
         """
+        screen = self._screen
         self._install()
         self._observers = tuple(PodObserver(self._sandbox.api, side.namespace, self._world.names) for side in SIDES)
         try:
             with operator_process(self._sandbox) as operator:
+                if self._with_page:
+                    self._serve_page()
                 self._deploy(operator)
+                if self._with_page:
+                    screen.pause("Press Enter to scale all of them down …")
                 before = self._scale_down(operator)
                 restored_seconds = self._restore(operator, before)
                 after, code = self._look(), operator.stop()
@@ -116,6 +128,14 @@ class Story:
         screen.say(
             f"  [{FAINT}]In the second, Respread gives every pod a controller.kubernetes.io/pod-deletion-cost.[/]"
         )
+
+    def _serve_page(self) -> None:
+        with self._screen.step("Starting respread ui …") as step:
+            url = serve_page(self._sandbox)
+            step.result = "Started respread ui, which shows both namespaces as they change"
+        self._screen.say(f"  [bold]Open {url}[/]")
+        if self._screen.console.is_terminal and has_screen():
+            webbrowser.open(url)
 
     def _scale_down(self, operator: OperatorProcess) -> Pair:
         screen, world = self._screen, self._world

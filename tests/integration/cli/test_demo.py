@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from tests.processes import wait_until, wait_until_dead
 
@@ -114,6 +115,22 @@ def test_no_process_is_left_after_the_demo_ends(start: Callable[..., Demo], numb
     assert demo.process.wait(90) == code, demo.text
     wait_until_dead(started)
     assert "Traceback" not in demo.text
+
+
+def test_its_page_shows_both_namespaces_and_ends_with_it(start: Callable[..., Demo]) -> None:
+    demo = start("--ui", "--deployments", "2")
+    wait_until(lambda: bool(demo.find(r" +Open http://127\.0\.0\.1:")), lambda: demo.text)
+    (url,) = demo.find(r" +Open (http://\S+)$")
+
+    def namespaces() -> set[str]:
+        rows = requests.get(f"{url}api/cluster", timeout=60).json()["overview"]["rows"]
+        return {row["group"]["namespace"] for row in rows}
+
+    wait_until(lambda: namespaces() == {"without-prevention", "with-prevention"}, "both namespaces to be shown")
+    started = descendants(demo.process.pid)
+    demo.process.send_signal(signal.SIGTERM)
+    assert demo.process.wait(90) == 143, demo.text
+    wait_until_dead(started)
 
 
 def test_without_a_control_plane_or_go_the_error_says_what_to_do(tmp_path: Path) -> None:

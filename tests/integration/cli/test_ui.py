@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +11,7 @@ import pytest
 import requests
 
 from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from tests.integration.cli.ui_process import LONG_SECONDS, Page
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -28,8 +24,6 @@ from tests.integration.workloads import (
 
 NAMESPACE = "shop"
 VIEWER = "system:serviceaccount:shop:viewer"
-LONG_SECONDS = 120
-"""Longer than anything takes on a slow machine."""
 
 
 @pytest.fixture(scope="module")
@@ -44,52 +38,21 @@ def prepare(sandbox: Sandbox) -> None:
     sandbox.create_namespace(NAMESPACE)
     create_deployment(sandbox, NAMESPACE, deployment("web", replicas=6, constraints=[constraint(ZONE, "web")]))
     wait_for_ready_pods(sandbox, NAMESPACE, "web", 6)
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch"]}]
+    add_account(sandbox, "viewer", "*")
+
+
+def add_account(sandbox: Sandbox, name: str, *api_groups: str) -> None:
+    """Add a ServiceAccount that may list and watch everything of some API groups."""
+    rules = [{"apiGroups": api_groups, "resources": ["*"], "verbs": ["list", "watch"]}]
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    sandbox.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "viewer"}})
-    sandbox.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": "viewer"}, "rules": rules})
+    sandbox.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": name}})
+    sandbox.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": rules})
     binding = {
-        "metadata": {"name": "viewer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "viewer"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "viewer"}],
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": name}],
     }
     sandbox.api.request("POST", f"{rbac}/clusterrolebindings", binding)
-
-
-class Page:
-    """A running `respread ui`."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "respread.cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        assert self._process.stdout is not None
-        said, _, self.url = self._process.stdout.readline().strip().partition(" ")
-        assert said == "Serving", self._process.wait(LONG_SECONDS)
-
-    def get(self, path: str) -> Any:
-        answer = requests.get(self.url + path, timeout=LONG_SECONDS)
-        answer.raise_for_status()
-        return answer.json()
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield updates as they arrive; the first item is empty, after which no change is missed."""
-        with requests.get(self.url + "api/changes", timeout=LONG_SECONDS, stream=True) as stream:
-            name = ""
-            for line in stream.iter_lines(chunk_size=1):
-                field, _, value = line.decode().partition(": ")
-                if field == "event":
-                    name = value
-                elif field == "data" and name in {"version", "update"}:
-                    yield json.loads(value) if name == "update" else {}
-
-    def end(self) -> int:
-        self._process.terminate()
-        self._process.communicate(timeout=LONG_SECONDS)
-        return self._process.returncode
 
 
 @pytest.fixture
@@ -125,6 +88,32 @@ def test_a_scale_down_appears_at_once_with_the_moves_that_restore_it(cluster: Sa
         counts = web_counts(next(updates)) or counts
         assert time.monotonic() - begun < LONG_SECONDS
     assert page.get("api/workload?namespace=shop&workload=deploy/web")["explain"]["kind"] == "ExplainReport"
+
+
+def test_events_of_the_operator_are_shown_and_a_missing_right_is_said(cluster: Sandbox, page: Page) -> None:
+    path = "api/events?namespace=shop&workload=deploy/web"
+    assert page.get(path) == {"events": [], "unreadable": None}
+    for number, reporter in enumerate(("respread.dev/respread", "somebody.else/entirely")):
+        event = {
+            "metadata": {"name": f"web.{number}", "namespace": NAMESPACE},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "type": "Normal",
+            "reason": "EvictedForSpread",
+            "action": "Evict",
+            "note": f"from {reporter}",
+            "regarding": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": NAMESPACE, "name": "web"},
+            "reportingController": reporter,
+            "reportingInstance": "test",
+        }
+        cluster.api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events", event)
+    (event,) = page.get(path)["events"]
+    assert (event["reason"], event["note"]) == ("EvictedForSpread", "from respread.dev/respread")
+    add_account(cluster, "narrow", "", "apps", "policy", "storage.k8s.io", "scheduling.k8s.io", "respread.dev")
+    narrow = Page(cluster.kubeconfig_for_service_account(NAMESPACE, "narrow"))
+    unreadable = "You are not allowed to list Events in namespace shop, so they are not shown."
+    assert narrow.get(path) == {"events": [], "unreadable": unreadable}
+    assert narrow.get("api/workload?namespace=shop&workload=deploy/web")["explain"]["kind"] == "ExplainReport"
+    assert narrow.end() == 0
 
 
 def test_a_lost_connection_is_reported_and_missed_changes_follow(cluster: Sandbox, page: Page) -> None:

@@ -205,24 +205,28 @@ def test_axe_finds_no_accessibility_problem(program: str, width: int, dark: bool
     run(test)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["skew"], "3 of 4 constraints violated"),
-        (["plan"], "2 evictions would restore"),
-        (["explain", "deploy/web"], "zone-a has 4 pods"),
-        (["simulate", "--remove-domain", "zone=zone-a"], "What if: node-a gone"),
-    ],
-    ids=["skew", "plan", "explain", "simulate"],
-)
+REPORTS = {
+    "skew": (["skew"], "3 of 4 constraints violated"),
+    "plan": (["plan"], "2 evictions would restore"),
+    "explain": (["explain", "deploy/web"], "zone-a has 4 pods"),
+    "simulate": (["simulate", "--remove-domain", "zone=zone-a"], "What if: node-a gone"),
+}
+
+
+def report_file(folder: Path, arguments: list[str]) -> Path:
+    """Return the file that a command writes."""
+    done = CliRunner().invoke(respread, [*arguments, "--snapshot", str(snapshot_of(folder, CLUSTER)), "-o", "html"])
+    assert done.exit_code == 0, done.output
+    file = folder / "report.html"
+    file.write_text(done.stdout, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(("arguments", "said"), REPORTS.values(), ids=REPORTS)
 def test_a_report_is_one_file_that_requests_nothing(
     program: str, tmp_path: Path, arguments: list[str], said: str
 ) -> None:
-    snapshot = snapshot_of(tmp_path, CLUSTER)
-    done = CliRunner().invoke(respread, [*arguments, "--snapshot", str(snapshot), "-o", "html"])
-    assert done.exit_code == 0, done.output
-    file = tmp_path / "report.html"
-    file.write_text(done.stdout, encoding="utf-8")
+    file = report_file(tmp_path, arguments)
 
     async def test() -> None:
         async with browser(program) as tab:
@@ -232,5 +236,22 @@ def test_a_report_is_one_file_that_requests_nothing(
             assert tab.problems == []
             assert [url for url in tab.requested if not url.startswith(("file:", "data:"))] == []
             assert sum(url.startswith("file:") for url in tab.requested) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_axe_finds_nothing_in_a_report(program: str, tmp_path: Path, name: str) -> None:
+    source, file = axe_core(), report_file(tmp_path, REPORTS[name][0])
+
+    async def test() -> None:
+        async with browser(program) as tab:
+            await tab.open(file.as_uri())
+            await tab.wait_for("document.querySelector('main section')")
+            await tab.run(source + ";0")
+            for width, dark in ((360, False), (1440, True)):
+                await tab.size(width, 800, dark=dark)
+                assert await tab.run(AXE) == [], width
+                assert await tab.run("document.documentElement.scrollWidth <= innerWidth"), width
 
     run(test)

@@ -29,8 +29,13 @@ class Nodes(BaseHTTPRequestHandler):
     """An API server that has one node, and adds one more with each watch."""
 
     watches = 0
+    refusals = 0
+    """How many requests for nodes it still forbids."""
 
     def do_GET(self) -> None:
+        if type(self).refusals and "nodes" in self.path:
+            type(self).refusals -= 1
+            return self.send_error(403)
         if "respread.dev" in self.path:
             return self.send_error(404)
         if "watch=1" not in self.path:
@@ -93,7 +98,9 @@ def kubeconfig(tmp_path: Path) -> Callable[[int], str]:
 def test_watches_deliver_changes_and_an_outage_is_reported_once(
     kubeconfig: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "ABSENT_WAIT_SECONDS", 0.1)  # So that a kind that is absent is asked for again.
+    monkeypatch.setattr(
+        following, "FIRST_REFUSED_WAIT_SECONDS", 0.1
+    )  # So that a kind that is absent is asked for again.
 
     def nodes() -> int:
         view = cluster.take()
@@ -114,5 +121,22 @@ def test_watches_deliver_changes_and_an_outage_is_reported_once(
     assert cluster.lost == since
     with api_server(port):
         wait_for(lambda: nodes() > before and cluster.lost is None)
+    cluster.close()
+    connection.close()
+
+
+def test_an_api_server_that_forbids_everything_for_a_moment_is_soon_asked_again(
+    kubeconfig: Callable[[int], str],
+) -> None:
+    with api_server() as port:
+        connection = connect(ConnectionOptions(kubeconfig(port)))
+        cluster = FollowedCluster(connection, lambda: None)
+        cluster.start([WantedKind(KINDS["nodes"], required=True)])
+        wait_for(lambda: cluster.take() is not None)
+        Nodes.refusals = 2  # as after its restart: two answers of 403
+        begun = time.monotonic()
+        wait_for(lambda: cluster.take() is not None and cluster.lost is not None)
+        wait_for(lambda: cluster.take() is not None and cluster.lost is None)
+        assert time.monotonic() - begun < 20  # 3 s in fact; before, each refusal took 30 s
     cluster.close()
     connection.close()

@@ -11,6 +11,7 @@ from typing import Any
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import Lost
 from respread.cli.read.gathering import READ_KINDS, Gathering
+from respread.cli.read.operator_events import ReadEvents
 from respread.cli.read.planned import Planning, PlanningOptions
 from respread.scheduling.configuration import SchedulerConfiguration
 from respread.ui.engine import Engine
@@ -34,6 +35,7 @@ class ChangingSource:
     def __init__(self, manifests: Iterable[Mapping[str, Any]]) -> None:
         self._gathering = Gathering()
         self.lost: Lost | None = None
+        self.read_events = ReadEvents()
         self.put([NAMESPACE, *manifests])
 
     def put(self, manifests: Iterable[Mapping[str, Any]]) -> None:
@@ -52,6 +54,9 @@ class ChangingSource:
 
     def read_owners(self) -> bool:
         return False
+
+    def events(self, _namespaces: tuple[str, ...]) -> ReadEvents:
+        return self.read_events
 
 
 def engine_for(source: ChangingSource, *arguments: str) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from click.testing import CliRunner
 
 from respread.cli.errors import CommandError
 from respread.cli.main import respread
-from respread.ui.engine import WhatIfRequest
+from respread.cli.read.operator_events import EventSubject, OperatorEvent, ReadEvents
+from respread.ui.engine import Engine, WhatIfRequest
 from respread.ui.overview import State
 from tests.unit.cli.snapshots import list_of, manifest_of_pod
 from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
@@ -187,3 +189,87 @@ def test_all_changes_together_give_the_full_state() -> None:
     overview = engine.page().overview
     assert rows == {row.id: row for row in overview.rows}
     assert all(values[name] == getattr(overview, name) for name in fields.values() if name != "rows")
+
+
+def event(kind: str, name: str, note: str, *, pod: str = "", second: int = 0) -> OperatorEvent:
+    """Return an Event on an object in the namespace default, or on a cluster policy."""
+    cluster_scoped = kind == "ClusterRebalancePolicy"
+    return OperatorEvent(
+        time=datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC),
+        warning=False,
+        reason="EvictedForSpread" if pod else "EvictionsPaused",
+        note=note,
+        count=1,
+        regarding=EventSubject(kind, "" if cluster_scoped else "default", name),
+        related=EventSubject("Pod", "default", pod) if pod else EventSubject(),
+    )
+
+
+POLICY = {
+    "apiVersion": "respread.dev/v1alpha1",
+    "kind": "ClusterRebalancePolicy",
+    "metadata": {"name": "all", "uid": "all", "generation": 1},
+    "spec": {},
+}
+EVENTS = ReadEvents(
+    (
+        event("ClusterRebalancePolicy", "all", "Evicted pod web-9", pod="web-9", second=3),
+        event("Deployment", "web", "Evicted pod web-9", pod="web-9", second=3),
+        event("Deployment", "even", "Evicted pod even-9", pod="even-9", second=2),
+        event("ReplicaSet", "web-1", "of an earlier leader", second=1),
+        event("ClusterRebalancePolicy", "all", "Three failures in a row"),
+        event("ClusterRebalancePolicy", "other", "of another policy"),
+    )
+)
+
+
+def test_events_of_a_workload_are_those_on_it_and_those_that_say_how_its_policy_is() -> None:
+    source = ChangingSource([*CLUSTER, POLICY])
+    source.read_events = EVENTS
+    engine = engine_for(source)
+    question = engine.events_question("default", "deploy/web")
+    assert question.namespaces == ("default",)
+    notes = [each.note for each in engine.events(question).events]
+    assert notes == ["Evicted pod web-9", "of an earlier leader", "Three failures in a row"]
+
+
+def test_without_a_workload_events_are_those_on_policies() -> None:
+    source = ChangingSource([*CLUSTER, POLICY])
+    source.read_events = EVENTS
+    engine = engine_for(source)
+    read = engine.events(engine.events_question("", ""))
+    assert [each.note for each in read.events] == ["Evicted pod web-9", "Three failures in a row"]
+
+
+def test_an_unchanged_row_stays_the_same_object() -> None:
+    source = ChangingSource([*CLUSTER, POLICY])
+    engine = engine_for(source)
+    before = {row.id: row for row in engine.page().overview.rows}
+    source.delete(web(2, 2, 2, name="even")[5:])
+    assert engine.refresh() is not None
+    after = {row.id: row for row in engine.page().overview.rows}
+    changed = [row for row in after.values() if before[row.id] is not row]
+    assert [str(row.group.workloads[0]) for row in changed] == ["deploy/even"]
+
+
+def test_protection_follows_pods_and_policies() -> None:
+    """It is the same as `skew -o wide` reports for the same state, however that came about."""
+
+    def reported(engine: Engine) -> dict[str, str]:
+        return {str(each.workload): each.reason for row in engine.page().overview.rows for each in row.protections}
+
+    preventing = POLICY | {"spec": {"prevention": {"podDeletionCost": "Enabled"}}}
+    source = ChangingSource([*zones("a", "b"), *web(2, 1), *web(1, 1, name="even"), POLICY])
+    engine = engine_for(source)
+    assert set(reported(engine).values()) == {"PreventionDisabled"}
+    source.put([preventing])
+    engine.refresh()
+    assert set(reported(engine).values()) == {"NotRanked"}
+    source.delete(web(1, 1, name="even")[1:])
+    engine.refresh()
+    assert reported(engine) == {"deploy/web": "NotRanked", "deploy/even": "SinglePod"}
+    source.delete(web(1, 1, name="even")[:1])
+    engine.refresh()
+    assert reported(engine) == {"deploy/web": "NotRanked"}
+    anew = engine_for(ChangingSource([*zones("a", "b"), *web(2, 1), preventing]))
+    assert reported(engine) == reported(anew)

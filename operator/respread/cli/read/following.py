@@ -26,8 +26,10 @@ from respread.kube.connection import Connection
 FIRST_WAIT_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 5.0
 """After a lost connection: this long at first, then twice as long each time, up to the longest."""
-ABSENT_WAIT_SECONDS: Final = 30.0
-"""Until a kind is requested again that the API server does not have, or does not allow us to read."""
+FIRST_REFUSED_WAIT_SECONDS: Final = 1.0
+LONGEST_REFUSED_WAIT_SECONDS: Final = 30.0
+"""Until a kind is requested again that the API server does not have, or does not allow us to read: this long at first,
+then twice as long each time. An API server that has just started gives both answers for a moment."""
 _MOST_EVENTS_AT_ONCE: Final = 5_000
 _GONE: Final = 410
 
@@ -217,13 +219,13 @@ class FollowedCluster:
     # In the thread of a kind
 
     def _follow(self, wanted: WantedKind) -> None:
-        version, wait_seconds = "", FIRST_WAIT_SECONDS
+        version, wait_seconds, refused_wait_seconds = "", FIRST_WAIT_SECONDS, FIRST_REFUSED_WAIT_SECONDS
         while not self._ended.is_set():
             try:
                 version = version or self._list(wanted)
                 lines = self._reader.lines(wanted, version)
                 self._tell(_Lost(wanted, None))
-                wait_seconds = FIRST_WAIT_SECONDS
+                wait_seconds, refused_wait_seconds = FIRST_WAIT_SECONDS, FIRST_REFUSED_WAIT_SECONDS
                 for line in lines:
                     version = self._event(wanted, line) or version
             except ListExpiredError:
@@ -231,7 +233,8 @@ class FollowedCluster:
             except UnreadableError as error:
                 version = ""
                 self._tell(_Refused(wanted, error))
-                self._ended.wait(ABSENT_WAIT_SECONDS)
+                self._ended.wait(refused_wait_seconds)
+                refused_wait_seconds = min(2 * refused_wait_seconds, LONGEST_REFUSED_WAIT_SECONDS)
             except CommandError as error:
                 self._tell(_Lost(wanted, error))
                 self._ended.wait(wait_seconds)

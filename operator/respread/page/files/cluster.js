@@ -2,12 +2,17 @@
 
 import { constraintWords, distribution, domainCell } from "./bars.js";
 import { sparkline } from "./charts.js";
-import { fill, h } from "./dom.js";
+import { arrange, fill, h, renew } from "./dom.js";
+import { ask, oneAtATime } from "./live.js";
 import { allowedIn, clock, counted, dateAndTime, listed, number, shortKey, STATES, workloadName, workloadsOf } from "./words.js";
 
 const ROW_PIXELS = 48;
 const NARROW_ROW_PIXELS = 108;
 const SPARE_ROWS = 8;
+const MOST_MOVING = 12; // If more of the rows in view change at once, they are drawn without a movement.
+const MOST_HAPPENINGS = 30;
+const EVENTS_MILLISECONDS = 10000; // Between two readings of Events while the operator evicts.
+const NOTHING_MOVES = new Map();
 
 /** Choices of the person who looks, kept while the page is open. */
 export const choices = { search: "", namespace: "", policy: "", states: new Set(), key: null };
@@ -20,33 +25,39 @@ export function clusterView(main, store) {
   const body = h("div", { class: "rows", role: "rowgroup" });
   const head = h("div", { class: "heads", role: "rowgroup" });
   const table = h("div", { class: "groups", role: "table", "aria-label": "Topology spread constraints, worst first" }, head, body);
-  const course = h("section", { class: "course", "aria-label": "Since this page was opened" });
+  const course = h("section", { class: "course", "aria-label": "What has happened" });
   fill(main, summary, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, said, table), course));
-  const view = { shown: [], columns: null, first: -1, last: -1 };
+  const view = { shown: [], key: null, columns: null, drawn: new Map() };
+  let open = true;
+  const drawTools = toolsIn(tools, store, () => drawTable());
+  const drawCourse = courseIn(course, store, () => open);
 
-  const draw = (what = {}) => {
-    drawSummary(summary, store);
-    if (what.all !== false) drawTools(tools, store, () => draw({ all: true }));
-    drawCourse(course, store);
+  const drawTable = (changed = NOTHING_MOVES) => {
     const key = chosenKey(store);
     view.key = key;
     view.columns = key?.domains ?? null;
-    view.shown = store.overview.rows.filter((row) => isWanted(row, key));
-    said.textContent = view.shown.length === store.overview.rows.length
+    drawTools(key);
+    view.shown = store.overview.rows.filter(wantedBy(key));
+    const found = view.shown.length === store.overview.rows.length
       ? `${counted(view.shown.length, "constraint")}, worst first.`
       : `${number(view.shown.length)} of ${counted(store.overview.rows.length, "constraint")}, worst first.`;
+    if (said.textContent !== found) said.textContent = found;
     table.setAttribute("aria-rowcount", view.shown.length + 1);
-    drawHead(head, table, view);
-    view.first = -1;
-    drawRows(body, view, store, what.rows ? store.changedRows : new Map());
+    renew(head, [view.columns], () => headRow(table, view.columns));
+    drawRows(body, view, store, changed);
   };
-  const scrolled = () => drawRows(body, view, store, new Map());
+  const draw = (what) => {
+    drawSummary(summary, store);
+    drawCourse();
+    drawTable(what.rows ? store.changedRows : NOTHING_MOVES);
+  };
+  const scrolled = () => drawRows(body, view, store, NOTHING_MOVES);
   addEventListener("scroll", scrolled, { passive: true });
   addEventListener("resize", scrolled, { passive: true });
-  draw({ all: true });
+  draw({});
   return {
     update: draw,
-    close: () => { removeEventListener("scroll", scrolled); removeEventListener("resize", scrolled); },
+    close: () => { open = false; removeEventListener("scroll", scrolled); removeEventListener("resize", scrolled); },
   };
 }
 
@@ -56,30 +67,44 @@ function chosenKey(store) {
   return keys.find((key) => key.topologyKey === choices.key) ?? keys[0] ?? null;
 }
 
-function isWanted(row, key) {
-  const group = row.group;
-  if (key && group.topologyKey !== key.topologyKey) return false;
-  if (choices.namespace && group.namespace !== choices.namespace) return false;
-  if (choices.policy && (row.policy ?? "") !== choices.policy) return false;
-  if (choices.states.size && !choices.states.has(row.state)) return false;
+function wantedBy(key) {
   const words = choices.search.toLowerCase().split(/\s+/).filter(Boolean);
-  if (!words.length) return true;
-  const text = `${group.namespace} ${group.workloads.map(workloadName).join(" ")} ${group.selector} ${row.reason ?? ""}`.toLowerCase();
-  return words.every((word) => text.includes(word));
+  return (row) => {
+    const group = row.group;
+    if (key && group.topologyKey !== key.topologyKey) return false;
+    if (choices.namespace && group.namespace !== choices.namespace) return false;
+    if (choices.policy && (row.policy ?? "") !== choices.policy) return false;
+    if (choices.states.size && !choices.states.has(row.state)) return false;
+    if (!words.length) return true;
+    const text = textOf(row);
+    return words.every((word) => text.includes(word));
+  };
 }
 
-function drawSummary(element, store) {
-  const overview = store.overview;
-  const tone = overview.hardViolated ? "bad" : overview.violated ? "warn" : "good";
+const texts = new WeakMap();
+
+/** What a search looks at. */
+function textOf(row) {
+  let text = texts.get(row);
+  if (text === undefined) {
+    const { group } = row;
+    text = `${group.namespace} ${group.workloads.map(workloadName).join(" ")} ${group.selector} ${row.reason ?? ""}`.toLowerCase();
+    texts.set(row, text);
+  }
+  return text;
+}
+
+function drawSummary(element, { overview }) {
+  const { summary, notes, violated, hardViolated, pods, nodes, waitingPods } = overview;
+  const tone = hardViolated ? "bad" : violated ? "warn" : "good";
   const mark = { bad: "✗", warn: "!", good: "✓" }[tone];
-  const notes = overview.notes;
-  fill(element,
-    h("h1", { class: tone }, h("span", { class: "mark", "aria-hidden": "true" }, mark), " ", overview.summary),
+  const policies = policiesWords(overview);
+  renew(element, [summary, tone, pods, nodes, waitingPods, policies, notes], () => [
+    h("h1", { class: tone }, h("span", { class: "mark", "aria-hidden": "true" }, mark), " ", summary),
     h("p", { class: "facts" },
-      `${counted(overview.pods, "pod")} on ${counted(overview.nodes, "node")}`,
-      overview.waitingPods ? `, ${number(overview.waitingPods)} without a node` : "",
-      ". ", policiesWords(overview)),
-    notes.length ? h("details", { class: "notes", id: "notes" }, h("summary", {}, counted(notes.length, "note")), h("ul", {}, notes.map((note) => h("li", {}, note)))) : null);
+      `${counted(pods, "pod")} on ${counted(nodes, "node")}`, waitingPods ? `, ${number(waitingPods)} without a node` : "", ". ", policies),
+    notes.length ? h("details", { class: "notes", id: "notes" }, h("summary", {}, counted(notes.length, "note")), h("ul", {}, notes.map((note) => h("li", {}, note)))) : null,
+  ]);
 }
 
 function policiesWords(overview) {
@@ -87,76 +112,107 @@ function policiesWords(overview) {
   return `Policies: ${listed(overview.policies.map((policy) => `${policy.name} (${policy.wrong.length ? "invalid" : policy.mode})`))}.`;
 }
 
-function drawTools(element, store, changed) {
-  const rows = store.overview.rows;
-  const key = chosenKey(store);
-  const namespaces = [...new Set(rows.map((row) => row.group.namespace))].sort();
-  const policies = [...new Set(rows.map((row) => row.policy).filter(Boolean))].sort();
-  const ofKey = rows.filter((row) => !key || row.group.topologyKey === key.topologyKey);
-  const tab = (value, name, groups, violated) => h("button", {
-    type: "button", id: `key-${name}`, class: "tab", title: value || null, "aria-pressed": String((key?.topologyKey ?? "") === value),
+/** Make the filters, and return what draws them for a key. The field that somebody types into is never made again. */
+function toolsIn(element, store, changed) {
+  const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Topology key" });
+  const namespaces = h("span", { class: "contents" });
+  const policies = h("span", { class: "contents" });
+  const states = h("div", { class: "states", role: "group", "aria-label": "States" });
+  const search = h("input", {
+    type: "search", id: "search", placeholder: "Search workloads", "aria-label": "Search workloads, selectors and reasons", value: choices.search, autocomplete: "off",
+    on: { input: (event) => { choices.search = event.target.value; changed(); } },
+  });
+  fill(element, tabs, h("div", { class: "filters" }, search, namespaces, policies, states));
+  return (key) => {
+    const { keys, rows, violated } = store.overview;
+    const found = { namespaces: new Set(), policies: new Set(), states: {} };
+    for (const row of rows) {
+      found.namespaces.add(row.group.namespace);
+      if (row.policy) found.policies.add(row.policy);
+      if (!key || row.group.topologyKey === key.topologyKey) found.states[row.state] = (found.states[row.state] ?? 0) + 1;
+    }
+    const chosen = key?.topologyKey ?? "";
+    renew(tabs, [keys, rows.length, violated, chosen], () => [
+      keys.map((each) => tab(each.topologyKey, shortKey(each.topologyKey), each.groups, each.violated, chosen, changed)),
+      keys.length > 1 ? tab("", "all keys", rows.length, violated, chosen, changed) : null,
+    ]);
+    const named = [...found.namespaces].sort();
+    renew(namespaces, [named, choices.namespace], () => select("namespace", "All namespaces", named, changed));
+    const governing = [...found.policies].sort();
+    renew(policies, [governing, choices.policy], () => (governing.length > 1 ? select("policy", "All policies", governing, changed) : null));
+    renew(states, [found.states, [...choices.states]], () => Object.entries(STATES).map(([state, words]) => chip(state, words, found.states[state] ?? 0, changed)));
+  };
+}
+
+function tab(value, name, groups, violated, chosen, changed) {
+  return h("button", {
+    type: "button", id: `key-${name}`, class: "tab", title: value || null, "aria-pressed": String(chosen === value),
     on: { click: () => { choices.key = value; changed(); } },
   }, name, h("span", { class: violated ? "count over" : "count" }, violated ? `${number(violated)} of ${number(groups)} violated` : number(groups)));
-  fill(element,
-    h("div", { class: "tabs", role: "group", "aria-label": "Topology key" },
-      store.overview.keys.map((each) => tab(each.topologyKey, shortKey(each.topologyKey), each.groups, each.violated)),
-      store.overview.keys.length > 1 ? tab("", "all keys", rows.length, store.overview.violated) : null),
-    h("div", { class: "filters" },
-      h("input", {
-        type: "search", id: "search", placeholder: "Search workloads", "aria-label": "Search workloads, selectors and reasons", value: choices.search, autocomplete: "off",
-        on: { input: (event) => { choices.search = event.target.value; changed(); } },
-      }),
-      select("namespace", "All namespaces", namespaces, changed),
-      policies.length > 1 ? select("policy", "All policies", policies, changed) : null,
-      h("div", { class: "states", role: "group", "aria-label": "States" }, Object.entries(STATES).map(([state, words]) => {
-        const count = ofKey.filter((row) => row.state === state).length;
-        return h("button", {
-          type: "button", id: `state-${state}`, class: `chip state-${state}`, title: words.text, "aria-pressed": String(choices.states.has(state)), disabled: !count && !choices.states.has(state),
-          on: { click: () => { choices.states.has(state) ? choices.states.delete(state) : choices.states.add(state); changed(); } },
-        }, h("span", { class: "mark", "aria-hidden": "true" }, words.mark), ` ${words.word} ${number(count)}`);
-      }))));
+}
+
+function chip(state, words, count, changed) {
+  const on = choices.states.has(state);
+  return h("button", {
+    type: "button", id: `state-${state}`, class: `chip state-${state}`, title: words.text, "aria-pressed": String(on), disabled: !count && !on,
+    on: { click: () => { if (on) choices.states.delete(state); else choices.states.add(state); changed(); } },
+  }, h("span", { class: "mark", "aria-hidden": "true" }, words.mark), ` ${words.word} ${number(count)}`);
 }
 
 function select(name, all, values, changed) {
-  return h("select", { id: name, "aria-label": name, value: choices[name], on: { change: (event) => { choices[name] = event.target.value; changed(); } } },
+  return h("select", { id: name, "aria-label": name, on: { change: (event) => { choices[name] = event.target.value; changed(); } } },
     h("option", { value: "" }, all), values.map((value) => h("option", { value, selected: value === choices[name] }, value)));
 }
 
-function drawHead(element, table, view) {
-  const columns = view.columns;
+function headRow(table, columns) {
   table.style.setProperty("--domains", columns ? String(columns.length) : "1");
   table.classList.toggle("with-domains", Boolean(columns));
   const cell = (text, name) => h("div", { role: "columnheader", class: name }, text);
-  fill(element, h("div", { class: "group head", role: "row", "aria-rowindex": "1" },
+  return h("div", { class: "group head", role: "row", "aria-rowindex": "1" },
     cell("State", "state"), cell("Workload", "workload"), cell("Skew", "skew"),
     columns ? columns.map((domain) => cell(domain, "domain")) : cell("Pods per domain, most first", "domain"),
-    cell("What happens", "happens")));
+    cell("What happens", "happens"));
 }
 
+/** Draw the rows in view. Of those, only rows that differ from what is drawn are made again. */
 function drawRows(body, view, store, changed) {
   const height = matchMedia("(max-width: 760px)").matches ? NARROW_ROW_PIXELS : ROW_PIXELS;
   const top = body.getBoundingClientRect().top;
   const first = Math.max(0, Math.floor(-top / height) - SPARE_ROWS);
-  const last = Math.min(view.shown.length, Math.ceil((innerHeight - top) / height) + SPARE_ROWS);
-  if (first === view.first && last === view.last && body.childElementCount) return;
-  view.first = first;
-  view.last = last;
+  const inView = view.shown.slice(first, Math.ceil((innerHeight - top) / height) + SPARE_ROWS);
+  const moving = inView.filter((row) => changed.has(row.id)).length <= MOST_MOVING ? changed : NOTHING_MOVES;
   body.style.setProperty("height", `${Math.max(1, view.shown.length) * height}px`);
   if (!view.shown.length) {
-    fill(body, h("p", { class: "nothing" }, store.overview.rows.length ? "No constraint matches the filters." : "No pod has a topology spread constraint."));
+    view.drawn = new Map();
+    renew(body, store.overview.rows.length > 0, () => h("p", { class: "nothing" }, store.overview.rows.length ? "No constraint matches the filters." : "No pod has a topology spread constraint."));
     return;
   }
-  fill(body, view.shown.slice(first, last).map((row, at) => groupRow(row, first + at, height, view, changed)));
+  const shape = JSON.stringify([view.columns, view.key?.topologyKey]);
+  const focused = body.contains(document.activeElement) ? document.activeElement.id : "";
+  const drawn = new Map(inView.map((row) => {
+    const known = view.drawn.get(row.id);
+    return [row.id, known?.row === row && known.shape === shape ? known : { row, shape, element: groupRow(row, view, moving) }];
+  }));
+  inView.forEach((row, at) => place(drawn.get(row.id).element, first + at, height));
+  view.drawn = drawn;
+  body.madeFrom = null;
+  arrange(body, [...drawn.values()].map(({ element }) => element));
+  if (focused && document.activeElement === document.body) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
-function groupRow(row, at, height, view, changed) {
+function place(element, at, height) {
+  const top = `${at * height}px`;
+  if (element.style.getPropertyValue("--top") === top) return;
+  element.style.setProperty("--top", top);
+  element.setAttribute("aria-rowindex", String(at + 2));
+}
+
+function groupRow(row, view, changed) {
   const { group } = row;
   const words = STATES[row.state];
   const before = changed.get(row.id);
   const cells = view.columns ? domainCells(group, view.columns, before) : h("div", { role: "cell", class: "domain spread" }, distribution(group));
-  return h("div", {
-    class: `group state-${row.state}${changed.has(row.id) ? " changed" : ""}`, role: "row", "aria-rowindex": String(at + 2), vars: { top: `${at * height}px` },
-  },
+  return h("div", { class: `group state-${row.state}${changed.has(row.id) ? " changed" : ""}`, role: "row" },
     h("div", { role: "cell", class: "state", title: words.text }, h("span", { class: "mark", "aria-hidden": "true" }, words.mark), h("span", { class: "word" }, words.word)),
     h("div", { role: "cell", class: "workload" },
       h("a", { href: workloadLink(group), id: `row-${row.id}` }, workloadsOf(group)),
@@ -196,20 +252,50 @@ export function workloadLink(group) {
   return workload ? `#/workload/${encodeURIComponent(group.namespace)}/${encodeURIComponent(workloadName(workload))}` : "#/";
 }
 
-function drawCourse(element, store) {
+/** Make what has happened, and return what draws it. The operator's Events tell what it did before the page was opened. */
+function courseIn(element, store, isOpen) {
   if (!store.live) {
     fill(element, h("h2", {}, "A snapshot"), h("p", {}, `The cluster as it was on ${dateAndTime(store.overview.time)}. It does not change; without --snapshot, this page follows the cluster.`));
-    return;
+    return () => {};
   }
-  const newest = store.happenings.slice(-30).reverse();
-  fill(element,
-    h("h2", {}, "Since this page was opened"),
-    sparkline(store.points, "violated", "Violated constraints"),
-    sparkline(store.points, "inFlight", "Evictions under way"),
-    newest.length
-      ? h("ol", { class: "happenings" }, newest.map((each) => h("li", { class: each.kind },
-        h("time", { datetime: each.time }, clock(each.time)), " ",
-        each.workload ? h("a", { href: `#/workload/${encodeURIComponent(each.namespace)}/${encodeURIComponent(each.workload)}` }, each.text) : each.text,
-        each.namespace ? h("span", { class: "faint" }, ` in ${each.namespace}`) : null)))
-      : h("p", { class: "faint" }, "Nothing has changed yet. Evictions, and constraints that become violated or hold again, appear here."));
+  const curves = h("div", {});
+  const list = h("div", {});
+  let read = { events: [], unreadable: null };
+  fill(element, h("h2", {}, "What has happened"), curves, list);
+  const drawList = () => {
+    const newest = [...store.happenings, ...toldBy(read.events, store.happenings)].sort((a, b) => (a.time < b.time ? 1 : -1)).slice(0, MOST_HAPPENINGS);
+    renew(list, [newest, read.unreadable], () => [
+      newest.length ? h("ol", { class: "happenings" }, newest.map(happening)) : h("p", { class: "faint" }, "Nothing has changed yet. Evictions, and constraints that become violated or hold again, appear here."),
+      read.unreadable ? h("p", { class: "faint" }, read.unreadable) : null,
+    ]);
+  };
+  const readEvents = oneAtATime(async () => {
+    if (!isOpen()) return;
+    read = await ask("events").catch(() => read);
+    if (isOpen()) drawList();
+  }, EVENTS_MILLISECONDS);
+  readEvents();
+  let underWay = 0;
+  return () => {
+    const before = underWay;
+    underWay = store.points.at(-1)?.inFlight ?? 0;
+    if (underWay || before) readEvents();
+    fill(curves, sparkline(store.points, "violated", "Violated constraints"), sparkline(store.points, "inFlight", "Evictions under way"));
+    drawList();
+  };
+}
+
+/** Return what Events tell beside what the page has seen itself. */
+function toldBy(events, happenings) {
+  const seen = new Set(happenings.filter((each) => each.kind === "evicted").map((each) => `${each.namespace} ${each.pod}`));
+  return events
+    .filter((each) => each.reason !== "EvictedForSpread" || !seen.has(`${each.related.namespace} ${each.related.name}`))
+    .map((each) => ({ time: each.time, kind: each.warning ? "violated" : "evicted", text: `${each.reason}: ${each.note}`, namespace: each.related.namespace, workload: "" }));
+}
+
+function happening(each) {
+  return h("li", { class: each.kind },
+    h("time", { datetime: each.time }, clock(each.time)), " ",
+    each.workload ? h("a", { href: `#/workload/${encodeURIComponent(each.namespace)}/${encodeURIComponent(each.workload)}` }, each.text) : each.text,
+    each.namespace ? h("span", { class: "faint" }, ` in ${each.namespace}`) : null);
 }

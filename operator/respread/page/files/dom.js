@@ -49,6 +49,22 @@ export function fill(element, ...children) {
   return element;
 }
 
+/** Replace the content of an element unless it was made from the same values before. */
+export function renew(element, from, make) {
+  const known = JSON.stringify(from);
+  if (element.madeFrom === known) return;
+  element.madeFrom = known;
+  fill(element, make());
+}
+
+/** Make these the children of an element, in their order. Those that are there already stay where they are. */
+export function arrange(element, children) {
+  children.forEach((child, at) => {
+    if (element.children[at] !== child) element.insertBefore(child, element.children[at] ?? null);
+  });
+  while (element.children.length > children.length) element.lastChild.remove();
+}
+
 /** Tell screen readers something once. */
 export function announce(text) {
   const element = document.getElementById("announcer");

@@ -1,5 +1,7 @@
 // What the page knows of the cluster, and how it hears of changes.
 
+import { workloadName } from "./words.js";
+
 const ALIVE_MILLISECONDS = 25000; // The server says something every ten seconds.
 
 /** The cluster as the page knows it. Views subscribe to be drawn again. */
@@ -13,9 +15,10 @@ export class Store {
     this.lost = null; // Since when the server has no connection to the API server, and why.
     this.serverLost = null; // Since when this page has no connection to its server.
     this.command = "";
-    this.changedRows = new Map(); // Row id to the counts before the newest change.
+    this.changedRows = new Map(); // Row id to the counts that were drawn before, null for a new row.
     this.listeners = new Set();
     this.rows = new Map();
+    this.untold = null; // What has changed since views were last drawn.
   }
 
   subscribe(listener) {
@@ -34,6 +37,7 @@ export class Store {
     this.happenings = page.timeline.happenings;
     this.rows = new Map(page.overview.rows.map((row) => [row.id, row]));
     this.changedRows = new Map();
+    this.untold = null;
     this.tell({ all: true });
   }
 
@@ -45,17 +49,42 @@ export class Store {
       if (change.version <= this.version) return true;
       if (change.version !== this.version + 1) return false;
       this.version = change.version;
-      this.changedRows = new Map(change.rows.map((row) => [row.id, this.rows.get(row.id)?.group.counts ?? null]));
-      for (const id of change.gone) this.rows.delete(id);
-      for (const row of change.rows) this.rows.set(row.id, row);
-      this.overview = { ...this.overview, ...change.fields, time: update.time, rows: [...this.rows.values()].sort(worstFirst) };
+      Object.assign(this.overview, change.fields, { time: update.time });
+    }
+    const untold = this.beginTelling();
+    for (const id of change?.gone ?? []) {
+      this.rows.delete(id);
+      untold.rows.delete(id);
+      untold.gone = true;
+    }
+    for (const row of change?.rows ?? []) {
+      if (!untold.rows.has(row.id)) untold.rows.set(row.id, this.rows.get(row.id)?.group.counts ?? null);
+      this.rows.set(row.id, row);
     }
     if (update.timeline) {
       this.points = [...this.points, ...update.timeline.points].slice(-600);
       this.happenings = [...this.happenings, ...update.timeline.happenings].slice(-200);
     }
-    this.tell({ rows: change?.rows ?? [] });
     return true;
+  }
+
+  /** Collect what is to be drawn with the next frame, however many updates arrive until then. */
+  beginTelling() {
+    if (!this.untold) {
+      this.untold = { rows: new Map(), gone: false };
+      requestAnimationFrame(() => this.tellTogether());
+    }
+    return this.untold;
+  }
+
+  tellTogether() {
+    const untold = this.untold;
+    if (!untold) return; // Everything was loaded meanwhile.
+    this.untold = null;
+    this.changedRows = untold.rows;
+    const changed = [...untold.rows.keys()].map((id) => this.rows.get(id));
+    if (changed.length || untold.gone) this.overview.rows = merged(this.overview.rows.filter((row) => this.rows.get(row.id) === row), changed.sort(worstFirst));
+    this.tell({ rows: changed });
   }
 
   lose() {
@@ -71,10 +100,21 @@ export class Store {
   }
 }
 
+/** Merge two lists that are in order. */
+function merged(some, others) {
+  const all = [];
+  let at = 0;
+  for (const row of some) {
+    while (at < others.length && worstFirst(others[at], row) < 0) all.push(others[at++]);
+    all.push(row);
+  }
+  return all.concat(others.slice(at));
+}
+
 /** The order of `respread skew`. */
 export function worstFirst(one, other) {
-  const a = place(one);
-  const b = place(other);
+  const a = placeOf(one);
+  const b = placeOf(other);
   for (let at = 0; at < a.length; at += 1) {
     if (a[at] < b[at]) return -1;
     if (a[at] > b[at]) return 1;
@@ -82,11 +122,19 @@ export function worstFirst(one, other) {
   return 0;
 }
 
+const places = new WeakMap();
+
+function placeOf(row) {
+  let found = places.get(row);
+  if (!found) places.set(row, found = place(row));
+  return found;
+}
+
 function place({ group }) {
   const first = group.workloads[0];
   return [
     !group.violated, group.whenUnsatisfiable !== "DoNotSchedule", group.maxSkew - group.skew, -group.excess, group.namespace,
-    first ? `${first.kind}/${first.name}` : "", group.topologyKey, group.selector,
+    first ? workloadName(first) : "", group.topologyKey, group.selector,
   ];
 }
 
@@ -100,6 +148,27 @@ export async function ask(path, body) {
   const answer = type.includes("json") ? await response.json() : { error: await response.text() };
   if (!response.ok) throw new Error(answer.error || `${response.status} ${response.statusText}`);
   return answer;
+}
+
+/** Return a function that asks for something again: never twice at once, and not more often than every so many milliseconds.
+ * What is asked for meanwhile is asked for once, at the end. */
+export function oneAtATime(load, pauseMilliseconds = 0) {
+  let running = false;
+  let again = false;
+  const run = async () => {
+    if (running) {
+      again = true;
+      return;
+    }
+    running = true;
+    do {
+      again = false;
+      await load();
+      if (pauseMilliseconds) await new Promise((resolve) => { setTimeout(resolve, pauseMilliseconds); });
+    } while (again);
+    running = false;
+  };
+  return run;
 }
 
 /** Load the cluster, and follow it as long as the page is open. */

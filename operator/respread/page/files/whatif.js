@@ -1,11 +1,13 @@
 // What if: hypothetical changes by hand, their outcome, and the command line that says the same.
 
 import { beforeAndAfter, constraintWords } from "./bars.js";
-import { announce, fill, h } from "./dom.js";
-import { ask } from "./live.js";
+import { announce, fill, h, renew } from "./dom.js";
+import { ask, oneAtATime } from "./live.js";
 import { counted, number, sentence, shortKey, workloadName, workloadsOf } from "./words.js";
 
 const WAIT_MILLISECONDS = 120;
+const NODES_MILLISECONDS = 3000; // Between two readings of the nodes while the cluster changes.
+const MOST_SUGGESTIONS = 2000;
 const MOST_NODES = 60;
 const MOST_GROUPS = 30;
 const COSTS = [["asItIs", "as it is now"], ["withCosts", "with prevention"], ["withoutCosts", "without prevention"]];
@@ -21,11 +23,12 @@ function nothing() {
 export function whatIfView(main, store, parameters) {
   const controls = h("div", { class: "controls" });
   const outcome = h("div", { class: "outcome", "aria-live": "polite", "aria-busy": "false" });
-  const view = { nodes: [], search: "", zone: null, costs: "asItIs", workload: parameters.get("workload") ?? Object.keys(scenario.now.scale)[0] ?? "", answer: null, error: null, closed: false, asked: 0 };
+  const suggestions = { workloads: h("datalist", { id: "workloads" }), nodes: h("datalist", { id: "node-names" }) };
+  const view = { nodes: [], search: "", zone: null, costs: "asItIs", workload: parameters.get("workload") ?? Object.keys(scenario.now.scale)[0] ?? "", answer: null, error: null, closed: false };
   fill(main,
     h("h1", {}, "What if …"),
     h("p", { class: "faint" }, "Change things here and see what would come of it. Nothing is changed in the cluster."),
-    h("div", { class: "what-if-split" }, controls, outcome));
+    h("div", { class: "what-if-split" }, controls, outcome), suggestions.workloads, suggestions.nodes);
   let timer = null;
 
   const change = (edit, words) => {
@@ -35,12 +38,16 @@ export function whatIfView(main, store, parameters) {
     announce(words);
     redraw();
   };
-  const redraw = () => { drawControls(controls, store, view, change, redraw); later(); };
+  const redraw = () => {
+    suggest(suggestions.workloads, [...workloadsIn(store).keys()].sort());
+    suggest(suggestions.nodes, view.nodes.map((node) => node.name));
+    drawControls(controls, store, view, change, redraw);
+    later();
+  };
   const later = () => { clearTimeout(timer); timer = setTimeout(simulate, WAIT_MILLISECONDS); };
-  const simulate = async () => {
+  const simulate = oneAtATime(async () => {
+    if (view.closed) return;
     const body = requestOf(scenario.now);
-    view.asked += 1;
-    const mine = view.asked;
     if (!Object.values(body).some((values) => values.length)) {
       view.answer = view.error = null;
       drawOutcome(outcome, view, store);
@@ -49,19 +56,25 @@ export function whatIfView(main, store, parameters) {
     outcome.setAttribute("aria-busy", "true");
     try {
       const answer = await ask("simulate", body);
-      if (mine !== view.asked || view.closed) return;
       [view.answer, view.error] = [answer, null];
     } catch (error) {
-      if (mine !== view.asked || view.closed) return;
       [view.answer, view.error] = [null, String(error.message ?? error)];
     }
+    if (view.closed) return;
     outcome.setAttribute("aria-busy", "false");
     drawOutcome(outcome, view, store);
-  };
+  });
 
   const asked = Number(parameters.get("replicas"));
   if (view.workload && parameters.has("replicas") && Number.isInteger(asked)) change((now) => { now.scale = { ...now.scale, [view.workload]: asked }; }, "");
-  const loadNodes = () => ask("nodes").then((nodes) => { view.nodes = nodes; if (!view.closed) redraw(); }).catch(() => {});
+  const loadNodes = oneAtATime(async () => {
+    if (view.closed) return;
+    const nodes = await ask("nodes").catch(() => view.nodes);
+    if (view.closed || nodes === view.nodes) return;
+    view.nodes = nodes;
+    if (controls.matches(":active")) later(); // Somebody moves a slider.
+    else redraw();
+  }, NODES_MILLISECONDS);
   loadNodes();
   redraw();
   return { update: () => { loadNodes(); }, close: () => { view.closed = true; clearTimeout(timer); } };
@@ -74,6 +87,11 @@ function requestOf(now) {
     drain: now.drain, cordon: now.cordon, removeDomain: now.removeDomain,
     addNodes: now.addNodes.map((each) => (each.like ? `${each.number},like=${each.like}` : String(each.number))),
   };
+}
+
+function suggest(list, names) {
+  const shown = names.slice(0, MOST_SUGGESTIONS);
+  renew(list, shown, () => shown.map((name) => h("option", { value: name })));
 }
 
 function drawControls(element, store, view, change, redraw) {
@@ -111,7 +129,6 @@ function scaleControls(store, view, change, redraw) {
       type: "text", list: "workloads", id: "workload", placeholder: "namespace/deploy/name", "aria-label": "Workload to scale", value: "", autocomplete: "off",
       on: { change: (event) => { if (workloads.has(event.target.value)) { view.workload = event.target.value; redraw(); document.getElementById(`replicas-${view.workload}`)?.focus(); } } },
     }),
-    h("datalist", { id: "workloads" }, [...workloads.keys()].sort().slice(0, 2000).map((name) => h("option", { value: name }))),
     scaled.map((name) => {
       const pods = workloads.get(name);
       const replicas = scenario.now.scale[name] ?? pods;
@@ -164,7 +181,6 @@ function addControls(view, change) {
   const like = h("input", { type: "text", id: "add-like", list: "node-names", placeholder: "like one of each zone in turn", "aria-label": "Like this node", autocomplete: "off" });
   return h("section", { class: "card" }, h("h2", {}, "Add nodes"),
     h("div", { class: "choices" }, count, like,
-      h("datalist", { id: "node-names" }, view.nodes.slice(0, 2000).map((node) => h("option", { value: node.name }))),
       h("button", { type: "button", id: "add", on: { click: () => change((now) => { now.addNodes = [...now.addNodes, { number: Math.max(1, Math.floor(Number(count.value)) || 1), like: like.value.trim() }]; }, "Nodes added") } }, "Add")),
     scenario.now.addNodes.map((each, at) => h("p", {}, `${counted(each.number, "node")} like ${each.like || "one of each zone in turn"} `,
       h("button", { type: "button", id: `add-${at}`, on: { click: () => change((now) => { now.addNodes = now.addNodes.filter((_, other) => other !== at); }, "Not added") } }, "Remove"))));

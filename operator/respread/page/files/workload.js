@@ -1,37 +1,69 @@
 // The workload view: where its pods are, what its constraints allow, what moves and why, what a scale-down would leave.
 
-import { constraintWords } from "./bars.js";
+import { constraintWords, distribution } from "./bars.js";
 import { scaleDownCurve } from "./charts.js";
-import { fill, h, svg } from "./dom.js";
-import { ask } from "./live.js";
-import { age, counted, listed, number, sentence, shortKey, workloadName } from "./words.js";
+import { fill, h, renew, svg } from "./dom.js";
+import { ask, oneAtATime } from "./live.js";
+import { age, counted, dateAndTime, listed, number, sentence, shortKey, workloadName } from "./words.js";
 
 const MOST_DOMAINS = 8;
 const MOST_NODES = 12;
+const PAUSE_MILLISECONDS = 400; // Between two drawings while the cluster changes.
+const EVENTS_MILLISECONDS = 3000; // Between two readings of Events while the cluster changes.
 
 /** Show one workload of the live page, and return what draws it again. */
 export function workloadView(main, store, namespace, workload) {
   let closed = false;
-  let asked = 0;
-  const load = async () => {
-    asked += 1;
-    const mine = asked;
+  const events = h("section", { class: "card", "aria-label": "Events of the operator" });
+  const loadEvents = oneAtATime(async () => {
+    if (closed) return;
+    const read = await ask(`events?${new URLSearchParams({ namespace, workload })}`).catch(() => null); // The view itself says what is wrong.
+    if (read && !closed) renew(events, read, () => eventsCard(read));
+  }, EVENTS_MILLISECONDS);
+  const load = oneAtATime(async () => {
+    if (closed) return;
     try {
       const page = await ask(`workload?${new URLSearchParams({ namespace, workload })}`);
-      if (!closed && mine === asked) drawWorkload(main, page, { namespace, workload, link: true });
+      if (!closed) drawWorkload(main, page, { namespace, workload, link: true, events });
     } catch (error) {
-      if (!closed && mine === asked) fill(main, back(), h("h1", {}, workload), h("p", { role: "alert" }, sentence(String(error.message ?? error))));
+      if (!closed) fill(main, back(), h("h1", {}, workload), h("p", { role: "alert" }, sentence(String(error.message ?? error))));
     }
-  };
-  fill(main, back(), h("h1", {}, workload), h("p", { class: "loading" }, "Planning …"));
+  }, PAUSE_MILLISECONDS);
+  drawKnown(main, store, namespace, workload);
   load();
+  loadEvents();
   return {
     update: (what) => {
       const concerned = what.all || (what.rows ?? []).some((row) => row.group.namespace === namespace);
-      if (concerned) load();
+      if (!concerned) return;
+      load();
+      loadEvents();
     },
     close: () => { closed = true; removeEventListener("resize", redraw); },
   };
+}
+
+/** Draw what the page knows already, until the server has answered. */
+function drawKnown(main, store, namespace, workload) {
+  const known = store.overview.rows.filter((row) => row.group.namespace === namespace && row.group.workloads.some((each) => workloadName(each) === workload));
+  fill(main, back(), h("h1", {}, `${workload} in ${namespace}`),
+    known.map(({ group }) => h("section", { class: `card${group.violated ? " violated" : ""}` },
+      h("h2", {}, group.violated ? "✗ " : "✓ ", constraintWords(group)), h("div", { class: "domain spread" }, distribution(group)))),
+    h("p", { class: "loading" }, "Planning …"));
+}
+
+/** What the operator's Events say. */
+function eventsCard({ events, unreadable }) {
+  return [
+    h("h2", {}, "Events of the operator"),
+    events.length
+      ? h("ol", { class: "happenings" }, events.map((each) => h("li", { class: each.warning ? "violated" : "evicted" },
+        h("time", { datetime: each.time }, dateAndTime(each.time)), " ", h("b", {}, each.reason), `: ${sentence(each.note)}`,
+        each.count > 1 ? h("span", { class: "faint" }, ` ${number(each.count)} times`) : null)))
+      : null,
+    unreadable ? h("p", { class: "faint" }, unreadable) : null,
+    events.length || unreadable ? null : h("p", { class: "faint" }, "None about this workload. The API server keeps Events for an hour unless it is told otherwise."),
+  ];
 }
 
 let redraw = () => {};
@@ -41,7 +73,7 @@ function back() {
 }
 
 /** Draw what `respread explain` reports, and if they are known, pods, nodes and curves. */
-export function drawWorkload(main, page, { namespace = "", workload = "", link = false } = {}) {
+export function drawWorkload(main, page, { namespace = "", workload = "", link = false, events = null } = {}) {
   const report = page.explain;
   const states = new Map((page.pods ?? []).map((pod) => [pod.name, pod]));
   const constraints = report.constraints;
@@ -54,6 +86,7 @@ export function drawWorkload(main, page, { namespace = "", workload = "", link =
     constraints.map((each) => constraintCard(each, report, page, states)),
     constraints.length ? null : h("p", {}, "No topology spread constraint counts its pods."),
     scaleDowns(report, page, link),
+    events,
     podsTable(report, states),
     policies(report),
     h("details", { class: "card", id: "command" }, h("summary", {}, "The same on the command line"), h("pre", { class: "command" }, `respread explain ${workload || report.subjects[0] || ""}${namespace ? ` -n ${namespace}` : ""}`)));

@@ -1,0 +1,373 @@
+"""bench/ui: what a browser shows of a big cluster, how soon, and whether it stays smooth while the cluster changes.
+
+    python -m bench.ui [--pods 150000] [--nodes 5000] [--replicas 18] [--rate 2000] [--seconds 15]
+
+`respread ui` follows an API server in memory (bench/served.py), and Chromium opens the page. Measured is the time until
+the first picture, from each input to the next frame that shows its effect, frames while pods change, and memory. The
+server, the page's server and the browser share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench.latency_world import World
+from bench.rows import Row, check, measured, parser_for, print_rows
+from bench.served import write_kubeconfig
+from bench.sides import cost_of, processes_of
+from tests.chromium import Tab, browser, find_chromium
+
+TICK_SECONDS: Final = 0.01
+VIOLATED: Final = 100
+"""Constraints that are violated from the beginning."""
+SYNC_SECONDS: Final = 120.0
+REPETITIONS: Final = 8
+FRESH: Final = 5
+"""How often the time from a change until it is shown is measured."""
+PAUSE_SECONDS: Final = 0.3
+
+FIRST_PICTURE_SECONDS: Final = 3.0
+INTERACTION_MILLISECONDS: Final = 100.0
+FRESH_SECONDS: Final = 1.0
+BROWSER_MEBIBYTES: Final = 200.0
+FRAMES_PER_SECOND: Final = 30.0
+
+SCRIPT: Final = """
+window.bench = {
+  painted: () => new Promise((resolve) => requestAnimationFrame(() => {
+    const channel = new MessageChannel();  // Its message comes after the frame.
+    channel.port1.onmessage = resolve;
+    channel.port2.postMessage(0);
+  })),
+  async until(condition) { while (!condition()) await bench.painted(); },
+  async timed(act, condition) {
+    const begun = performance.now();
+    act();
+    if (condition) await bench.until(condition);
+    await bench.painted();
+    return performance.now() - begun;
+  },
+  frames: [],
+  watch(on) {
+    bench.watching = on;
+    if (!on) return bench.frames;
+    bench.frames = [];
+    const seen = (time) => { bench.frames.push(time); if (bench.watching) requestAnimationFrame(seen); };
+    requestAnimationFrame(seen);
+  },
+  set(id, value) {
+    const input = document.getElementById(id);
+    input.value = value;
+    input.dispatchEvent(new Event("input"));
+    input.dispatchEvent(new Event("change"));
+  },
+};
+new MutationObserver((_, observer) => {
+  if (!document.querySelector(".rows .group")) return;
+  observer.disconnect();
+  bench.painted().then(() => { bench.firstPicture = performance.now(); });
+}).observe(document, { childList: true, subtree: true });
+"""
+
+INTERACTIONS: Final = {
+    "a letter of a search": ("bench.set('search', {n} % 2 ? 'app-{n}' : 'app-1{n}')", None),
+    "a filter by state": ("document.getElementById('state-Violated').click()", None),
+    "a filter by namespace": ("bench.set('namespace', {n} % 2 ? 'busy-1' : '')", None),
+    "a jump of 100 rows": ("scrollBy(0, {n} % 4 < 2 ? 4800 : -4800)", None),
+    "a workload, first answer": (
+        "location.hash = {n} % 2 ? '#/workload/busy-{n}/deploy%2Fapp-{n}' : '#/'",
+        "document.querySelector({n} % 2 ? '.loading, .verdict' : '.rows .group')",
+    ),
+}
+"""What a person does, and when its effect is there if that is not at once. {n} counts."""
+COMPLETE_WORKLOAD: Final = (
+    "location.hash = '#/workload/busy-{n}/deploy%2Fapp-{n}'",
+    "document.querySelector('.stage')",
+)
+
+
+class Memory(NamedTuple):
+    """What the page's process holds."""
+
+    heap_mib: float
+    """Of JavaScript, after a garbage collection."""
+    resident_mib: float
+    """With the browser's own program, of which other processes share most."""
+    private_mib: float
+
+
+class Look:
+    """A person at the page."""
+
+    def __init__(self, tab: Tab) -> None:
+        self.tab = tab
+
+    async def first_picture(self, url: str) -> float:
+        """Open the page, and return the seconds until constraints are seen."""
+        await self.tab.send("Page.addScriptToEvaluateOnNewDocument", source=SCRIPT)
+        await self.tab.open(url)
+        return float(await self.tab.wait_for("window.bench?.firstPicture")) / 1000
+
+    async def interactions(self) -> dict[str, list[float]]:
+        """Do what a person does; return the milliseconds until each effect was seen."""
+        await self._home()
+        taken: dict[str, list[float]] = {}
+        for what, (act, condition) in INTERACTIONS.items():
+            taken[what] = []
+            for number in range(1, REPETITIONS + 1):
+                taken[what].append(await self._timed(act, condition, number))
+                await asyncio.sleep(PAUSE_SECONDS)
+            await self._home()
+            await self.tab.run("bench.set('search', ''); bench.set('namespace', '')")
+        return taken
+
+    async def workload(self) -> list[float]:
+        """Open workloads; return the milliseconds until everything was seen of each."""
+        taken = []
+        for number in range(1, REPETITIONS + 1):
+            await self._home()
+            taken.append(await self._timed(*COMPLETE_WORKLOAD, number))
+        await self._home()
+        return taken
+
+    async def _home(self) -> None:
+        await self.tab.run("location.hash = '#/'; scrollTo(0, 0)")
+        await self.tab.wait_for("document.querySelector('.rows .group')")
+
+    async def _timed(self, act: str, condition: str | None, number: int) -> float:
+        script = f"bench.timed(() => {{ {act} }}, {f'() => {condition}' if condition else 'null'})"
+        return float(await self.tab.run(script.replace("{n}", str(number))))
+
+    async def shown(self, violated: int) -> None:
+        """Wait until the page says that so many constraints are violated."""
+        await self.tab.run(f"bench.until(() => document.querySelector('h1').textContent.includes('✗ {violated} of'))")
+
+    async def memory(self) -> Memory:
+        """Return what the page's process holds."""
+        await self.tab.send("HeapProfiler.collectGarbage")
+        await self.tab.send("Performance.enable")
+        metrics = (await self.tab.send("Performance.getMetrics"))["metrics"]
+        heap = next(each["value"] for each in metrics if each["name"] == "JSHeapUsedSize")
+        renderers = [each for each in processes_of(self.tab.browser_process) if b"--type=renderer" in _command(each)]
+        pages = max((_status(each, "status", "VmRSS:"), each) for each in renderers)
+        private = _status(pages[1], "smaps_rollup", "Private_Clean:", "Private_Dirty:")
+        return Memory(heap / 2**20, pages[0], private)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def _status(pid: int, file: str, *names: str) -> float:
+    lines = Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8").splitlines()
+    return sum(int(line.split()[1]) / 1024 for line in lines if line.startswith(names))
+
+
+@asynccontextmanager
+async def _page_server(server: str) -> AsyncIterator[tuple[str, int, float]]:
+    """Run `respread ui`; yield its URL, process and the seconds until it had read the cluster."""
+    with tempfile.TemporaryDirectory(prefix="bench-ui-") as directory:
+        kubeconfig = Path(directory) / "kubeconfig"
+        write_kubeconfig(kubeconfig, server)
+        begun = time.monotonic()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "respread.cli.main", "ui", "--no-open", "--kubeconfig", str(kubeconfig)),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            async with asyncio.timeout(SYNC_SECONDS):
+                said = (await _first_line(process)).split()
+            check(said[:1] == ["Serving"], "respread ui did not start")
+            yield said[1], process.pid, time.monotonic() - begun
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+
+
+async def _first_line(process: asyncio.subprocess.Process) -> str:
+    return "" if process.stdout is None else (await process.stdout.readline()).decode()
+
+
+async def _change(changes: Iterator[None], rate: float, late: list[float]) -> None:
+    """Change pods until cancelled."""
+    start, events = time.monotonic(), 0
+    while True:
+        due = (time.monotonic() - start) * rate
+        late.append((due - events) / rate)
+        while events < due:
+            next(changes)
+            events += 1
+        await asyncio.sleep(TICK_SECONDS)
+
+
+class Seen(NamedTuple):
+    """What was measured."""
+
+    read_seconds: float
+    first_picture_seconds: float
+    at_rest: dict[str, list[float]]
+    complete: list[float]
+    fresh_seconds: list[float]
+    resting: Memory
+    frames: list[float]
+    """When each frame was begun while pods changed, in milliseconds."""
+    in_burst: dict[str, list[float]]
+    frames_in_use: list[float]
+    after: Memory
+    late_seconds: list[float]
+    cpu_cores: float
+
+
+async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+    """Run it all, and return the result."""
+    program = find_chromium()
+    if program is None:
+        raise SystemExit("no Chromium is installed: `make browser` installs Debian's, as root")
+    world = World(
+        pods=options.pods, namespaces=options.namespaces, seed=1, replicas=options.replicas, nodes=options.nodes
+    )
+    say(f"making {options.pods:,} pods of {world.apps:,} Deployments …")
+    world.fill()
+    for app in range(VIOLATED):
+        world.violate(app)
+    async with world.server.running() as server, browser(program) as tab:
+        await tab.size(1440, 900)
+        async with _page_server(server) as (url, pid, read_seconds):
+            say(f"the cluster is read after {read_seconds:.1f} s; respread ui is process {pid}")
+            seen = await _look(Look(tab), url, pid, read_seconds, world, options, say)
+            check(tab.problems == [], f"the page has problems: {tab.problems}")
+    return _rows(world, options, seen)
+
+
+async def _look(
+    look: Look,
+    url: str,
+    pid: int,
+    read_seconds: float,
+    world: World,
+    options: argparse.Namespace,
+    say: Callable[[str], None],
+) -> Seen:
+    first = await look.first_picture(url)
+    await look.shown(VIOLATED)
+    say(f"first picture after {first:.2f} s")
+    at_rest, complete = await look.interactions(), await look.workload()
+    resting = await look.memory()
+    say(f"at rest: {json.dumps({what: round(max(each)) for what, each in at_rest.items()})}, {max(complete):.0f}")
+    fresh = [await _fresh(look, world, VIOLATED + number) for number in range(FRESH)]
+    say(f"a change is shown after {max(fresh):.2f} s at most; now pods change …")
+    late: list[float] = []
+    changing = asyncio.create_task(_change(world.changes(range(VIOLATED + FRESH, world.apps)), options.rate, late))
+    await asyncio.sleep(2)
+    before, begun = cost_of(pid).cpu_seconds, time.monotonic()
+    await look.tab.run("bench.watch(true)")
+    await asyncio.sleep(options.seconds)
+    frames = await look.tab.run("bench.watch(false)")
+    cores = (cost_of(pid).cpu_seconds - before) / (time.monotonic() - begun)
+    say("and somebody uses the page …")
+    await look.tab.run("bench.watch(true)")
+    in_burst = await look.interactions()
+    in_use = await look.tab.run("bench.watch(false)")
+    changing.cancel()
+    await asyncio.gather(changing, return_exceptions=True)
+    return Seen(
+        read_seconds=read_seconds,
+        first_picture_seconds=first,
+        at_rest=at_rest,
+        complete=complete,
+        fresh_seconds=fresh,
+        resting=resting,
+        frames=frames,
+        in_burst=in_burst,
+        frames_in_use=in_use,
+        after=await look.memory(),
+        late_seconds=late,
+        cpu_cores=cores,
+    )
+
+
+async def _fresh(look: Look, world: World, app: int) -> float:
+    """Violate a constraint, and return the seconds until the page says so."""
+    begun = time.monotonic()
+    world.violate(app)
+    await look.shown(app + 1)
+    return time.monotonic() - begun
+
+
+def _rows(world: World, options: argparse.Namespace, seen: Seen) -> list[Row]:
+    interactions = [
+        Row(f"{when}: {what}, slowest of {REPETITIONS}", max(each), "ms", INTERACTION_MILLISECONDS)
+        for when, taken in (("at rest", seen.at_rest), ("in bursts", seen.in_burst))
+        for what, each in taken.items()
+    ]
+    return [
+        Row("pods", options.pods, ""),
+        Row("constraints", world.apps, ""),
+        Row("cluster read after", seen.read_seconds, "s"),
+        Row("first picture, from then on", seen.first_picture_seconds, "s", FIRST_PICTURE_SECONDS),
+        *interactions,
+        Row("at rest: everything of a workload, slowest", max(seen.complete), "ms"),
+        Row("at rest: a change is shown, slowest", max(seen.fresh_seconds), "s", FRESH_SECONDS),
+        Row("JavaScript's heap at rest", seen.resting.heap_mib, "MiB"),
+        Row("the page's process at rest, private", seen.resting.private_mib, "MiB", BROWSER_MEBIBYTES),
+        Row("JavaScript's heap after bursts", seen.after.heap_mib, "MiB"),
+        Row("the page's process after bursts, private", seen.after.private_mib, "MiB", BROWSER_MEBIBYTES),
+        Row("  with the browser's own program", seen.after.resident_mib, "MiB"),
+        Row(
+            "in bursts: frames in the worst second", _worst_second(seen.frames), "/s", FRAMES_PER_SECOND, at_most=False
+        ),
+        Row("in bursts: longest frame", _longest(seen.frames), "ms"),
+        Row("in use: frames in the worst second", _worst_second(seen.frames_in_use), "/s"),
+        Row("  the bench's own lateness, longest", max(seen.late_seconds), "s"),
+        Row("CPU of respread ui in bursts", seen.cpu_cores, "cores"),
+    ]
+
+
+def _worst_second(frames: Sequence[float]) -> float:
+    """Return the fewest frames that were begun in any second."""
+    fewest, last = float("inf"), 0
+    for first, begun in enumerate(frames):
+        if begun + 1000 > frames[-1]:
+            break
+        while frames[last] < begun + 1000:
+            last += 1
+        fewest = min(fewest, last - first)
+    return fewest
+
+
+def _longest(frames: Sequence[float]) -> float:
+    return max((after - before for before, after in pairwise(frames)), default=0.0)
+
+
+def main() -> None:
+    """Measure, and print a table with targets."""
+    parser = parser_for(__doc__)
+    parser.add_argument("--pods", type=int, default=150_000)
+    parser.add_argument("--nodes", type=int, default=5_000)
+    parser.add_argument("--replicas", type=int, default=18, help="of each Deployment, divisible by 3")
+    parser.add_argument("--namespaces", type=int, default=40)
+    parser.add_argument("--rate", type=float, default=2_000, help="how many pods change each second")
+    parser.add_argument("--seconds", type=float, default=15)
+    options = parser.parse_args()
+    print_rows("bench/ui, Chromium", measured(partial(measure, options)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Which of the operator's Events a view shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from respread.api.policy import Policy
+from respread.cli.read.operator_events import EventSubject, OperatorEvent, ReadEvents
+from respread.cli.read.planned import Planned
+from respread.cli.read.target import Target
+
+MOST_SHOWN: Final = 100
+MOST_NAMESPACES: Final = 10
+"""In which Events are looked for at once."""
+OF_CLUSTER_OBJECTS: Final = "default"
+"""The namespace of Events on cluster-scoped objects."""
+
+
+class EventsQuestion(NamedTuple):
+    """What somebody wants to know."""
+
+    namespaces: tuple[str, ...]
+    """Where to look for Events."""
+    about: frozenset[EventSubject]
+    policies: frozenset[EventSubject]
+    """Their Events are shown if they are about no pod, or about one of `about`; all of them if `about` is empty."""
+
+    def wants(self, event: OperatorEvent) -> bool:
+        """Return whether an Event is shown."""
+        if event.regarding in self.about or event.related in self.about:
+            return True
+        return event.regarding in self.policies and (not self.about or not event.related.kind)
+
+
+def events_of_workload(planned: Planned, target: Target) -> EventsQuestion:
+    """Ask for the Events on a workload and its pods, and for those on its policies that are about no pod."""
+    namespaces = {each.namespace for each in target.workloads}
+    concerned = {
+        planned.plan.policies.get(key)
+        for namespace in namespaces
+        for key, group in planned.spread.by_namespace.get(namespace, {}).items()
+        if target.concerns(group, planned.plan)
+    }
+    policies = [each for each in planned.view.policies if each.name in concerned or each in target.policies]
+    owners = {
+        EventSubject(owner.kind, pod.namespace, owner.name)
+        for pod in target.pods
+        if (owner := pod.controller) is not None
+    }
+    pods = {EventSubject("Pod", pod.namespace, pod.name) for pod in target.pods}
+    workloads = {EventSubject(each.kind, each.namespace, each.name) for each in target.workloads}
+    return _question(namespaces, frozenset({*workloads, *owners, *pods}), policies)
+
+
+def events_of_policies(planned: Planned) -> EventsQuestion:
+    """Ask for the Events on all policies: whatever the operator does is reported there."""
+    return _question(set(), frozenset(), list(planned.view.policies))
+
+
+def _question(namespaces: set[str], about: frozenset[EventSubject], policies: Iterable[Policy]) -> EventsQuestion:
+    subjects = {EventSubject(policy.kind, policy.namespace, policy.object_name) for policy in policies}
+    places = {*namespaces, *(each.namespace or OF_CLUSTER_OBJECTS for each in subjects)}
+    return EventsQuestion(tuple(sorted(places)[:MOST_NAMESPACES]), about, frozenset(subjects))
+
+
+def chosen(read: ReadEvents, question: EventsQuestion) -> ReadEvents:
+    """Return the Events that were asked for. One that was written on several objects is there once."""
+    once = {(event.reason, event.note): event for event in reversed(read.events) if question.wants(event)}
+    newest = sorted(once.values(), key=lambda event: event.time, reverse=True)
+    return ReadEvents(tuple(newest[:MOST_SHOWN]), read.unreadable)

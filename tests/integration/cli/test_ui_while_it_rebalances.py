@@ -1,0 +1,97 @@
+"""The page in Chromium, on a real cluster in which the operator restores a constraint."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from respread_sandbox import Binaries, Sandbox, SandboxOptions
+from tests.chromium import browser, chromium
+from tests.integration.cli.ui_process import LONG_SECONDS, Page
+from tests.integration.operator_process import OperatorProcess, install, policy
+from tests.integration.workloads import (
+    ZONE,
+    constraint,
+    create_deployment,
+    deployment,
+    pods,
+    pods_per_domain,
+    scale,
+    wait_for_ready_pods,
+)
+
+NAMESPACE = "shop"
+POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
+SHOWN_SECONDS = 15
+"""How long a change may take on a slow machine. It takes about a second with the controllers' part in it."""
+
+
+@pytest.fixture(scope="module")
+def program() -> str:
+    return chromium()
+
+
+@pytest.fixture
+def cluster(program: str, binaries: Binaries) -> Iterator[Sandbox]:
+    """A cluster with an operator's rights, and a Deployment of 9 pods whose next scale-down spares one zone."""
+    del program
+    with Sandbox.start(SandboxOptions(nodes=6, zones=3), binaries=binaries) as sandbox:
+        install(sandbox)
+        sandbox.create_namespace(NAMESPACE)
+        create_deployment(sandbox, NAMESPACE, deployment("web", replicas=9, constraints=[constraint(ZONE, "web")]))
+        wait_for_ready_pods(sandbox, NAMESPACE, "web", 9)
+        keep_in_zone_a(sandbox)
+        yield sandbox
+
+
+def keep_in_zone_a(sandbox: Sandbox) -> None:
+    """Let a scale-down to 5 pods delete those of other zones, but for one of each."""
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}
+    kept = set()
+    for pod in pods(sandbox, NAMESPACE, "web"):
+        zone = nodes[pod["spec"]["nodeName"]][ZONE]
+        if zone == "zone-a" or zone not in kept:
+            kept.add(zone)
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+            cost = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "100"}}}
+            sandbox.api.request("PATCH", path, cost)
+
+
+def test_a_person_sees_the_skew_the_evictions_and_what_the_operator_says(
+    cluster: Sandbox, program: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    page = Page(cluster.kubeconfig)
+    in_thread = asyncio.to_thread
+
+    async def look() -> None:
+        async with browser(program) as tab, asyncio.timeout(3 * LONG_SECONDS):
+            await tab.open(page.url)
+            assert (await tab.text("h1")).startswith("✓ The only constraint holds")
+            begun = time.monotonic()
+            await in_thread(scale, cluster, NAMESPACE, "web", 5)
+            domains = "[...document.querySelectorAll('.rows .domain')].map((each) => parseInt(each.textContent, 10))"
+            await tab.wait_for(f"String({domains}) === '3,1,1'")
+            taken = time.monotonic() - begun
+            record_property("seconds until the page shows a scale-down", taken)
+            assert taken < SHOWN_SECONDS
+            assert "✗ 1 of 1 constraint is violated: 1 eviction would restore it" in await tab.text("h1")
+            with OperatorProcess(cluster, tmp_path) as operator:
+                await in_thread(operator.wait_until_ready)
+                await in_thread(partial(cluster.api.request, "POST", POLICIES, policy()))
+                await tab.wait_for("document.querySelector('h1').textContent.startsWith('✓')")
+                await tab.wait_for("document.querySelector('.happenings .evicted')")
+                assert "deploy/web holds again" in await tab.text(".happenings")
+                await tab.run("document.querySelector('.rows .group a').click()")
+                await tab.wait_for("document.querySelector('.happenings')?.textContent.includes('EvictedForSpread')")
+                assert "zone-a holds more than maxSkew 1 allows" in await tab.text(".happenings")
+                assert await in_thread(operator.stop) == 0
+            assert tab.problems == []
+
+    asyncio.run(look())
+    assert max(pods_per_domain(cluster, NAMESPACE, "web").values()) == 2
+    assert page.end() == 0

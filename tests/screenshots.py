@@ -1,0 +1,128 @@
+"""Makes the pictures of the page in docs/images, of a made-up cluster, in Chromium.
+
+    python -m tests.screenshots [FOLDER [WIDTHxHEIGHT [dark]]]
+
+With a folder, all views are put there at that size, for a look at them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from respread.cli.read.operator_events import EventSubject, OperatorEvent, ReadEvents
+from tests.chromium import Tab, browser, find_chromium
+from tests.unit.cli.snapshots import ZONE, deployment_pods, manifest_of_node
+from tests.unit.ui.served import Served, served
+
+IMAGES: Final = Path(__file__).parents[1] / "docs" / "images"
+NODES_IN_ZONE: Final = 4
+DEPLOYMENTS: Final[dict[str, tuple[int, int, int]]] = {
+    "web": (5, 2, 1),
+    "checkout": (4, 2, 2),
+    "search": (3, 3, 2),
+    "cart": (2, 2, 2),
+    "payments": (3, 3, 3),
+    "mail": (1, 1, 1),
+}
+"""Pods in each zone."""
+HELD: Final = {"reports": (3, 0, 0)}
+"""Pods that may not be evicted."""
+POLICY: Final[dict[str, Any]] = {
+    "apiVersion": "respread.dev/v1alpha1",
+    "kind": "ClusterRebalancePolicy",
+    "metadata": {"name": "default", "uid": "policy", "generation": 1},
+    "spec": {"mode": "Enforce"},
+}
+
+
+class View(NamedTuple):
+    """A view, and what is there when it is complete."""
+
+    path: str
+    complete: str
+
+
+VIEWS: Final = {
+    "cluster": View("#/", ".rows .group"),
+    "workload": View("#/workload/shop/deploy%2Fweb", ".arrow"),
+    "what-if": View("#/what-if?workload=shop%2Fdeploy%2Fweb&replicas=3", ".outcome .constraint"),
+}
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    """Yield a cluster of a shop: three zones, some Deployments, two of them skewed."""
+    for zone in "abc":
+        for number in range(1, NODES_IN_ZONE + 1):
+            yield manifest_of_node(f"node-{zone}{number}", f"zone-{zone}")
+    for namespace in ("shop", "office"):
+        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {}}}
+    yield POLICY
+    for name, counts in DEPLOYMENTS.items():
+        yield from _deployment(name, counts, "shop")
+    for name, counts in HELD.items():
+        yield from _deployment(name, counts, "office", {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+
+
+def _deployment(
+    name: str, counts: tuple[int, int, int], namespace: str, annotations: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
+    placed: dict[str, int] = {}
+    for zone, count in zip("abc", counts, strict=True):
+        for pod in range(count):
+            node = f"node-{zone}{pod % NODES_IN_ZONE + 1}"
+            placed[node] = placed.get(node, 0) + 1
+    metadata = {"annotations": annotations} if annotations else None
+    return deployment_pods(name, placed, namespace=namespace, metadata=metadata)
+
+
+def events() -> ReadEvents:
+    """Return what the operator reported."""
+    note = f"Evicted pod web-1: {ZONE} zone-a holds more than maxSkew 1 allows, and the replacement goes to zone-c"
+    return ReadEvents(
+        (
+            OperatorEvent(
+                time=datetime(2026, 1, 1, 11, 58, tzinfo=UTC),
+                warning=False,
+                reason="EvictedForSpread",
+                note=note,
+                count=1,
+                regarding=EventSubject("Deployment", "shop", "web"),
+                related=EventSubject("Pod", "shop", "web-1"),
+            ),
+        )
+    )
+
+
+async def shoot(tab: Tab, page: Served, name: str, file: Path) -> None:
+    """Show a view, and write what the window shows."""
+    view = VIEWS[name]
+    await tab.open(page.url + view.path)
+    await tab.run("location.reload()")
+    await tab.wait_for(f"document.querySelector({json.dumps(view.complete)})")
+    await asyncio.sleep(1)
+    await tab.screenshot(file)
+
+
+async def main() -> None:
+    """Make the pictures."""
+    program = find_chromium()
+    if program is None:
+        sys.exit("No Chromium is installed: `make browser` installs Debian's, as root")
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
+    width, height = map(int, sys.argv[2].split("x")) if len(sys.argv) > 2 else (1180, 720)
+    folder.mkdir(parents=True, exist_ok=True)
+    async with served(list(manifests())) as page, browser(program) as tab:
+        page.source.read_events = events()
+        await tab.size(width, height, dark="dark" in sys.argv)
+        for name in VIEWS:
+            await shoot(tab, page, name, folder / f"ui-{name}.png")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
