@@ -37,6 +37,9 @@ REPETITIONS: Final = 8
 FRESH: Final = 5
 """How often the time from a change until it is shown is measured."""
 PAUSE_SECONDS: Final = 0.3
+ROW_PIXELS: Final = 48
+ROWS_ABOVE: Final = 1_000
+"""That are not in view while frames are counted."""
 
 FIRST_PICTURE_SECONDS: Final = 3.0
 INTERACTION_MILLISECONDS: Final = 100.0
@@ -59,13 +62,22 @@ window.bench = {
     await bench.painted();
     return performance.now() - begun;
   },
-  frames: [],
-  watch(on) {
-    bench.watching = on;
-    if (!on) return bench.frames;
-    bench.frames = [];
-    const seen = (time) => { bench.frames.push(time); if (bench.watching) requestAnimationFrame(seen); };
+  watch() {
+    const watched = bench.watched = { frames: [], drawings: 0 };
+    const seen = (time) => {
+      if (bench.watched !== watched) return;
+      watched.frames.push(time);
+      requestAnimationFrame(seen);
+    };
     requestAnimationFrame(seen);
+    const course = document.querySelector(".course");
+    const drawn = new MutationObserver(() => { watched.drawings += 1; });
+    drawn.observe(course, { childList: true, subtree: true });
+  },
+  watchedUntilNow() {
+    const watched = bench.watched;
+    bench.watched = null;
+    return watched;
   },
   set(id, value) {
     const input = document.getElementById(id);
@@ -228,6 +240,7 @@ class Seen(NamedTuple):
     resting: Memory
     frames: list[float]
     """When each frame was begun while pods changed, in milliseconds."""
+    drawings_per_second: float
     in_burst: dict[str, list[float]]
     frames_in_use: list[float]
     after: Memory
@@ -277,14 +290,15 @@ async def _look(
     changing = asyncio.create_task(_change(world.changes(range(VIOLATED + FRESH, world.apps)), options.rate, late))
     await asyncio.sleep(2)
     before, begun = cost_of(pid).cpu_seconds, time.monotonic()
-    await look.tab.run("bench.watch(true)")
+    await look.tab.run(f"scrollTo(0, {ROW_PIXELS * ROWS_ABOVE})")  # to rows that change
+    await look.tab.run("bench.watch()")
     await asyncio.sleep(options.seconds)
-    frames = await look.tab.run("bench.watch(false)")
+    watched = await look.tab.run("bench.watchedUntilNow()")
     cores = (cost_of(pid).cpu_seconds - before) / (time.monotonic() - begun)
     say("and somebody uses the page …")
-    await look.tab.run("bench.watch(true)")
+    await look.tab.run("bench.watch()")
     in_burst = await look.interactions()
-    in_use = await look.tab.run("bench.watch(false)")
+    in_use = await look.tab.run("bench.watchedUntilNow()")
     changing.cancel()
     await asyncio.gather(changing, return_exceptions=True)
     return Seen(
@@ -294,9 +308,10 @@ async def _look(
         complete=complete,
         fresh_seconds=fresh,
         resting=resting,
-        frames=frames,
+        frames=watched["frames"],
+        drawings_per_second=watched["drawings"] / options.seconds,
         in_burst=in_burst,
-        frames_in_use=in_use,
+        frames_in_use=in_use["frames"],
         after=await look.memory(),
         late_seconds=late,
         cpu_cores=cores,
@@ -333,6 +348,7 @@ def _rows(world: World, options: argparse.Namespace, seen: Seen) -> list[Row]:
         Row(
             "in bursts: frames in the worst second", _worst_second(seen.frames), "/s", FRAMES_PER_SECOND, at_most=False
         ),
+        Row("in bursts: drawings of what has changed", seen.drawings_per_second, "/s"),
         Row("in bursts: longest frame", _longest(seen.frames), "ms"),
         Row("in use: frames in the worst second", _worst_second(seen.frames_in_use), "/s"),
         Row("  the bench's own lateness, longest", max(seen.late_seconds), "s"),

@@ -102,8 +102,8 @@ def events() -> ReadEvents:
 async def shoot(tab: Tab, page: Served, name: str, file: Path) -> None:
     """Show a view, and write what the window shows."""
     view = VIEWS[name]
+    await tab.open("about:blank")
     await tab.open(page.url + view.path)
-    await tab.run("location.reload()")
     await tab.wait_for(f"document.querySelector({json.dumps(view.complete)})")
     await asyncio.sleep(1)
     await tab.screenshot(file)

@@ -137,6 +137,13 @@ def test_changes_appear_and_lost_connections_are_shown_until_they_return(program
             assert (await rows(tab))[0] == "deploy/web"
             page.delete(web(6, 1, 1)[1:5])
             await tab.wait_for("document.querySelector('.happenings')?.textContent.includes('deploy/web')")
+            page.change([*web(1, 1, 1, name="added"), *web(3, 1, 1, name="even")])
+            await tab.wait_for("document.querySelectorAll('.rows .group').length === 5")
+            merged = await rows(tab)
+            await tab.open("about:blank")
+            await tab.open(page.url)
+            await tab.wait_for("document.querySelectorAll('.rows .group').length === 5")
+            assert merged == await rows(tab)
             page.lose(Lost(datetime.now(UTC), "it can't be reached."))
             await tab.wait_for(
                 "document.getElementById('connection').textContent.includes('No connection to the cluster')"

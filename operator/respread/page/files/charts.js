@@ -10,16 +10,16 @@ export function sparkline(points, field, label) {
   if (!points.length) return h("p", { class: "faint" }, "Nothing yet.");
   const first = new Date(points[0].time).getTime();
   const last = Math.max(new Date(points.at(-1).time).getTime(), first + 1000);
-  const most = Math.max(1, ...points.map((point) => point[field]));
+  const most = Math.max(0, ...points.map((point) => point[field]));
   const x = (time) => (width * (new Date(time).getTime() - first)) / (last - first);
-  const y = (value) => height - 2 - ((height - 6) * value) / most;
+  const y = (value) => height - 2 - ((height - 6) * value) / Math.max(1, most);
   let path = `M0 ${y(points[0][field])}`;
   for (const point of points) path += `H${x(point.time).toFixed(1)}V${y(point[field]).toFixed(1)}`;
   path += `H${width}`;
   const now = points.at(-1)[field];
   return h("figure", { class: "spark" },
     h("figcaption", {}, label, " ", h("b", {}, number(now)), h("span", { class: "faint" }, ` (most ${number(most)})`)),
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${label}: ${now} now, at most ${most} since ${clock(points[0].time)}` },
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${label}: ${now} now, at most ${most} since ${clock(points[0].time)}` },
       svg("path", { d: `${path}V${height}H0Z`, class: "area" }),
       svg("path", { d: path, class: "line" })));
 }

@@ -26,7 +26,7 @@ export function clusterView(main, store) {
   const head = h("div", { class: "heads", role: "rowgroup" });
   const table = h("div", { class: "groups", role: "table", "aria-label": "Topology spread constraints, worst first" }, head, body);
   const course = h("section", { class: "course", "aria-label": "What has happened" });
-  fill(main, summary, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, said, table), course));
+  fill(main, summary, tools, h("div", { class: "split" }, h("div", { class: "found-groups" }, h("div", { class: "above" }, said, barLegend()), table), course));
   const view = { shown: [], key: null, columns: null, drawn: new Map() };
   let open = true;
   const drawTools = toolsIn(tools, store, () => drawTable());
@@ -59,6 +59,11 @@ export function clusterView(main, store) {
     update: draw,
     close: () => { open = false; removeEventListener("scroll", scrolled); removeEventListener("resize", scrolled); },
   };
+}
+
+function barLegend() {
+  return h("p", { class: "bar-legend" },
+    h("span", { class: "sample within" }), "pods of a domain", h("span", { class: "sample allowed" }), "the most that are allowed", h("span", { class: "sample over" }), "pods above that");
 }
 
 function chosenKey(store) {
@@ -169,7 +174,7 @@ function headRow(table, columns) {
   table.classList.toggle("with-domains", Boolean(columns));
   const cell = (text, name) => h("div", { role: "columnheader", class: name }, text);
   return h("div", { class: "group head", role: "row", "aria-rowindex": "1" },
-    cell("State", "state"), cell("Workload", "workload"), cell("Skew", "skew"),
+    cell("State", "state"), cell("Workload", "workload"), cell("Skew / max", "skew"),
     columns ? columns.map((domain) => cell(domain, "domain")) : cell("Pods per domain, most first", "domain"),
     cell("What happens", "happens"));
 }
@@ -240,7 +245,7 @@ function happens(row) {
   const restores = row.skewAfter <= row.group.maxSkew;
   if (row.inFlight) parts.push(h("span", {}, `${counted(row.inFlight, "eviction")} under way`));
   if (row.group.violated && row.evictions) parts.push(h("span", {}, `${counted(row.evictions, "eviction")} ${restores ? "restore" : "improve"}${row.evictions === 1 ? "s" : ""} it`));
-  if (row.reason) parts.push(h("span", { class: "reason", title: row.message }, row.reason));
+  if (row.reason) parts.push(h("span", { class: "because", title: row.message }, h("b", { class: "reason" }, row.reason), h("span", { class: "faint" }, ` ${row.message}`)));
   if (row.state === "NotSelected") parts.push(h("span", {}, "no policy restores it"));
   const shielded = row.protections.filter((each) => each.protected).length;
   if (shielded && shielded === row.protections.length) parts.push(h("span", { class: "shield", title: row.protections[0].message }, "⛨ scale-downs keep it"));
@@ -258,7 +263,7 @@ function courseIn(element, store, isOpen) {
     fill(element, h("h2", {}, "A snapshot"), h("p", {}, `The cluster as it was on ${dateAndTime(store.overview.time)}. It does not change; without --snapshot, this page follows the cluster.`));
     return () => {};
   }
-  const curves = h("div", {});
+  const curves = h("div", { class: "curves" });
   const list = h("div", {});
   let read = { events: [], unreadable: null };
   fill(element, h("h2", {}, "What has happened"), curves, list);

@@ -228,10 +228,10 @@ export function drawSimulation(element, report, command, view = { costs: "asItIs
 }
 
 function outcomeWords(result, before) {
-  const violated = result.violated ? `${counted(result.violated, "constraint")} of these would be violated (${number(before)} now)` : before ? `All of these would hold (${number(before)} violated now)` : "All of these would hold";
-  const evictions = result.evictions ? `, and ${counted(result.evictions, "eviction")} would restore what can be` : ", and nothing would have to be evicted";
+  const violated = result.violated ? `${counted(result.violated, "constraint")} would be violated (${number(before)} now)` : before ? `No constraint would be violated (${number(before)} now)` : "No constraint would be violated";
+  const evictions = result.evictions ? `${counted(result.evictions, "eviction")} would be planned` : "nothing would have to be evicted";
   const waiting = result.unplaced.length ? `; ${counted(result.unplaced.length, "pod")} would find no node` : "";
-  return `${violated}${result.violated || result.evictions ? evictions : ""}${waiting}.`;
+  return `${violated}, and ${evictions}${waiting}.`;
 }
 
 function podList(title, pods, open = false) {

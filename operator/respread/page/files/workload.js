@@ -139,7 +139,7 @@ function movesWords(moves) {
   const certain = moves.filter(([pod]) => pod.move.certain).length;
   const waves = Math.max(...moves.map(([pod]) => pod.move.wave));
   const sure = certain === moves.length ? "wherever the scheduler puts the replacements" : `${certain} of ${moves.length} for certain, the others likely (dashed)`;
-  return `Arrows: ${counted(moves.length, "pod")} to evict, and where ${moves.length === 1 ? "its replacement" : "replacements"} may land; it helps ${sure}.${waves > 1 ? ` In ${waves} waves: the number on a pod is its wave.` : ""}`;
+  return `Arrows: ${counted(moves.length, "pod")} to evict, and where ${moves.length === 1 ? "its replacement" : "replacements"} may land; it helps ${sure}.${waves > 1 ? ` In ${waves} waves: the number on a pod is its wave.` : ""} Hover over a pod to see why it moves or stays.`;
 }
 
 function domainColumn(domain, group, allowed, report, page, states, each) {
