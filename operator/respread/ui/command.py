@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -17,6 +16,7 @@ import click
 
 from respread.cli.errors import CommandError
 from respread.cli.examples import CommandWithExamples, Example
+from respread.cli.has_screen import has_screen
 from respread.cli.options import ENVIRONMENT, ClusterOptions
 from respread.cli.read.planned import Planning, PlanningOptions, check_standard_input, planning_inputs
 from respread.ui.engine import Engine
@@ -102,11 +102,6 @@ async def _serve(
             async with listening(server, listener):
                 ready()
                 await server.follow()
-
-
-def has_screen() -> bool:
-    """Return whether a browser has a window to open. Over SSH, it would be one in the terminal."""
-    return sys.platform in {"darwin", "win32"} or any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def _wake(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
