@@ -15,7 +15,6 @@ import msgspec
 from respread.cli.errors import CommandError
 from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import Lost
-from respread.cli.read.operator_events import ReadEvents
 from respread.cli.read.planned import Planned, Planning
 from respread.cli.read.simulate_changes import Typed
 from respread.cli.read.simulating import simulate_cluster
@@ -28,6 +27,7 @@ from respread.scheduling.view.cluster_view import ClusterView as SchedulerView
 from respread.ui.changes import OverviewChange, change_between, happenings
 from respread.ui.events import EventsQuestion, chosen, events_of_policies, events_of_workload
 from respread.ui.nodes import NodeChoice, node_choices
+from respread.ui.operator_events import ReadEvents
 from respread.ui.overview import Overview, Overviews
 from respread.ui.protections import Protections
 from respread.ui.timeline import Timeline, TimelineChange

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from respread.api.policy import Policy
-from respread.cli.read.operator_events import EventSubject, OperatorEvent, ReadEvents
 from respread.cli.read.planned import Planned
 from respread.cli.read.target import Target
+from respread.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
 
 MOST_SHOWN: Final = 100
 MOST_NAMESPACES: Final = 10

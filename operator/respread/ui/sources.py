@@ -10,11 +10,11 @@ from respread.cli.read.cluster_view import ReadCluster
 from respread.cli.read.following import FollowedCluster, Lost
 from respread.cli.read.gathering import OWNERS
 from respread.cli.read.live import ApiReader
-from respread.cli.read.operator_events import ReadEvents, read_operator_events
 from respread.cli.read.snapshot_file import read_snapshot
 from respread.cli.read.wanted import WantedKind
 from respread.stores.watched_kinds import POLICY_KINDS, watched_kinds
 from respread.ui.engine import Source
+from respread.ui.operator_events import ReadEvents, read_operator_events
 
 
 class FileSource:

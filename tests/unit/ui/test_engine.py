@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from respread.cli.errors import CommandError
 from respread.cli.main import respread
-from respread.cli.read.operator_events import EventSubject, OperatorEvent, ReadEvents
 from respread.ui.engine import Engine, WhatIfRequest
+from respread.ui.operator_events import EventSubject, OperatorEvent, ReadEvents
 from respread.ui.overview import State
 from tests.unit.cli.snapshots import list_of, manifest_of_pod
 from tests.unit.ui.clusters import ChangingSource, engine_for, web, zones
