@@ -11,7 +11,7 @@ answered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from time import monotonic, time
 from typing import Final
@@ -29,6 +29,7 @@ from respread.controller.permits.choosing import choose
 from respread.controller.permits.left_alone import left_alone, left_alone_until
 from respread.controller.permits.limiters import Limiters, bounding
 from respread.controller.permits.permission import Leading
+from respread.controller.permits.replanning import Replanning
 from respread.controller.permits.staleness import why_stale
 from respread.controller.planning_thread import PlanningThread
 from respread.controller.prevention_loop import PreventionLoop
@@ -121,6 +122,7 @@ class ControlLoop:
         self._takeover = Takeover(acting, leading, notify=informers.changes.notify, clock=clock, wall_clock=wall_clock)
         self._conclusions = Conclusions(acting, metrics, clock)
         self._waiting = Waiting(informers.changes, heartbeat, clock)
+        self._replanning = Replanning()
         self._thread = PlanningThread() if thread is None else thread
 
     def stop(self) -> None:
@@ -153,7 +155,7 @@ class ControlLoop:
                 _log.exception("A reconcile failed; it is tried again", wait_seconds=pause)
                 await self._waiting.pause(pause)
             else:
-                self._waiting.succeeded(self._thread.take_seconds(), in_flight=bool(self._register.in_flight.moves))
+                self._waiting.succeeded(self._thread.take_seconds())
                 break
         return wake_at
 
@@ -161,6 +163,8 @@ class ControlLoop:
         """Reconcile once, and return when to reconcile again if nothing changes, on the clock."""
         with self._metrics.reconciling("all"):
             observation = await self._observe()
+            if (plan_at := self._replanning.due_at(_pods(observation.under_way.moves))) > observation.now:
+                return plan_at
             with self._metrics.reconciling("plan"):
                 planned = await self._thread.compute(self._plan, observation)
             self._forget(observation, planned)
@@ -169,9 +173,10 @@ class ControlLoop:
                 chosen = self._choose(observation, planned)
                 self._informers.changes.decided()
                 held_back = not self._begin(chosen.now, observation)
+                in_flight = _pods(self._register.with_chosen(observation.snapshot).moves)
             with self._metrics.reconciling("tell"):
                 status_due = await self._tell(observation, planned, chosen)
-            return next_reconcile(
+            wake_at = next_reconcile(
                 planned,
                 chosen.held,
                 now=self._clock(),
@@ -187,6 +192,8 @@ class ControlLoop:
                 ),
                 release=left_alone_until(observation, self._quiet_periods, self._others, self._on_the_clock),
             )
+            self._replanning.planned(in_flight, observation.now, wake_at)
+            return wake_at
 
     # Observe
 
@@ -205,7 +212,7 @@ class ControlLoop:
             sent = {move.pod.uid for move in self._register.in_flight.moves}  # some end before they are seen to begin
             self._follow(snapshot, spread, policies, leads=leads)
         under_way = self._register.with_chosen(snapshot)
-        leaving = frozenset(move.pod.uid for move in under_way.moves)
+        leaving = _pods(under_way.moves)
         statuses = self._acting.statuses.all_known(policies, self._informers.policies.statuses)
         self._prevention.observe(snapshot, spread, policies, leaving, self._takeover.term if leads else None, statuses)
         seconds = self._wall_clock()
@@ -354,6 +361,11 @@ class ControlLoop:
     def _on_the_clock(self, time_of_day: float | None) -> float | None:
         """Convert seconds since the epoch to the clock."""
         return None if time_of_day is None else self._clock() + time_of_day - self._wall_clock()
+
+
+def _pods(moves: Iterable[Move]) -> frozenset[str]:
+    """Return the UIDs of the pods of moves."""
+    return frozenset(move.pod.uid for move in moves)
 
 
 def _to_tell(observation: Observation, reconciled: Reconciled) -> tuple[PlanFigures, list[Wanted]]:

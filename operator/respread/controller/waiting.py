@@ -12,9 +12,6 @@ from respread.telemetry.health import Heartbeat
 
 GATHER_SECONDS: Final = 0.05
 """The minimum time for which changes are collected, because they rarely come alone."""
-GATHER_IN_FLIGHT_SECONDS: Final = 0.2
-"""The same while evictions are in flight: their changes come in a stream, of which each plan takes in more at once. A
-place that becomes free stays free for so long, which is little beside the time that a replacement takes."""
 LONGEST_GATHER_SECONDS: Final = 5.0
 """If reconciles compute for long, changes are collected for as long as the CPU time of the last one, so that planning
 takes at most half of a core. Waiting does not count, for answers as for a CPU."""
@@ -54,12 +51,11 @@ class Waiting:
         self._stop.set()
         self._changes.notify("stop")
 
-    def succeeded(self, computed_seconds: float, *, in_flight: bool) -> None:
-        """Record that a reconcile succeeded, its CPU time, and whether evictions are in flight after it."""
+    def succeeded(self, computed_seconds: float) -> None:
+        """Record that a reconcile succeeded, and its CPU time."""
         self._failures = 0
         self._heartbeat.beat()
-        least = GATHER_IN_FLIGHT_SECONDS if in_flight else GATHER_SECONDS
-        self._gather_seconds = min(max(least, computed_seconds), LONGEST_GATHER_SECONDS)
+        self._gather_seconds = min(max(GATHER_SECONDS, computed_seconds), LONGEST_GATHER_SECONDS)
 
     def failed(self) -> float:
         """Record that a reconcile failed, and return the pause in seconds, longer each time."""

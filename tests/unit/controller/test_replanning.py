@@ -1,0 +1,48 @@
+"""When the next plan is due, while evictions are in flight."""
+
+from __future__ import annotations
+
+import pytest
+
+from respread.controller.permits.replanning import ENDED_SECONDS, PROGRESS_SECONDS, Replanning
+
+NOW, LATER = 100.0, 160.0
+
+
+def pods(number: int) -> frozenset[str]:
+    return frozenset(f"pod-{each}" for each in range(number))
+
+
+def planned(in_flight: int, due: float = LATER) -> Replanning:
+    replanning = Replanning()
+    replanning.planned(pods(in_flight), NOW, due)
+    return replanning
+
+
+def test_the_first_plan_is_due_at_once() -> None:
+    assert Replanning().due_at(frozenset()) <= NOW
+
+
+def test_a_plan_is_due_at_every_change_while_nothing_is_in_flight() -> None:
+    assert planned(0).due_at(frozenset()) <= NOW
+
+
+def test_a_plan_waits_while_no_move_has_ended() -> None:
+    assert planned(5).due_at(pods(5)) == NOW + PROGRESS_SECONDS
+
+
+def test_a_plan_does_not_wait_beyond_what_was_due_anyway() -> None:
+    assert planned(5, due=NOW + 0.1).due_at(pods(5)) == NOW + 0.1
+
+
+@pytest.mark.parametrize(("in_flight", "left"), [(1, 0), (5, 4), (50, 45)])
+def test_a_plan_is_due_at_once_when_a_tenth_of_the_moves_has_ended(in_flight: int, left: int) -> None:
+    assert planned(in_flight).due_at(pods(left)) <= NOW
+
+
+def test_a_plan_waits_for_more_moves_to_end_where_many_are_in_flight() -> None:
+    assert planned(50).due_at(pods(46)) == NOW + ENDED_SECONDS
+
+
+def test_moves_that_were_added_since_do_not_hide_those_that_ended() -> None:
+    assert planned(5).due_at((pods(5) - {"pod-0"}) | {"another"}) <= NOW
