@@ -270,6 +270,10 @@ def output_options(command: Callable[..., R]) -> Callable[..., R]:
         chosen, template = output
         if watch and (exit_code or options["cluster"].snapshot is not None):
             raise click.UsageError("--watch looks at a cluster until Ctrl-C: leave out --exit-code and --snapshot.")
+        if watch and chosen == "html":
+            raise click.UsageError("-o html is one file: leave out --watch. `respread ui` is the page that follows.")
+        if watch and "planning" in options and "-" in options["planning"].filenames:
+            raise click.UsageError("--watch reads policies again each time: name a file instead of -f -.")
         return command(*args, output=OutputOptions(chosen, no_color, template, exit_code, watch), **options)
 
     return with_output

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
-import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from respread.cli.ended_by_signals import ended_by_signals
 from respread.cli.errors import CommandError
 from respread.cli.options import ENVIRONMENT
 from respread.cli.render.domain_bars import FAINT, OVER, WITHIN
@@ -26,7 +22,6 @@ from respread_sandbox.demo.story import Story
 from respread_sandbox.demo.world import World
 
 NODES, ZONES = 12, 3
-_STOPPED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(context_settings={**ENVIRONMENT, "auto_envvar_prefix": "RESPREAD_DEMO"})
@@ -72,22 +67,36 @@ def demo(
     Exit code: 0 if prevention left nothing to be evicted and in the end every constraint holds, no pod is Pending and
     the evictions were the fewest possible, 1 if not, 2 for an error.
     """
-    console = make_console(no_color=no_color)
-    world = World.make(deployments, seed)
-    screen = Screen(console)
-    begun = time.monotonic()
+    screen = Screen(make_console(no_color=no_color))
     try:
-        with _ended_by_signals():
-            binaries = Binaries.find_or_build()
-            with _sandbox(screen, binaries) as sandbox:
-                story = Story(sandbox, world, screen, patience_seconds=patience_seconds, with_page=with_page)
-                ending = story.tell()
-                if with_page:
-                    screen.pause("The page shows how it ended. Press Enter to stop everything …")
+        with ended_by_signals():
+            world = World.make(deployments, seed)
+            ending = play(screen, world, patience_seconds=patience_seconds, with_page=with_page)
     except SandboxError as error:
         raise CommandError(str(error)) from error
-    _tell_the_end(console, screen, ending, time.monotonic() - begun)
     ctx.exit(1 if ending.missing else 0)
+
+
+def play(screen: Screen, world: World, *, patience_seconds: float, with_page: bool = False) -> Ending:
+    """Show the demo from beginning to end, and return how it ended.
+
+    Args:
+        screen: Where it is shown.
+        world: What is deployed.
+        patience_seconds: How long the operator may take.
+        with_page: Whether to open `respread ui` in the browser, and keep everything running for it until Enter.
+
+    Raises:
+        SandboxError: something that the demo needs does not work; says what.
+    """
+    begun = time.monotonic()
+    binaries = Binaries.find_or_build()
+    with _sandbox(screen, binaries) as sandbox:
+        ending = Story(sandbox, world, screen, patience_seconds=patience_seconds, with_page=with_page).tell()
+        if with_page:
+            screen.pause("The page shows how it ended. Press Enter to stop everything …")
+    _tell_the_end(screen, ending, time.monotonic() - begun)
+    return ending
 
 
 @contextmanager
@@ -100,31 +109,7 @@ def _sandbox(screen: Screen, binaries: Binaries) -> Iterator[Sandbox]:
         yield sandbox
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the demo as Ctrl-C does, with everything stopped.
-
-    The exit that a signal raises may come up inside the code of a lock or a thread, which may then fail in another way.
-    """
-    ended_by: list[int] = []
-
-    def end(number: int, _frame: types.FrameType | None) -> None:
-        ended_by.append(number)
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in _STOPPED_BY}
-    try:
-        yield
-    except Exception:
-        if ended_by:
-            raise SystemExit(128 + ended_by[0]) from None
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds: float) -> None:
+def _tell_the_end(screen: Screen, ending: Ending, took_seconds: float) -> None:
     before, after = ending.before, ending.after
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
     for heading in ("", "WITHOUT PREVENTION", "WITH PREVENTION"):
@@ -141,7 +126,7 @@ def _tell_the_end(console: Console, screen: Screen, ending: Ending, took_seconds
     for name, pair, number in rows:
         table.add_row(name, *(str(number(picture)) for picture in pair))
     screen.say()
-    console.print(table)
+    screen.console.print(table)
     screen.say()
     missing = ending.missing
     if missing:

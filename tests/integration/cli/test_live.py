@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from respread import __version__
 from respread.cli.main import respread
 from respread.cli.read import live
 from respread_sandbox import Sandbox
-from tests.integration.operator_process import install
+from tests.integration.operator_process import OperatorProcess
 from tests.integration.operator_process import policy as hurried
 from tests.integration.workloads import (
     HOSTNAME,
@@ -28,7 +33,9 @@ from tests.integration.workloads import (
     create_deployment,
     deployment,
     pods_per_domain,
+    scale,
     wait_for_ready_pods,
+    wait_until,
 )
 
 NAMESPACE = "shop"
@@ -334,11 +341,126 @@ def test_an_unknown_context_is_an_error(cluster: Sandbox) -> None:
     assert f"there is no context 'prod' in the kubeconfig {cluster.kubeconfig}; it has {cluster.name}." in done.stderr
 
 
-def test_plan_uses_the_policies_of_the_cluster_once_installed(fresh_sandbox: Sandbox) -> None:
-    install(fresh_sandbox)
-    plan = parsed(fresh_sandbox, "plan")
+@contextmanager
+def watching(
+    cluster: Sandbox, *arguments: str, terminal: bool = False
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+    """Run a command with --watch; also return what reads all that it has printed so far, on a terminal or a pipe."""
+    reading, writing = pty.openpty() if terminal else os.pipe()
+    printed = bytearray()
+
+    def collect() -> None:
+        while True:
+            try:
+                got = os.read(reading, 65536)
+            except OSError:  # a terminal that nobody writes to any more
+                return
+            if not got:
+                return
+            printed.extend(got)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "respread.cli.main", *arguments, "--watch"],
+        stdout=writing,
+        stderr=writing,
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "COLUMNS": "100", "LINES": "12", "TERM": "xterm"},
+    )
+    os.close(writing)
+    collector = threading.Thread(target=collect)
+    collector.start()
+    try:
+        yield process, lambda: printed.decode(errors="replace")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        collector.join()
+        os.close(reading)
+
+
+@pytest.fixture
+def fine_is_whole_again(cluster: Sandbox) -> Iterator[None]:
+    """Whatever a test does to `fine`, other tests find it as it was."""
+    yield
+    scale(cluster, NAMESPACE, "fine", 6)
+    wait_for_ready_pods(cluster, NAMESPACE, "fine", 6)
+
+
+@pytest.mark.usefixtures("fine_is_whole_again")
+def test_watch_prints_a_scale_down_below_what_was_before(cluster: Sandbox) -> None:
+    counts = "jsonpath={.groups[0].counts}"
+    with watching(cluster, "skew", "deploy/fine", "-k", "zone", "-o", counts) as (process, printed):
+
+        def pods_counted() -> list[int]:
+            return [sum(json.loads(line).values()) for line in printed().splitlines()]
+
+        wait_until(lambda: pods_counted() == [6], "the first result")
+        scale(cluster, NAMESPACE, "fine", 4)
+        wait_until(lambda: pods_counted()[-1] == 4, lambda: f"4 pods: {printed()}")
+        lines = printed().splitlines()
+        assert all(line != after for line, after in pairwise(lines))
+        assert json.loads(lines[-1]) == pods_per_domain(cluster, NAMESPACE, "fine")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert "Traceback" not in printed()
+
+
+@pytest.mark.usefixtures("fine_is_whole_again")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_watch_draws_over_what_was_before_on_a_terminal_and_leaves_it_in_order(
+    cluster: Sandbox, number: signal.Signals, code: int
+) -> None:
+    begin, end = "\x1b[?1049h", "\x1b[?1049l"
+    with watching(cluster, "skew", "deploy/fine", "-k", "zone", "--no-color", terminal=True) as (process, printed):
+        wait_until(lambda: "2 2 2" in printed() and "Ctrl-C ends" in printed(), lambda: f"a result: {printed()!r}")
+        assert printed().startswith(begin)
+        scale(cluster, NAMESPACE, "fine", 3)
+        wait_for_ready_pods(cluster, NAMESPACE, "fine", 3)
+        now = pods_per_domain(cluster, NAMESPACE, "fine")
+        drawn = " ".join(map(str, now.values())) if max(now.values()) == 1 else f"zone-a {now['zone-a']}"
+        wait_until(lambda: drawn in printed().rpartition("\x1b[H")[2], lambda: f"{drawn}: {printed()!r}")
+        process.send_signal(number)
+        assert process.wait(60) == code
+    watched, _, left = printed().partition(end)
+    assert "\x1b[2J" not in watched.partition(begin)[2].partition("2 2 2")[2], "it flickers"
+    assert drawn in left  # what was last on the screen stays below what the user typed
+    assert left.count("deploy/fine") == 1
+    assert "Ctrl-C" not in left
+    assert "Traceback" not in printed()
+
+
+def test_as_impersonates_a_user_and_groups(cluster: Sandbox) -> None:
+    refused = run(cluster, "skew", "--as", "nobody")
+    assert refused.returncode == 2
+    assert 'User "nobody" cannot list resource "pods"' in refused.stderr
+    assert run(cluster, "skew", "--as", "nobody", "--as-group", "a", "--as-group", "system:masters").returncode == 0
+
+
+def test_version_names_the_operator_that_leads(installed_sandbox: Sandbox, tmp_path: Path) -> None:
+    server = installed_sandbox.api.get("/version")["gitVersion"]
+
+    def told() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(run(installed_sandbox, "version", "-o", "json").stdout)
+        return found
+
+    assert (told()["clientVersion"], told()["serverVersion"], told()["operator"]) == (__version__, server, None)
+    assert "none leads" in run(installed_sandbox, "version").stdout
+    with OperatorProcess(installed_sandbox, tmp_path) as operator:
+        operator.wait_until_ready()
+        wait_until(lambda: told()["operator"] is not None, "an operator to lead")
+        leader = told()["operator"]
+        lease = installed_sandbox.api.get("/apis/coordination.k8s.io/v1/namespaces/respread-system/leases/respread")
+        assert leader["version"] == __version__
+        assert leader["lease"] == "respread-system/respread"
+        assert leader["identity"] == lease["spec"]["holderIdentity"]
+        assert f"Operator:    {__version__} ({leader['identity']}" in run(installed_sandbox, "version").stdout
+        assert operator.stop() == 0
+
+
+def test_plan_uses_the_policies_of_the_cluster_once_installed(installed_sandbox: Sandbox) -> None:
+    plan = parsed(installed_sandbox, "plan")
     assert not plan["defaultPolicy"]
     assert plan["policies"] == [{"name": "default", "mode": "DryRun", "wrong": []}]
-    done = run(fresh_sandbox, "plan")
+    done = run(installed_sandbox, "plan")
     assert done.returncode == 0
     assert done.stderr.startswith("Note: Policy default is in mode DryRun")

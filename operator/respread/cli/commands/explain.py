@@ -16,7 +16,8 @@ from respread.cli.read.planned import Planned, PlanningOptions, plan_cluster_of,
 from respread.cli.read.target import Target, find_target
 from respread.cli.render.explain_report import ExplainReport, explain_report
 from respread.cli.render.explain_text import ExplainText
-from respread.cli.render.output import results, show
+from respread.cli.render.output import Shown
+from respread.cli.render.watching import show_results
 from respread.cli.render.workload_view import workload_view
 
 EXAMPLES: Final = (
@@ -53,13 +54,11 @@ def explain(
         found = find_target(target, planned.view.snapshot, planned.setting.policies, namespace)
         return planned, found, explain_report(planned, found)
 
-    for planned, found, report in results(look, output, lambda each: each[2]):
-        show(
-            report,
-            output,
-            partial(_text, report, wide=output.wide),
-            page=partial(workload_view, planned, found, report),
-        )
+    def shown(result: tuple[Planned, Target, ExplainReport]) -> Shown:
+        _, _, report = result
+        return Shown(report, partial(_text, report, wide=output.wide), partial(workload_view, *result))
+
+    _, _, report = show_results(look, output, shown)
     ctx.exit(output.code(violated=report.violated > 0))
 
 

@@ -14,10 +14,11 @@ from respread.cli.examples import CommandWithExamples, Example
 from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions, selector_option
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.target import find_target
-from respread.cli.render.output import results, show
+from respread.cli.render.output import Shown
 from respread.cli.render.plan_difference import PlanDifference, plan_difference, read_plan, render_difference
 from respread.cli.render.plan_report import PlanReport, plan_report
 from respread.cli.render.plan_table import PlanView
+from respread.cli.render.watching import show_results
 from respread.cluster.selectors import Selector
 
 EXAMPLES: Final = (
@@ -84,12 +85,13 @@ def plan(
     def render(report: PlanReport, console: Console) -> Iterator[RenderableType]:
         return PlanView(console, wide=output.wide, with_namespace=namespace is None).render(report)
 
-    for report in results(look, output, lambda each: each):
+    def shown(report: PlanReport) -> Shown:
         if before is None:
-            show(report, output, partial(render, report))
-        else:
-            difference = plan_difference(before, report)
-            show(difference, output, partial(_difference, difference))
+            return Shown(report, partial(render, report))
+        difference = plan_difference(before, report)
+        return Shown(difference, partial(_difference, difference))
+
+    report = show_results(look, output, shown)
     ctx.exit(output.code(violated=report.violated > 0))
 
 

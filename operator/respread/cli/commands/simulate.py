@@ -15,9 +15,10 @@ from respread.cli.options import ENVIRONMENT, ClusterOptions, OutputOptions
 from respread.cli.read.planned import PlanningOptions, plan_cluster_of, planning_options
 from respread.cli.read.simulate_changes import Typed
 from respread.cli.read.simulating import simulate_cluster
-from respread.cli.render.output import results, show
+from respread.cli.render.output import Shown
 from respread.cli.render.simulate_report import SimulationReport
 from respread.cli.render.simulate_table import SimulationView
+from respread.cli.render.watching import show_results
 
 EXAMPLES: Final = (
     Example("What a scale-down would leave", "simulate --scale deploy/web=4 -n shop"),
@@ -86,6 +87,5 @@ def simulate(
     def render(report: SimulationReport, console: Console) -> Iterator[RenderableType]:
         return SimulationView(console, wide=output.wide, with_namespace=namespace is None).render(report)
 
-    for report in results(look, output, lambda each: each):
-        show(report, output, partial(render, report))
+    report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
     ctx.exit(output.code(violated=report.as_it_is.violated > 0))

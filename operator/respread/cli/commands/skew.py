@@ -25,9 +25,10 @@ from respread.cli.options import (
 from respread.cli.read.protections import protection_reports
 from respread.cli.read.reading import read_for_skew, spread_with_owners
 from respread.cli.read.scheduler_option import scheduler_option
-from respread.cli.render.output import results, show
+from respread.cli.render.output import Shown
 from respread.cli.render.skew_report import GroupFilter, Origin, SkewReport, skew_report, unknown_workloads
 from respread.cli.render.skew_table import SkewTable, summary
+from respread.cli.render.watching import show_results
 from respread.cluster.selectors import Selector
 from respread.cluster.state import ClusterSnapshot
 from respread.scheduling.configuration import SchedulerConfiguration
@@ -125,8 +126,7 @@ def skew(
             yield Text()
         yield summary(report)
 
-    for report in results(look, output, lambda each: each):
-        show(report, output, partial(render, report))
+    report = show_results(look, output, lambda found: Shown(found, partial(render, found)))
     ctx.exit(output.code(violated=report.violated > 0))
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import click
 import msgspec
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 PIPE_COLUMNS: Final = 160
 """The width of tables outside of a terminal: wide enough to avoid cuts, and still readable."""
 WIDE_COLUMNS: Final = 140
-WATCH_SECONDS: Final = 2.0
-"""With --watch, the least time from one reading of the cluster to the next."""
-_READING_SHARE: Final = 10
+TABLES: Final = ("table", "wide")
+"""The formats for people at a terminal."""
 _UNCUT_COLUMNS: Final = 10_000
 
 
@@ -63,77 +61,32 @@ class Report(Protocol):
         """Yield what `-o name` prints, as arguments for kubectl: `pod/web-1`."""
 
 
-T = TypeVar("T")
+class Shown(NamedTuple):
+    """What is shown of the result of a command."""
+
+    report: Report
+    """A `msgspec.Struct`."""
+    render: Callable[[Console], Iterable[RenderableType]]
+    """Creates the tables and texts for a console."""
+    page: Callable[[], msgspec.Struct] | None = None
+    """Creates what `-o html` shows, if that is more than the report."""
 
 
-def results(look: Callable[[], T], output: OutputOptions, report_of: Callable[[T], Report]) -> Iterator[T]:
-    """Yield the result of a command, and with --watch again whenever it changes.
-
-    Args:
-        look: reads the cluster.
-        output: the options of the command.
-        report_of: returns the report of a result, a `msgspec.Struct` with a field `time`, which does not count.
-
-    Raises:
-        CommandError: of `look`, the first time; later it is printed.
-    """
-    started = monotonic()
-    result = look()
-    yield result
-    shown = _without_time(report_of(result))
-    while output.watch:
-        # Reading takes a tenth of the time at most, so that a large cluster is not read without a break.
-        sleep(max(WATCH_SECONDS, _READING_SHARE * (monotonic() - started)))
-        started = monotonic()
-        try:
-            result = look()
-        except CommandError as error:
-            click.echo(f"Note: {error.message}", err=True)
-            continue
-        if (now := _without_time(report_of(result))) == shown:
-            continue
-        shown = now
-        if sys.stdout.isatty():
-            click.clear()
-        elif output.format in {"table", "wide"}:
-            click.echo()
-        elif output.format == "yaml":
-            click.echo("---")
-        yield result
-        sys.stdout.flush()
-
-
-def _without_time(report: Report) -> dict[str, Any]:
-    """Return the fields of a report, which is a struct though a protocol can't say so."""
-    return {**msgspec.structs.asdict(report), "time": None}  # type: ignore[arg-type]  # see above
-
-
-def show(
-    report: Report,
-    output: OutputOptions,
-    render: Callable[[Console], Iterable[RenderableType]],
-    *,
-    page: Callable[[], msgspec.Struct] | None = None,
-) -> None:
-    """Print a report in the requested format.
+def show(shown: Shown, output: OutputOptions) -> None:
+    """Print a result in the requested format.
 
     Documents contain its notes. With tables and names, they go to standard error.
-
-    Args:
-        report: a `msgspec.Struct`.
-        output: the options of the command.
-        render: creates the tables and texts for a console.
-        page: creates what `-o html` shows, if that is more than the report.
 
     Raises:
         CommandError: the template of jsonpath does not fit the report.
     """
+    report, render, page = shown
     if output.format == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     elif output.format == "yaml":
         click.echo(yaml.safe_dump(_plain(report), sort_keys=False, allow_unicode=True), nl=False)
     elif output.template is not None:
-        _show_template(report, output.template)
+        _show_template(report, output.template, whole_lines=output.watch)
     elif output.format == "markdown":
         from respread.cli.render.markdown import markdown  # noqa: PLC0415 - rarely needed
 
@@ -159,10 +112,11 @@ def _plain(report: Report) -> Any:
     return msgspec.json.decode(msgspec.json.encode(report))
 
 
-def _show_template(report: Report, template: JsonPathTemplate) -> None:
+def _show_template(report: Report, template: JsonPathTemplate, *, whole_lines: bool) -> None:
     from respread.cli.render.jsonpath import TemplateError  # noqa: PLC0415 - rarely needed
 
     try:
-        click.echo(template.render(_plain(report)), nl=False)
+        text = template.render(_plain(report))
     except TemplateError as error:
         raise CommandError(f"-o jsonpath: {error}.") from error
+    click.echo(text, nl=whole_lines and not text.endswith("\n"))
