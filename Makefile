@@ -36,6 +36,7 @@ lock: setup ## Pin the newest dependencies again, with hashes and without host n
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group build -o requirements-build.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group release -o requirements-release.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group site -o requirements-site.txt
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade -c requirements-dev.txt --group pictures -o requirements-pictures.txt
 	@$(MAKE) --no-print-directory lock-image
 
 lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile.
@@ -44,6 +45,9 @@ lock-image: setup ## Pin the newest digest of the image's base in the Dockerfile
 
 demo: setup ## Scale-downs on a real control plane, without prevention and with it, and the spread being restored (UI=1: also as a page).
 	@$(BIN)/respread demo $(if $(UI),--ui)
+
+demo-picture: setup ## Draw the README's picture anew: what the demo leaves on a terminal, as SVG.
+	@$(BIN)/python -m tests.demo_picture docs/demo.svg
 
 # A control plane then takes a tenth less of the processor, and 100 MiB more.
 test test-all: export GOGC = 200
@@ -96,6 +100,9 @@ screenshots: setup browser ## Make the pictures in docs/ui.md anew, in Chromium.
 
 architecture: setup ## Draw the picture in docs/architecture.md anew, from the imports between rooms.
 	@$(BIN)/python -m tests.rooms
+
+reference: setup ## Write the pages that are made from code: options of the command line, and docs/examples as a page.
+	@$(BIN)/python -m tests.reference
 
 crds: setup ## Generate the CustomResourceDefinitions in crds/ from the types.
 	@$(BIN)/python -m respread.api.schema crds
@@ -179,6 +186,13 @@ $(VENV)/.site: $(STAMP) requirements-site.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.txt
 	@touch $@
 
+$(VENV)/.pictures: $(STAMP) requirements-pictures.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-pictures.txt
+	@touch $@
+
+panels: $(VENV)/.pictures prometheus ## Draw the dashboard's panels anew, from what a real Prometheus has of a real operator: four minutes.
+	@$(BIN)/python -m tests.panels docs/monitoring
+
 site: $(VENV)/.site ## Build the pages of docs/ in build/site; a link that leads nowhere is an error.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
@@ -192,7 +206,10 @@ dist: $(VENV)/.release ## Make what a release consists of in dist/: wheels, char
 	@$$($(GO_TOOL) helm) package charts/respread --destination dist >/dev/null
 	@for each in crds/*policies.respread.dev.yaml; do echo "---"; cat $$each; done >dist/respread-crds-$(VERSION).yaml
 	@PYTHONWARNINGS=ignore $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file dist/respread-$(VERSION).cdx.json requirements.txt
-	@cd dist && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
+	@$(MAKE) --no-print-directory checksums
+
+checksums: ## Write SHA256SUMS of what is in dist/, to be signed; image archives are left out, because registries keep images.
+	@cd dist && find . -maxdepth 1 -type f ! -name '*-image*.tar' ! -name 'SHA256SUMS*' -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS && cat SHA256SUMS
 
 check-dist: $(VENV)/.release ## Check what `make dist` made: checksums, and the wheels' metadata.
 	@cd dist && sha256sum --check --strict --quiet SHA256SUMS
@@ -209,7 +226,7 @@ release-notes: ## Print what CHANGELOG.md says of this version.
 	@$(RELEASE_NOTES)
 
 sign: setup ## Sign dist/SHA256SUMS by cosign: as the workflow that runs, or with KEY=cosign.key.
-	@$$($(GO_TOOL) cosign) sign-blob --yes $(if $(KEY),--key $(KEY) --tlog-upload=false) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
+	@$$($(GO_TOOL) cosign) sign-blob --yes $(BY_KEY) --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
 
 check-signature: setup ## Check the signature with KEY=cosign.pub.
 	@$$($(GO_TOOL) cosign) verify-blob --key $(KEY) --insecure-ignore-tlog=true --bundle dist/SHA256SUMS.sigstore.json dist/SHA256SUMS
@@ -238,8 +255,17 @@ image-archive: setup engine ## Write the built image to ARCHIVE in dist/, and th
 push-image: engine ## Push the image to the registry in its name.
 	@$(ENGINE) push $(IMAGE)
 
-sign-image: setup ## Sign the image in its registry by cosign, as the workflow that runs.
-	@$$($(GO_TOOL) cosign) sign --yes $(IMAGE)
+# What cosign is called with: with a key, nothing is written to the public log of signatures.
+BY_KEY = $(if $(KEY),--key $(KEY) --tlog-upload=false)
+sign-image: setup ## Sign the image in its registry by cosign, as the workflow that runs, or with KEY=cosign.key.
+	@$$($(GO_TOOL) cosign) sign --yes $(BY_KEY) $(IMAGE)
+
+attest-image: setup ## Sign what SBOM=file says is in the image, and put that beside it into the registry.
+	@$$($(GO_TOOL) cosign) attest --yes $(BY_KEY) --type cyclonedx --predicate $(SBOM) $(IMAGE)
+
+check-image: setup ## Check the signatures of the image and of its SBOM with KEY=cosign.pub.
+	@$$($(GO_TOOL) cosign) verify --key $(KEY) --insecure-ignore-tlog=true --output text $(IMAGE) >/dev/null
+	@$$($(GO_TOOL) cosign) verify-attestation --key $(KEY) --insecure-ignore-tlog=true --type cyclonedx $(IMAGE) >/dev/null
 
 push-chart: setup ## Push the chart in dist/ to REGISTRY=oci://….
 	@$$($(GO_TOOL) helm) push dist/respread-$(VERSION).tgz $(REGISTRY)

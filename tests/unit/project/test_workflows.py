@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,10 +46,35 @@ def test_workflows_run_existing_targets_and_scripts(workflow: Path) -> None:
 def test_releases_are_checked_before_they_are_published() -> None:
     (release,) = (each for each in WORKFLOWS if each.stem == "release")
     jobs = yaml.safe_load(release.read_text(encoding="utf-8"))["jobs"]
-    assert jobs["build"]["needs"] == jobs["image"]["needs"] == "test"
+    assert (jobs["image"]["needs"], jobs["build"]["needs"]) == ("test", "image")
     assert jobs["publish"]["needs"] == ["build", "image"]
     build = " ".join(step.get("run", "") for step in jobs["build"]["steps"])
-    assert build.index("make check-tag") < build.index("make dist check-dist") < build.index("make sign")
+    order = ("make check-tag", "make dist", "make checksums check-dist", "make sign")
+    assert sorted(order, key=build.index) == list(order)
+
+
+def test_a_release_holds_what_is_in_each_image() -> None:
+    (release,) = (each for each in WORKFLOWS if each.stem == "release")
+    jobs = yaml.safe_load(release.read_text(encoding="utf-8"))["jobs"]
+    image, build, publish = (jobs[name]["steps"] for name in ("image", "build", "publish"))
+    (written,) = (step for step in image if step.get("run", "").startswith("make image-archive"))
+    (kept,) = (step["with"] for step in image if "upload-artifact" in step.get("uses", ""))
+    assert image.index(written) < len(image) - 1
+    assert kept["path"] == "dist/*.cdx.json"
+    (fetched,) = (step["with"] for step in build if "download-artifact" in step.get("uses", ""))
+    assert fnmatch(kept["name"], fetched["pattern"])
+    assert (fetched["path"], fetched["merge-multiple"]) == ("dist/", True)
+    assert publish[-1]["run"].endswith("dist/*\n")
+
+
+def test_checksums_cover_the_sboms_and_not_the_archives_of_images(release: Path) -> None:
+    dist = release / "dist"
+    dist.mkdir()
+    for name in ("a.whl", "a-image-amd64.cdx.json", "a-image-amd64.tar", "chart.tgz", "SHA256SUMS.sigstore.json"):
+        (dist / name).write_text(name)
+    assert make(release, "checksums").returncode == 0
+    listed = [line.split()[1] for line in (dist / "SHA256SUMS").read_text().splitlines()]
+    assert listed == ["a-image-amd64.cdx.json", "a.whl", "chart.tgz"]
 
 
 @pytest.fixture
