@@ -6,56 +6,37 @@ import json
 import re
 import secrets
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import yaml
 
 from respread import __version__
 from respread_sandbox import Sandbox, SandboxApi
+from tests.api_schemas import LOCATION, write_schemas
 from tests.go_programs import PROGRAMS, find_or_build
+from tests.integration.helm import CHART, Helm, helm_for
 from tests.integration.operator_process import OperatorProcess
+from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[3]
-CHART = ROOT / "charts" / "respread"
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = "respread-system"
+OVERLAYS = list((MANIFESTS / "overlays").iterdir())
+OF_THE_PROMETHEUS_OPERATOR = ("ServiceMonitor", "PrometheusRule")
+"""Kinds that the sandbox does not serve."""
 POLICIES = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies"
 LABELS_OF_THE_TOOL = {"app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "helm.sh/chart"}
 INSTALL = ("upgrade", "--install", "respread", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
-
-Helm: TypeAlias = Callable[..., str]
 
 pytestmark = pytest.mark.timeout(1800)
 """Helm itself is built first, where it is not in the cache."""
 
 
 @pytest.fixture(scope="module")
-def program() -> Path:
-    return find_or_build(PROGRAMS["helm"])
-
-
-@pytest.fixture(scope="module")
-def helm(program: Path, sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Helm for the sandbox's cluster, with a home of its own."""
-    home = tmp_path_factory.mktemp("helm")
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [program, *arguments, "--kubeconfig", str(sandbox.kubeconfig)],
-            env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-        if done.returncode != 0:
-            raise AssertionError(f"helm {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
-
-    return run
+def helm(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return helm_for(sandbox, tmp_path_factory.mktemp("helm"))
 
 
 def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
@@ -128,6 +109,60 @@ def test_the_api_server_knows_every_rendered_field(helm: Helm, sandbox: Sandbox,
     rendered = helm("template", "respread", str(CHART), "--namespace", namespace, *chosen)
     said = sandbox.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=rendered)
     assert len(said.splitlines()) == len([each for each in yaml.safe_load_all(rendered) if each is not None])
+
+
+@pytest.fixture(scope="module")
+def schemas(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The schemas of what the sandbox's API server serves, by the names that kubeconform asks for."""
+    sandbox.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+    sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
+    folder = tmp_path_factory.mktemp("schemas")
+
+    def served() -> bool:
+        openapi = sandbox.api.get("/openapi/v2")
+        write_schemas(openapi, folder)
+        return (folder / "respread.dev" / "v1alpha1" / "clusterrebalancepolicy.json").exists()
+
+    wait_until(served, "the policies to be in the OpenAPI document")
+    return folder
+
+
+def conforming(schemas: Path, rendered: str, *, skipped: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return what kubeconform says of objects."""
+    done = subprocess.run(
+        [
+            find_or_build(PROGRAMS["kubeconform"]),
+            *("-output", "json", "-summary", "-strict"),
+            *("-schema-location", f"{schemas}/{LOCATION}"),
+            *("-skip", ",".join(skipped)),
+        ],
+        input=rendered,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+@pytest.mark.parametrize("values", [(), EVERYTHING])
+def test_kubeconform_knows_every_rendered_field(helm: Helm, schemas: Path, values: tuple[str, ...]) -> None:
+    chosen = [argument for each in values for argument in ("--set", each)]
+    rendered = helm("template", "respread", str(CHART), "--include-crds", *chosen)
+    said = conforming(schemas, rendered)
+    assert said["summary"] == {"valid": rendered.count("\nkind: "), "invalid": 0, "errors": 0, "skipped": 0}, said
+    misspelt = conforming(schemas, rendered.replace("serviceAccountName:", "serviceAccountNmae:"))
+    assert [each["name"] for each in misspelt["resources"]] == ["respread"]
+    assert misspelt["summary"]["invalid"] == 1
+
+
+@pytest.mark.parametrize("overlay", ["base", *sorted(f"overlays/{each.name}" for each in OVERLAYS)])
+def test_kubeconform_knows_every_field_of_the_manifests(sandbox: Sandbox, schemas: Path, overlay: str) -> None:
+    rendered = sandbox.kubectl("kustomize", str(MANIFESTS / overlay))
+    said = conforming(schemas, rendered, skipped=OF_THE_PROMETHEUS_OPERATOR)
+    assert (said["summary"]["invalid"], said["summary"]["errors"]) == (0, 0), said
+    assert said["summary"]["valid"] + said["summary"]["skipped"] == len(list(yaml.safe_load_all(rendered)))
 
 
 def test_the_chart_passes_lint_and_has_this_version(helm: Helm) -> None:
