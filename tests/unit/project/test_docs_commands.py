@@ -22,9 +22,9 @@ PLACEHOLDER = re.compile(r"^\[|\]$|\.\.\.|…|\b[A-Z]{4,}\b|\|")
 def shown_lines(page: Path) -> Iterator[str]:
     """Yield the lines of code blocks, and what is marked as code in sentences."""
     text = page.read_text(encoding="utf-8")
-    for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+    for _, block in re.findall(r"^( *)```\w*\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
         yield from block.replace("\\\n", " ").splitlines()
-    outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    outside = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
     yield from (" ".join(each.split()) for each in re.findall(r"`([^`]+)`", outside))
 
 
