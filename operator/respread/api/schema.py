@@ -37,6 +37,8 @@ from respread.api.structures import write_value
 
 _HEADER: Final = "# Generated from operator/respread/api by `make crds`. Change it there.\n"
 _LONGEST_DURATION: Final = 40
+_NOT_SEEN_YET: Final = {"observedGeneration": 0}
+"""The status of a new policy. kstatus takes an object without a status for current, so that tools would not wait."""
 
 _SHORT_NAMES: Final[dict[PolicyKind, str]] = {"RebalancePolicy": "rbp", "ClusterRebalancePolicy": "crbp"}
 _DESCRIPTIONS: Final[dict[PolicyKind, str]] = {
@@ -161,7 +163,7 @@ def _object_schema(kind: PolicyKind, spec_type: type[PolicySpec]) -> dict[str, A
                 "description": "The specification of the policy. Every field has a default.",
                 "default": {},
             },
-            "status": _without_defaults(_schema(types.type_info(PolicyStatus))),
+            "status": {**_without_defaults(_schema(types.type_info(PolicyStatus))), "default": _NOT_SEEN_YET},
         },
     }
 
