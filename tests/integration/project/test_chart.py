@@ -171,6 +171,17 @@ def test_the_chart_passes_lint_and_has_this_version(helm: Helm) -> None:
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
+def test_what_artifact_hub_is_told_is_there() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    told = {name.rpartition("/")[2]: yaml.safe_load(text) for name, text in chart["annotations"].items()}
+    assert [each["image"] for each in told["images"]] == [f"ghcr.io/respread/respread:{__version__}"]
+    assert {f"{each['name']}.yaml" for each in told["crds"]} == {path.name for path in (CHART / "crds").iterdir()}
+    for link in told["links"]:
+        repository, _, page = link["url"].partition("/blob/main/")
+        assert repository == chart["home"]
+        assert (ROOT / page).is_file()
+
+
 @pytest.mark.parametrize(
     ("value", "named"),
     [
