@@ -49,7 +49,7 @@ def _strict(schema: Any) -> Any:
         return schema
     if schema.get("format") == "int-or-string":
         return {"type": ["string", "integer"]}
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":  # their names may be those of keywords
             found[key] = {name: _strict(each) for name, each in value.items()}

@@ -22,7 +22,7 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 from respread.cli.render.domain_bars import FAINT, WITHIN
 from respread_sandbox.demo.command import play
 from respread_sandbox.demo.picture import Pair
-from respread_sandbox.demo.screen import LivePicture, Screen, Step
+from respread_sandbox.demo.screen import DemoStep, LivePicture, Screen
 from respread_sandbox.demo.world import World
 
 COLUMNS: Final = 126
@@ -68,9 +68,9 @@ class LastPictures(Screen):
     """A screen that has only what stays on a terminal in the end."""
 
     @contextmanager
-    def step(self, doing: str) -> Iterator[Step]:
+    def step(self, doing: str) -> Iterator[DemoStep]:
         """Show what came of something."""
-        step, begun = Step(), time.monotonic()
+        step, begun = DemoStep(), time.monotonic()
         yield step
         self.say(f"[{WITHIN}]✓[/] {step.result or doing} [{FAINT}]({time.monotonic() - begun:.1f} s)[/]")
 

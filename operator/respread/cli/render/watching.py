@@ -44,13 +44,13 @@ def show_results(look: Callable[[], T], output: OutputOptions, shown: Callable[[
         show(shown(result), output)
         return result
     try:
-        with ended_by_signals(), _place(output) as place:
-            _watch(look, place, shown, result, time.monotonic() - started)
+        with ended_by_signals(), _display(output) as display:
+            _watch(look, display, shown, result, time.monotonic() - started)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(_INTERRUPTED) from None
 
 
-class Place(Protocol):
+class WatchDisplay(Protocol):
     """Where results are shown one after another."""
 
     def __enter__(self) -> Self: ...
@@ -70,7 +70,7 @@ class Place(Protocol):
         """Sleep, while what is shown stays well."""
 
 
-def _place(output: OutputOptions) -> Place:
+def _display(output: OutputOptions) -> WatchDisplay:
     if not sys.stdout.isatty() or output.format not in TABLES:
         return _Appended(output)
     from respread.cli.render.watch_screen import WatchScreen  # noqa: PLC0415 - rarely needed
@@ -79,24 +79,24 @@ def _place(output: OutputOptions) -> Place:
 
 
 def _watch(
-    look: Callable[[], T], place: Place, shown: Callable[[T], Shown], result: T, reading_seconds: float
+    look: Callable[[], T], display: WatchDisplay, shown: Callable[[T], Shown], result: T, reading_seconds: float
 ) -> NoReturn:
     answer = shown(result)
     content = _content(answer.report)
-    place.show(answer)
+    display.show(answer)
     while True:
-        place.wait(max(WATCH_SECONDS, _READING_SHARE * reading_seconds))
+        display.wait(max(WATCH_SECONDS, _READING_SHARE * reading_seconds))
         started = time.monotonic()
         try:
             answer = shown(look())
         except CommandError as error:
-            place.fail(error.message)
+            display.fail(error.message)
         else:
             before, content = content, _content(answer.report)
             if content == before:
-                place.confirm()
+                display.confirm()
             else:
-                place.show(answer)
+                display.show(answer)
         reading_seconds = time.monotonic() - started
 
 
