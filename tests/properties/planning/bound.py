@@ -41,15 +41,16 @@ def bound_of(model: SchedulerModel) -> Bound | None:
     return Bound(len(evicted), evicted, placed)
 
 
-def fewest_violated(model: SchedulerModel, ranks: Mapping[int, int]) -> tuple[int, ...]:
-    """Return how many groups stay violated at least, by their rank: the fewest of rank 0, then of rank 1.
+def fewest_violated(model: SchedulerModel, ranks: Mapping[int, int], ranks_in_all: int) -> tuple[int, ...]:
+    """Return how many groups stay violated at least, by their rank: the fewest of rank 0, then of rank 1, and so on.
 
     No sequence of safe steps can leave fewer, because it ends in a state with the pods where they have room, in which
     no group has more excess than at the start.
 
     Args:
         model: the world.
-        ranks: 0 for the important ones of the groups that are to be cured, 1 for the others.
+        ranks: of the groups that are to be cured, 0 for the most important ones.
+        ranks_in_all: how many ranks there are.
     """
     start = model.start()
     program = _Program(eviction_cost=0)
@@ -59,7 +60,7 @@ def fewest_violated(model: SchedulerModel, ranks: Mapping[int, int]) -> tuple[in
         before = model.excess(group, start)
         over = [(excess, 1.0) for excess in ends.excesses(at, None)]
         if at in ranks:
-            weight = 1 if ranks[at] else len(model.groups)
+            weight = (len(model.groups) + 1) ** (ranks_in_all - 1 - ranks[at])
             violated[at] = program.variable(0, 1, cost=weight, integer=True)
             program.row([*over, (violated[at], -before)], None, 0)
         else:
@@ -67,7 +68,8 @@ def fewest_violated(model: SchedulerModel, ranks: Mapping[int, int]) -> tuple[in
     values = program.solve()
     assert values is not None, "to evict nothing is an end"
     return tuple(
-        sum(round(values[column]) for at, column in violated.items() if ranks[at] == rank) for rank in range(2)
+        sum(round(values[column]) for at, column in violated.items() if ranks[at] == rank)
+        for rank in range(ranks_in_all)
     )
 
 

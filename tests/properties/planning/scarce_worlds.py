@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from immutables import Map
 
 from respread.api.label_selector import LabelSelector
-from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.policy import ClusterPolicySpec, ConstraintRules, Policy, VictimRules, WhenUnsatisfiable
 from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
 
-IMPORTANT, ORDINARY = "important", "ordinary"
-PRIORITIES = {IMPORTANT: 10, ORDINARY: 0}
+IMPORTANT, ORDINARY, TRIED = "important", "ordinary", "tried"
+RANKS: Final = {IMPORTANT: 0, ORDINARY: 1, TRIED: 2}
+"""Of their policies, the most important first."""
+_PRIORITIES: Final = {IMPORTANT: 10, ORDINARY: 0, TRIED: 20}
+"""That of a policy which only plans does not count."""
 
 
 class ScarceWorld(NamedTuple):
@@ -25,6 +28,9 @@ class ScarceWorld(NamedTuple):
     @property
     def policies(self) -> list[Policy]:
         """One for each importance."""
+        kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule",)
+        if self.world.restores_soft:
+            kinds += ("ScheduleAnyway",)
         return [
             Policy(
                 kind="ClusterRebalancePolicy",
@@ -32,10 +38,12 @@ class ScarceWorld(NamedTuple):
                 spec=ClusterPolicySpec(
                     pod_selector=LabelSelector(match_labels=Map(importance=name)),
                     priority=priority,
+                    mode="DryRun" if name == TRIED else "Enforce",
+                    constraints=ConstraintRules(when_unsatisfiable=kinds),
                     victims=VictimRules(min_replicas=1),
                 ),
             )
-            for name, priority in PRIORITIES.items()
+            for name, priority in _PRIORITIES.items()
         ]
 
 

@@ -70,6 +70,7 @@ class Shape(NamedTuple):
     """Whether its pods tolerate the taint of tainted nodes."""
     size: int = 1
     priority: int = 0
+    namespace: str = "default"
 
 
 class Place(NamedTuple):
@@ -101,7 +102,7 @@ def snapshot_of(world: World) -> ClusterSnapshot:
     names = [f"{number:02}" for number in range(len(world.pods))]
     pods = [
         Pod(
-            namespace="default",
+            namespace=world.shapes[place.shape].namespace,
             name=name,
             uid=f"uid-{name}",
             spec=specs[place.shape],
@@ -118,7 +119,7 @@ def snapshot_of(world: World) -> ClusterSnapshot:
     state = ClusterState()
     state.replace("nodes", [_node(host) for host in world.hosts])
     state.replace("pods", pods)
-    state.replace("namespaces", [Namespace(name="default")])
+    state.replace("namespaces", [Namespace(name=name) for name in sorted({each.namespace for each in world.shapes})])
     return state.snapshot
 
 

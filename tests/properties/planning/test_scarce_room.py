@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +13,8 @@ from respread.planning.plan import Plan
 from tests.plans import plan_cluster
 from tests.properties.instances import factor
 from tests.properties.planning.bound import fewest_violated
-from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, scarce_world
+from tests.properties.planning.mixed_worlds import mixed_world
+from tests.properties.planning.scarce_worlds import RANKS, ScarceWorld, scarce_world
 from tests.properties.planning.scheduler_model import Position, SchedulerModel
 from tests.properties.planning.small_worlds import HOSTNAME, NOW, Host, Place, Rule, Shape, World, snapshot_of
 from tests.properties.planning.tight_loop import run
@@ -29,7 +30,6 @@ LEAST_SCARCE = 0.3
 """Of the first 200 worlds room is not enough for all in half; of 50 in a row, in 19 at least."""
 MOST_TURNS = {0: 0, 1: 2, 2: 10, 3: 10} if factor() > 1 else {2: 10}
 """How many turns a replacement may take, by the seed."""
-RANKS = {IMPORTANT: 0, ORDINARY: 1}
 
 
 def violated_after(plan: Plan, snapshot: ClusterSnapshot) -> tuple[int, ...]:
@@ -41,7 +41,8 @@ def violated_after(plan: Plan, snapshot: ClusterSnapshot) -> tuple[int, ...]:
         if group.violated:
             counts = plan.counts_after.get(key, group.counts)
             every = [counts.get(domain, 0) for domain in group.domains.nodes]
-            violated[RANKS[policy]] += max(every) - min(every) > key.max_skew
+            minimum = 0 if len(every) < key.min_domains else min(every)
+            violated[RANKS[policy]] += max(every) - minimum > key.max_skew
     return tuple(violated)
 
 
@@ -86,25 +87,26 @@ class Tried(NamedTuple):
     """Whether there are too many sequences of steps to know whether the plan is as good as any."""
 
 
-def tried(seed: int) -> Tried:
+def tried(seed: int, draw: Callable[[int], ScarceWorld] = scarce_world) -> Tried:
     """Plan for a world, and compare with the best that there is."""
-    scarce = scarce_world(seed)
+    scarce = draw(seed)
     model = SchedulerModel(scarce.world)
     ranks = ranks_of(model)
     snapshot = snapshot_of(scarce.world)
     left = violated_after(plan_cluster(snapshot, scarce.policies, now=NOW), snapshot)
-    best = fewest_violated(model, ranks)
+    best = fewest_violated(model, ranks, len(RANKS))
     assert left >= best, f"seed {seed}: the program is wrong"
     found = left if left == best else fewest_by_single_steps(model, ranks)
     assert found is None or left <= found, f"seed {seed}"
     return Tried(any(best), found is None)
 
 
+@pytest.mark.parametrize("draw", [scarce_world, mixed_world])
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(600 * factor())
-def test_the_plan_restores_as_many_groups_as_possible(part: int) -> None:
+def test_the_plan_restores_as_many_groups_as_possible(part: int, draw: Callable[[int], ScarceWorld]) -> None:
     worlds = WORLDS * factor()
-    results = [tried(seed) for seed in range(part * worlds, (part + 1) * worlds)]
+    results = [tried(seed, draw) for seed in range(part * worlds, (part + 1) * worlds)]
     assert sum(each.unknown for each in results) <= MOST_UNKNOWN * worlds
     assert sum(each.scarce for each in results) >= LEAST_SCARCE * worlds
 

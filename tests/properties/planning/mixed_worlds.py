@@ -1,0 +1,120 @@
+"""Small clusters without room for all, of every kind: constraints, taints, namespaces and policies that differ."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from tests.properties.planning.scarce_worlds import IMPORTANT, ORDINARY, TRIED, ScarceWorld
+from tests.properties.planning.small_worlds import HOSTNAME, Host, Place, Rule, Shape, World
+
+_MOST_PODS: Final = 15
+"""Of all applications together, so that every sequence of evictions can be looked at."""
+
+
+def mixed_world(seed: int) -> ScarceWorld:
+    """Return the world of a seed."""
+    random = Random(f"mixed {seed}")
+    zones = random.choice((2, 3, 3, 3, 4))
+    hosts = [
+        Host(
+            {HOSTNAME: f"n{zone}-{number}", "zone": f"z{zone}", "pool": random.choice(("x", "x", "y"))},
+            room=0,
+            tainted=_seldom(random, 0.12),
+            cordoned=_seldom(random, 0.06),
+        )
+        for zone in range(zones)
+        for number in range(random.choice((1, 1, 2)))
+    ]
+    kinds = random.choice(((ORDINARY,), (ORDINARY, IMPORTANT), (ORDINARY, IMPORTANT, TRIED)))
+    namespaces = random.choice((("default",), ("default",), ("default", "other")))
+    importance: list[str] = []
+    shapes: list[Shape] = []
+    pods: list[Place] = []
+    for number in range(random.randint(2, 4)):
+        app = _application(random, f"app{number}", random.choice(kinds), random.choice(namespaces), zones)
+        for shape in (app, *_variants(random, app)):
+            most = max(0, min(4, _MOST_PODS - len(pods)))
+            importance.append(shape.labels["importance"])
+            shapes.append(shape)
+            pods.extend(
+                Place(len(shapes) - 1, host, movable=not _seldom(random, 0.1))
+                for host in _skewed(random, hosts, shape, min(most, random.randint(2, 4)))
+            )
+    if _seldom(random, 0.2):  # as of a DaemonSet, whose labels an application's constraint selects
+        shapes.append(Shape({**shapes[0].labels}, (), namespace=shapes[0].namespace, tolerates=True))
+        importance.append(importance[0])
+        pods.extend(Place(len(shapes) - 1, host, movable=False) for host in range(len(hosts)))
+    held = [0] * len(hosts)
+    for pod in pods:
+        held[pod.host] += shapes[pod.shape].size
+    world = World(
+        hosts=tuple(
+            host._replace(room=room + _spare(random, host, zones)) for host, room in zip(hosts, held, strict=True)
+        ),
+        shapes=tuple(shapes),
+        pods=tuple(pods),
+        restores_soft=_seldom(random, 0.3),
+    )
+    return ScarceWorld(world, tuple(importance))
+
+
+def _seldom(random: Random, share: float) -> bool:
+    return random.random() < share
+
+
+def _application(random: Random, name: str, importance: str, namespace: str, zones: int) -> Shape:
+    selector = (("app", name),)
+    rules = [
+        Rule(
+            "zone",
+            random.choice((1, 1, 1, 2)),
+            selector,
+            hard=not _seldom(random, 0.15),
+            min_domains=zones if _seldom(random, 0.1) else 1,
+            honor_affinity=not _seldom(random, 0.1),
+            honor_taints=_seldom(random, 0.15),
+        )
+    ]
+    if not rules[0].hard:
+        rules[0] = rules[0]._replace(min_domains=1)
+    if _seldom(random, 0.25):
+        rules.append(Rule(HOSTNAME, random.choice((1, 2)), selector, hard=not _seldom(random, 0.4)))
+    return Shape(
+        labels={"app": name, "importance": importance},
+        rules=tuple(rules),
+        pools=random.choice((None, None, None, None, ("x",), ("x", "y"))),
+        tolerates=_seldom(random, 0.3),
+        size=random.choice((1, 1, 1, 2, 3)),
+        namespace=namespace,
+    )
+
+
+def _variants(random: Random, app: Shape) -> list[Shape]:
+    """Return another template of the same application, seldom: the pods of both are counted together."""
+    if not _seldom(random, 0.2):
+        return []
+    return [
+        app._replace(
+            labels={**app.labels, "track": "canary"},
+            rules=random.choice((app.rules, app.rules[:1])),
+            pools=random.choice((app.pools, None, ("y",))),
+            size=random.choice((app.size, 1, 2)),
+        )
+    ]
+
+
+def _skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[int]:
+    """Place pods as after the zone that is last has come back: seldom there."""
+    allowed = [at for at, host in enumerate(hosts) if shape.pools is None or host.labels["pool"] in shape.pools]
+    last = hosts[-1].labels["zone"]
+    elsewhere = [at for at in allowed if hosts[at].labels["zone"] != last]
+    if not allowed:
+        return []
+    return [random.choice(elsewhere if elsewhere and random.random() < 0.93 else allowed) for _ in range(count)]
+
+
+def _spare(random: Random, host: Host, zones: int) -> int:
+    if host.labels["zone"] == f"z{zones - 1}":
+        return random.randint(1, 4)
+    return random.choice((0, 0, 0, 1))
