@@ -129,7 +129,13 @@ class KarpenterCluster:
 
 @contextmanager
 def karpenter_cluster(binaries: Binaries, folder: Path, *flags: str) -> Iterator[KarpenterCluster]:
-    """Start a control plane with Karpenter, without nodes, and the operator; it ends well with the context."""
+    """Start a control plane with Karpenter, without nodes, and the operator; it ends well with the context.
+
+    Args:
+        binaries: of the control plane.
+        folder: for the operator's log.
+        flags: of Karpenter.
+    """
     options = SandboxOptions(nodes=0, audit=True, karpenter=True, karpenter_flags=flags)
     with Sandbox.start(options, binaries=binaries) as sandbox:
         sandbox.api.request("PATCH", NODE_POOL, {"spec": {"limits": {"cpu": "0"}}})  # no node for what is installed

@@ -1,0 +1,66 @@
+"""Karpenter with its feature gate PodDeletionCostManagement, which removes and overwrites pod deletion costs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from respread.prevention.contests import FIRST_WAIT_SECONDS
+from respread_sandbox import Binaries
+from tests.integration.operator_process import refused
+from tests.integration.prevention_cluster import PREVENTS, RIGHT, costs, create, excess, patches, settled
+from tests.integration.workloads import ZONE, create_deployment, deployment, scale
+from tests.karpenter.karpenter_cluster import KarpenterCluster, karpenter_cluster
+from tests.processes import wait_until
+
+GATE = "--feature-gates=PodDeletionCostManagement=true"
+NAMESPACE = "shop"
+ROUNDS_SECONDS = 420
+"""Karpenter looks once a minute, and writes if its cluster has changed; two losses make a contest."""
+CHURN_SECONDS = 5
+ELSEWHERE = "elsewhere"
+
+pytestmark = pytest.mark.timeout(1200)
+
+
+@pytest.fixture
+def cluster(binaries: Binaries, tmp_path: Path) -> Iterator[KarpenterCluster]:
+    with karpenter_cluster(binaries, tmp_path, GATE) as running:
+        running.sandbox.create_namespace(NAMESPACE)
+        running.sandbox.create_namespace(ELSEWHERE)
+        running.sandbox.apply(RIGHT)
+        yield running
+
+
+def test_karpenter_that_manages_costs_is_given_way_to(cluster: KarpenterCluster) -> None:
+    """Its nodes are not to be consolidated, so it removes every cost that it finds."""
+    cluster.set_pool()
+    cluster.enforce(NAMESPACE, mode="DryRun", **PREVENTS)
+    create(cluster.sandbox, "web", 9)
+    cluster.wait_until(lambda: settled(cluster.sandbox, {"web": 9}, ranked=False), "nodes for all pods")
+    begun = time.monotonic()
+    create_deployment(cluster.sandbox, ELSEWHERE, deployment("churn", replicas=1))
+    for replicas in cycle((2, 1)):  # Karpenter looks again only if something has changed
+        scale(cluster.sandbox, ELSEWHERE, "churn", replicas)
+        time.sleep(CHURN_SECONDS)
+        if cluster.condition(NAMESPACE, "CostsContested") == "True":
+            break
+        assert time.monotonic() < begun + ROUNDS_SECONDS, f"written: {patches(cluster.sandbox)}"
+    written, seconds = patches(cluster.sandbox), time.monotonic() - begun
+    assert 2 <= max(written.values()) <= 1 + math.floor(math.log2(seconds / FIRST_WAIT_SECONDS + 1))
+    cluster.wait_until(lambda: not costs(cluster.sandbox, "web"), "Karpenter to have the last word")
+
+    # The first pods that go tell that a scale-down has begun: what follows is chosen by costs.
+    for replicas in (8, 6):
+        scale(cluster.sandbox, NAMESPACE, "web", replicas)
+        wait_until(lambda of=replicas: settled(cluster.sandbox, {"web": of}, ranked=True), "costs for the next step")
+    scale(cluster.sandbox, NAMESPACE, "web", 4)
+    wait_until(lambda: settled(cluster.sandbox, {"web": 4}, ranked=False), "the scale-down")
+    assert excess(cluster.sandbox, ZONE)["web"] == 0
+    assert cluster.evicted(NAMESPACE) == []
+    assert refused(cluster.sandbox) == []
