@@ -70,13 +70,15 @@ class PodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
-class Toleration(msgspec.Struct, frozen=True, gc=False):
+class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A toleration; empty fields are wildcards as in the API."""
 
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
+    """How long a pod stays on a node with such a NoExecute taint; None for ever. It plays no part in scheduling."""
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):

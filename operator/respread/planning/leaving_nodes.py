@@ -20,15 +20,17 @@ from respread.cluster.state import ClusterSnapshot
 from respread.planning.held import Held
 from respread.planning.search.placement import Placement
 from respread.planning.tasks import Task
-from respread.scheduling.filters.taint_toleration import tolerates
+from respread.scheduling.filters.taint_toleration import toleration_of
 from respread.scheduling.filters.topology_spread import counts_as_pod
-from respread.spread.group import SpreadGroup
+from respread.spread.group import GroupKey, SpreadGroup, template_of
 
-EMPTYING_TAINTS: Final = frozenset(
-    {"karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler", "node.kubernetes.io/out-of-service"}
-)
+_TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
+"""Cluster-autoscaler evicts pods from such a node whether they tolerate the taint or not."""
+_OF_GOING_NODES: Final = frozenset({"karpenter.sh/disrupted", _TO_BE_DELETED})
+"""Taints of nodes that are deleted as soon as they are empty."""
+EMPTYING_TAINTS: Final = _OF_GOING_NODES | {"node.kubernetes.io/out-of-service"}
 """Taints, whatever their effect, whose node is emptied by the component that set them; every one with the effect
-NoExecute empties its node too, of pods that don't tolerate it."""
+NoExecute empties its node too, of pods that don't tolerate it, or only for a time."""
 
 
 class _Leaving(NamedTuple):
@@ -108,14 +110,26 @@ class LeavingNodes:
         """Return the names of the nodes, pods that tolerate what empties them aside."""
         return self._leaving.keys()
 
+    @property
+    def going(self) -> Collection[str]:
+        """Return the names of the nodes that are deleted as soon as they are empty."""
+        return {
+            name
+            for name, leaving in self._leaving.items()
+            if any(taint.key in _OF_GOING_NODES for taint in leaving.taints)
+        }
+
     def why(self, pod: Pod) -> str | None:
         """Return why a pod is about to lose its node; None if that is not known."""
         leaving = self._leaving.get(pod.node_name)
         if leaving is None:
             return None
-        taint = next((each for each in leaving.taints if not tolerates(pod.spec.tolerations, each)), None)
-        if taint is not None:
-            return f"it has the taint {taint.key}"
+        for taint in leaving.taints:
+            toleration = None if taint.key == _TO_BE_DELETED else toleration_of(pod.spec.tolerations, taint)
+            if toleration is None:
+                return f"it has the taint {taint.key}"
+            if taint.effect == "NoExecute" and toleration.toleration_seconds is not None:
+                return f"it has the taint {taint.key}, which they tolerate for {toleration.toleration_seconds} s"
         return "it is cordoned and being drained" if leaving.drained else None
 
 
@@ -149,12 +163,14 @@ def waits_for_drain(
         patience: how long a node is waited for since then.
         now: the time, with a time zone.
     """
-    going = [pod for pod in task.pods if pod.node_name and leaving.why(pod) is not None]
-    if not going:
+    going = [
+        pod
+        for pod in task.pods
+        if pod.node_name and leaving.why(pod) is not None and now < since.get(pod.node_name, now) + patience
+    ]
+    if not going or not _restored_without(going, task, leaving, placement):
         return None
     last = min(since.get(pod.node_name, now) for pod in going)
-    if now >= last + patience or not _restored_without(going, task, leaving.names, placement):
-        return None
     pod = min(going, key=lambda pod: (since.get(pod.node_name, now), pod.node_name))
     others = len({each.node_name for each in going}) - 1
     return Held(
@@ -167,55 +183,98 @@ def waits_for_drain(
     )
 
 
-def _restored_without(going: list[Pod], task: Task, leaving: Collection[str], placement: Placement) -> bool:
+def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, placement: Placement) -> bool:
     """Whether the groups to be cured hold once some pods are replaced, on the worst of the likely nodes each."""
     view = placement.view
-    groups = [group for group in task.groups if group.key in task.cure]
-    counts = [Counter(group.counts) for group in groups]
+    counts = {group.key: Counter(group.counts) for group in task.groups}
+    cured = tuple(group for group in task.groups if group.key in task.cure)
+    replacing = _Replacing(task.groups, cured, counts, frozenset(leaving.names), frozenset(leaving.going), placement)
     mark = view.mark()
     for pod in going:
         view.remove(pod)
-        _count(pod, pod.node_name, groups, counts, -1)
-    placed = all(_replace(pod, groups, counts, leaving, placement) for pod in going)
+        replacing.count(pod, pod.node_name, -1)
+    placed = all(map(replacing.replace, going))
     view.revert(mark)
-    return placed and not any(_violated(group, each, leaving) for group, each in zip(groups, counts, strict=True))
+    return placed and not any(map(replacing.is_violated, cured))
 
 
-def _replace(
-    pod: Pod, groups: list[SpreadGroup], counts: list[Counter[str]], leaving: Collection[str], placement: Placement
-) -> bool:
-    prepared = placement.prepare(pod)
-    nodes = 0 if prepared.unknown is not None else prepared.admitted()
-    names = [name for name in prepared.names(prepared.best_nodes(nodes)) if name not in leaving]
-    if not names:
-        return False
-    tallies = list(zip(groups, counts, strict=True))
-    worst = max(names, key=lambda name: [_count_of(group, each, name) for group, each in tallies])
-    placement.view.place(pod, worst)
-    _count(pod, worst, groups, counts, 1)
-    return True
+class _Replacing(NamedTuple):
+    """What becomes of groups while pods of leaving nodes are replaced."""
 
+    groups: tuple[SpreadGroup, ...]
+    cured: tuple[SpreadGroup, ...]
+    """Those among them that are to be restored."""
+    counts: Mapping[GroupKey, Counter[str]]
+    leaving: frozenset[str]
+    going: frozenset[str]
+    """The nodes among these that are gone in the end."""
+    placement: Placement
 
-def _count_of(group: SpreadGroup, counts: Counter[str], node: str) -> int:
-    domain = group.domains.of_node.get(node)
-    return 0 if domain is None else counts[domain]
+    def replace(self, pod: Pod) -> bool:
+        """Place a replacement on the worst of the likely nodes, and return whether there is one."""
+        prepared = self.placement.prepare(pod)
+        if prepared.unknown is not None:
+            return False
+        best = prepared.names(prepared.best_nodes(prepared.admitted()))
+        names = [name for name in best if name not in self.leaving]
+        if not names and self.going:
+            names = self._open_then(pod, prepared.names(prepared.admitted(spread=False)))
+        if not names:
+            return False
+        worst = max(names, key=lambda name: [self._count_of(group, name) for group in self.cured])
+        self.placement.view.place(pod, worst)
+        self.count(pod, worst, 1)
+        return True
 
+    def _open_then(self, pod: Pod, names: Iterable[str]) -> list[str]:
+        """Return the nodes among some that the spread leaves open once those that go are no domains any more."""
+        identity = template_of(pod).identity
+        own = [
+            (group, self._minimum(group, self.going), pod.labels in group.matched)
+            for group in self.groups
+            if group.key.namespace == pod.namespace
+            and group.key.when_unsatisfiable == "DoNotSchedule"
+            and any(template.identity == identity for template in group.carriers)
+        ]
+        return [
+            name
+            for name in names
+            if name not in self.leaving
+            and all(
+                name in group.domains.of_node
+                and self._count_of(group, name) + counts_itself - minimum <= group.key.max_skew
+                for group, minimum, counts_itself in own
+            )
+        ]
 
-def _count(pod: Pod, node: str, groups: list[SpreadGroup], counts: list[Counter[str]], by: int) -> None:
-    if not counts_as_pod(pod):
-        return
-    for group, each in zip(groups, counts, strict=True):
+    def count(self, pod: Pod, node: str, by: int) -> None:
+        """Count a pod in or out."""
+        if not counts_as_pod(pod):
+            return
+        for group in self.groups:
+            domain = group.domains.of_node.get(node)
+            if domain is not None and pod.namespace == group.key.namespace and pod.labels in group.matched:
+                self.counts[group.key][domain] += by
+
+    def is_violated(self, group: SpreadGroup) -> bool:
+        """Whether a group is violated, leaving nodes aside that have no pods of it any more."""
+        most = max(self._left(group, self.leaving).values(), default=0)
+        return most - self._minimum(group, self.leaving) > group.key.max_skew
+
+    def _minimum(self, group: SpreadGroup, gone: frozenset[str]) -> int:
+        """Return the global minimum of a group without some nodes."""
+        left = self._left(group, gone)
+        return 0 if len(left) < group.key.min_domains else min(left.values(), default=0)
+
+    def _left(self, group: SpreadGroup, gone: frozenset[str]) -> Mapping[str, int]:
+        """Return the counts of a group's domains, without those of which no other node and no pod is left."""
+        counts = self.counts[group.key]
+        return {
+            domain: counts[domain]
+            for domain, nodes in group.domains.nodes.items()
+            if counts[domain] or not gone.issuperset(nodes)
+        }
+
+    def _count_of(self, group: SpreadGroup, node: str) -> int:
         domain = group.domains.of_node.get(node)
-        if domain is not None and pod.namespace == group.key.namespace and pod.labels in group.matched:
-            each[domain] += by
-
-
-def _violated(group: SpreadGroup, counts: Counter[str], leaving: Collection[str]) -> bool:
-    """Whether a group is violated with some counts, domains aside of which no node and no pod is left."""
-    left = {
-        domain: counts[domain]
-        for domain, nodes in group.domains.nodes.items()
-        if counts[domain] or not all(node in leaving for node in nodes)
-    }
-    minimum = 0 if len(left) < group.key.min_domains else min(left.values(), default=0)
-    return max(left.values(), default=0) - minimum > group.key.max_skew
+        return 0 if domain is None else self.counts[group.key][domain]

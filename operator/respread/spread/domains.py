@@ -12,7 +12,7 @@ from respread.cluster.meta import Labels
 from respread.cluster.node import Node
 from respread.cluster.pod import NodeInclusionPolicy, NodeSelector, PodSpec, Toleration, TopologySpreadConstraint
 from respread.scheduling.filters.node_affinity import matches_node_affinity
-from respread.scheduling.filters.taint_toleration import untolerated_taint
+from respread.scheduling.filters.taint_toleration import for_scheduling, untolerated_taint
 
 
 class Eligibility(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
@@ -56,7 +56,7 @@ def eligibility_of(spec: PodSpec, constraint: TopologySpreadConstraint, required
         node_taints_policy=constraint.node_taints_policy,
         node_selector=spec.node_selector if honor_affinity else Map(),
         node_affinity=spec.node_affinity if honor_affinity else None,
-        tolerations=spec.tolerations if constraint.node_taints_policy == "Honor" else (),
+        tolerations=for_scheduling(spec.tolerations) if constraint.node_taints_policy == "Honor" else (),
     )
 
 

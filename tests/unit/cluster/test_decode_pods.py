@@ -273,7 +273,7 @@ def test_tolerations_are_decoded() -> None:
             ]
         }
     )
-    assert decoded.spec.tolerations == (Toleration(operator="Exists"), Toleration("k", "Equal", "v", "NoExecute"))
+    assert decoded.spec.tolerations == (Toleration(operator="Exists"), Toleration("k", "Equal", "v", "NoExecute", 300))
 
 
 def test_host_ports_of_containers_and_sidecars_are_decoded() -> None:

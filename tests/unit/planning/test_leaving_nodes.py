@@ -12,6 +12,7 @@ import pytest
 from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
 from respread.api.reasons import Reason
 from respread.cluster.node import Node
+from respread.cluster.pod import PodSpec, Toleration
 from respread.cluster.state import ClusterSnapshot
 from respread.planning.plan import Plan
 from respread.planning.planner import Planner, PolicySetting
@@ -68,6 +69,63 @@ def test_pods_of_a_leaving_node_are_evicted_first_among_equals(fields: dict[str,
     assert plan.moves
     if fields:
         assert plan.moves[0].pod.node_name == "a2"
+
+
+FOR_A_MINUTE = Toleration("maintenance", "Exists", effect="NoExecute", toleration_seconds=60)
+FOR_EVER = Toleration("maintenance", "Exists")
+
+
+def reasons(nodes: list[Node], by_node: Mapping[str, int], of: PodSpec = WEB, **more: Any) -> list[Reason]:
+    return [each.reason for each in planned(cluster(nodes, pods(by_node, of)), **more).blocked]
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "leaves"),
+    [((), True), ((FOR_A_MINUTE,), True), ((FOR_EVER,), False), ((FOR_EVER, FOR_A_MINUTE), False)],
+)
+def test_who_tolerates_a_taint_for_a_time_leaves_then(tolerations: tuple[Toleration, ...], leaves: bool) -> None:
+    nodes, by_node = zones(**LEAVING[3]), {"a1": 2, "a2": 4, "b1": 2}
+    of = spec(constraint(), tolerations=tolerations)
+    plan = planned(cluster(nodes, pods(by_node, of)))
+    assert [each.reason for each in plan.blocked] == [Reason.NODE_LEAVING] * leaves
+    assert bool(plan.moves) != leaves
+    if tolerations == (FOR_A_MINUTE,):
+        assert "node a2 will lose its pods (it has the taint maintenance, which they tolerate for 60 s)" in (
+            plan.blocked[0].message
+        )
+
+
+def test_cluster_autoscaler_evicts_whoever_tolerates_its_taint() -> None:
+    of = spec(constraint(), tolerations=(Toleration(operator="Exists"),))
+    # Such pods may go to the node again as long as it is there: nothing tells that the drain restores the spread.
+    plan = planned(cluster(zones(**LEAVING[1]), pods({"a1": 8, "a2": 1, "b1": 2}, of)))
+    assert plan.moves[0].pod.node_name == "a2"
+
+
+@pytest.mark.parametrize("fields", LEAVING[:2], ids=lambda each: each["taints"][0].key)
+def test_the_only_node_of_a_zone_is_no_domain_once_it_is_gone(fields: dict[str, Any]) -> None:
+    nodes = [node("a1", "a"), node("b1", "b"), node("c1", "c", **fields)]
+    assert reasons(nodes, {"a1": 4, "b1": 2, "c1": 2}) == [Reason.NODE_LEAVING]
+    assert planned(cluster(nodes, pods({"a1": 6, "b1": 2, "c1": 2}, WEB))).moves
+
+
+def test_a_node_that_nobody_leaves_any_more_does_not_hide_another() -> None:
+    """As where a budget blocks one of two drains."""
+    nodes = [*zones(**LEAVING[0]), node("a3", "a", **LEAVING[3])]
+    by_node = {"a1": 2, "a2": 4, "a3": 0, "b1": 2}
+    stuck = {"a3": NOW - timedelta(hours=1), "a2": NOW}
+    assert reasons(nodes, by_node, since=stuck) == [Reason.NODE_LEAVING]
+    # The pod on the other one stays where it is, so that one more has to go.
+    assert reasons(nodes, {**by_node, "a3": 1}, since=stuck) == [Reason.NODE_LEAVING]
+    assert reasons(nodes, {**by_node, "a3": 4}, since=stuck) == []
+    assert reasons(nodes, {**by_node, "a3": 4}, since={}) == [Reason.NODE_LEAVING]
+
+
+def test_a_cordon_without_a_drain_is_not_waited_for() -> None:
+    cordoned = {"unschedulable": True, "taints": (taint("node.kubernetes.io/unschedulable"),)}
+    plan = planned(cluster(zones(**cordoned), pods({"a1": 2, "a2": 4, "b1": 2}, WEB)))
+    assert plan.moves
+    assert plan.blocked == ()
 
 
 def replaced(counts: dict[str, int], pods_on_it: int) -> dict[str, int]:

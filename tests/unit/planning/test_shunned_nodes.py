@@ -50,6 +50,24 @@ def test_the_pod_with_the_better_target_node_is_moved(
     assert move.pod.spec is sets[1][1]
 
 
+def test_the_scheduler_counts_the_taints_of_a_node() -> None:
+    """So whoever has the choice between one taint and two gets the one."""
+    old = taint("old", "PreferNoSchedule")
+    nodes = zones(
+        node("b1", "b", labels=Map(pool="x"), taints=(SPOT, old)), node("b2", "b", labels=Map(pool="y"), taints=(SPOT,))
+    )
+    (move,) = moves(nodes, ({"a1": 1}, only_in("x")), ({"a1": 1}, only_in("y")))
+    assert move.pod.spec == only_in("y")
+    (move,) = moves(nodes, ({"a1": 2}, spec(constraint())))
+    assert "such as b2 with spot" in move.why
+
+
+def test_a_zone_whose_nodes_are_all_to_be_deleted() -> None:
+    nodes = [node("a1", "a"), node("b1", "b", taints=(CANDIDATE,)), node("b2", "b", taints=(SPOT, CANDIDATE))]
+    (move,) = moves(nodes, ({"a1": 2}, spec(constraint())))
+    assert "such as b1 with DeletionCandidateOfClusterAutoscaler" in move.why
+
+
 @pytest.mark.parametrize("shunned", [CANDIDATE, SPOT])
 def test_a_move_to_a_prefer_no_schedule_node_says_so(shunned: Any) -> None:
     nodes = [node("a1", "a"), node("b1", "b", taints=(shunned,))]

@@ -17,6 +17,7 @@ from respread.cluster.decode.decoder import Decoder
 from respread.cluster.pod import Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint
 from respread.eviction.owners.admitted_pod import Json, without_merged_keys
 from respread.planning.held import Held
+from respread.scheduling.filters.taint_toleration import for_scheduling
 from respread.spread.group import GroupKey
 
 
@@ -34,7 +35,7 @@ _FIELDS: Final[Mapping[str, Callable[[PodSpec], object]]] = {
     "affinity.podAffinity": lambda spec: spec.pod_affinity,
     "affinity.podAntiAffinity": lambda spec: spec.pod_anti_affinity,
     "topologySpreadConstraints": lambda spec: spec.topology_spread_constraints,
-    "tolerations": lambda spec: _sorted(set(spec.tolerations)),
+    "tolerations": lambda spec: _sorted(set(for_scheduling(spec.tolerations))),
     "hostPort of the containers": lambda spec: _sorted(spec.host_ports),
     "schedulerName": lambda spec: spec.scheduler_name,
     "priority": lambda spec: spec.priority,

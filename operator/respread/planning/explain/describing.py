@@ -13,7 +13,7 @@ from respread.planning.search.path import Choice
 from respread.planning.search.safety import BoardStep
 from respread.planning.search.tally import Tally
 from respread.planning.victims.selection import Selection
-from respread.scheduling.filters.taint_toleration import DELETION_CANDIDATE, tolerates
+from respread.scheduling.filters.taint_toleration import DELETION_CANDIDATE, shunned_taints
 from respread.scheduling.view.node_sets import NodeSet, slots_of
 
 
@@ -79,15 +79,12 @@ def _why(board: Board, step: BoardStep, spot: Spot, pod: Pod) -> str:
 def _must_be_shunned(board: Board, spot: Spot, nodes: NodeSet) -> str:
     """Say so if the replacement has to go to a node that the scheduler gives it only because there is no better one."""
     piece, table = board.pieces[spot.piece], board.placement.table
-    if not nodes or nodes & ~piece.shunned.every:
+    if not nodes or not piece.shunned.taints_on(nodes):
         return ""
-    slot = slots_of(nodes & ~piece.shunned.doomed or nodes)[0]
+    preferred = piece.shunned.preferred(nodes)
+    slot = slots_of(preferred & ~piece.shunned.doomed or preferred)[0]
     node = table.nodes[slot]
-    shunned = [
-        taint.key
-        for taint in (() if node is None else node.taints)
-        if taint.effect == "PreferNoSchedule" and not tolerates(piece.template.spec.tolerations, taint)
-    ]
+    shunned = shunned_taints(piece.template.spec.tolerations, () if node is None else node.taints)
     name = DELETION_CANDIDATE if DELETION_CANDIDATE in shunned else shunned[0]
     return (
         f"; its replacement can only go to nodes with a PreferNoSchedule taint, such as {table.names[slot]} with {name}"

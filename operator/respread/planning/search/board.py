@@ -46,7 +46,7 @@ class Piece(NamedTuple):
     """The tallies of its own DoNotSchedule constraints."""
     soft: tuple[int, ...]
     """The tallies of its own ScheduleAnyway constraints."""
-    shunned: ShunnedNodes = ShunnedNodes(0, 0)
+    shunned: ShunnedNodes = ShunnedNodes()
     """The nodes that its replacements get only if no better one is feasible."""
 
 

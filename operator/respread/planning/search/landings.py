@@ -74,14 +74,9 @@ def landings_on(board: Board, piece: int, nodes: NodeSet) -> tuple[Landing, ...]
             alike[kind] = alike.get(kind, 0) | part
         parts = list(alike.values())
     return tuple(
-        Landing(board.pick(_best_of(part, board.pieces[piece])), part, likely)
+        Landing(board.pick(board.pieces[piece].shunned.preferred(part)), part, likely)
         for part, likely in zip(parts, _likely(board, board.pieces[piece], nodes, parts), strict=True)
     )
-
-
-def _best_of(part: NodeSet, piece: Piece) -> NodeSet:
-    """Return the nodes of a part that TaintToleration's score prefers: all if it prefers none."""
-    return part & ~piece.shunned.every or part & ~piece.shunned.doomed or part
 
 
 def united(one: Sequence[Landing], other: Sequence[Landing]) -> tuple[Landing, ...]:

@@ -219,19 +219,20 @@ def _victims(board: Board, step: BoardStep) -> tuple[Pod, ...]:
 
 
 def _shunned(board: Board, outcomes: Sequence[StepOutcome]) -> tuple[int, int]:
-    """Return how many replacements have to go to nodes that are about to be deleted, and to those that score badly.
+    """Return how many replacements have to go to nodes that are about to be deleted, and how many taints they meet.
 
-    As long as a better one is feasible the scheduler gives them that, where no other score decides.
+    As long as a better node is feasible the scheduler gives them that, where no other score decides.
     """
     nodes_of: dict[int, NodeSet] = {}
     for outcome in outcomes:
         for spot, nodes in zip(outcome.placed, outcome.nodes, strict=True):
             nodes_of[spot.piece] = nodes_of.get(spot.piece, 0) | nodes
-    shunned = [(nodes, board.pieces[piece].shunned) for piece, nodes in nodes_of.items()]
-    return (
-        sum(not nodes & ~each.doomed for nodes, each in shunned),
-        sum(not nodes & ~each.every for nodes, each in shunned),
-    )
+    doomed = taints = 0
+    for piece, nodes in nodes_of.items():
+        shunned = board.pieces[piece].shunned
+        doomed += not shunned.preferred(nodes) & ~shunned.doomed
+        taints += shunned.taints_on(nodes)
+    return doomed, taints
 
 
 def _expected(potentials: Sequence[Potential], outcomes: Sequence[StepOutcome]) -> tuple[float, float, float]:
