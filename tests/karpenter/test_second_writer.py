@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_karpenter_that_manages_costs_is_given_way_to(cluster: KarpenterCluster)
     # The first pods that go tell that a scale-down has begun: what follows is chosen by costs.
     for replicas in (8, 6):
         scale(cluster.sandbox, NAMESPACE, "web", replicas)
-        wait_until(lambda of=replicas: settled(cluster.sandbox, {"web": of}, ranked=True), "costs for the next step")
+        wait_until(partial(settled, cluster.sandbox, {"web": replicas}, ranked=True), "costs for the next step")
     scale(cluster.sandbox, NAMESPACE, "web", 4)
     wait_until(lambda: settled(cluster.sandbox, {"web": 4}, ranked=False), "the scale-down")
     assert excess(cluster.sandbox, ZONE)["web"] == 0

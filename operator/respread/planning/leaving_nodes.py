@@ -192,7 +192,7 @@ def _restored_without(going: list[Pod], task: Task, leaving: LeavingNodes, place
     mark = view.mark()
     for pod in going:
         view.remove(pod)
-        replacing.count(pod, pod.node_name, -1)
+        replacing.note(pod, pod.node_name, -1)
     placed = all(map(replacing.replace, going))
     view.revert(mark)
     return placed and not any(map(replacing.is_violated, cured))
@@ -223,7 +223,7 @@ class _Replacing(NamedTuple):
             return False
         worst = max(names, key=lambda name: [self._count_of(group, name) for group in self.cured])
         self.placement.view.place(pod, worst)
-        self.count(pod, worst, 1)
+        self.note(pod, worst, 1)
         return True
 
     def _open_then(self, pod: Pod, names: Iterable[str]) -> list[str]:
@@ -247,7 +247,7 @@ class _Replacing(NamedTuple):
             )
         ]
 
-    def count(self, pod: Pod, node: str, by: int) -> None:
+    def note(self, pod: Pod, node: str, by: int) -> None:
         """Count a pod in or out."""
         if not counts_as_pod(pod):
             return
