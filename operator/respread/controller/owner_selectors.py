@@ -8,7 +8,6 @@ each once, because the selectors of `apps/v1` never change. A new owner has a na
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from math import inf
@@ -24,6 +23,7 @@ from respread.kube.retry import Retry, RetryDelays
 from respread.scheduling.default_selector import SelectingOwner
 from respread.stores.watched_kinds import full_name
 from respread.telemetry.logs import get_logger
+from respread.woken_loop import WokenLoop
 
 _log: Final = get_logger(__name__)
 
@@ -53,7 +53,7 @@ class _Answer(NamedTuple):
 class OwnerSelectors:
     """Keeps the wanted owners in the cluster state, with only their selectors and their own controllers."""
 
-    __slots__ = ("_clock", "_due_at", "_informers", "_requests", "_retry", "_troubled", "_wanted", "_woken")
+    __slots__ = ("_clock", "_due_at", "_informers", "_loop", "_requests", "_retry", "_troubled", "_wanted")
 
     def __init__(self, requests: Requests, informers: Informers, clock: Callable[[], float]) -> None:
         """Start without owners.
@@ -72,7 +72,7 @@ class OwnerSelectors:
         """When to read the owners again."""
         self._troubled: set[str] = set()
         """The resources whose last owner could not be read."""
-        self._woken = asyncio.Event()
+        self._loop = WokenLoop(lambda: _log.exception("Reading owners' selectors failed; it is tried again"))
 
     def want(self, owners: Iterable[SelectingOwner]) -> bool:
         """Set which owners are needed now.
@@ -84,30 +84,24 @@ class OwnerSelectors:
             self._wanted = wanted
             self._due_at = {owner: due_at for owner, due_at in self._due_at.items() if owner in wanted}
             self._forget_others()
-            self._woken.set()
+            self._loop.wake()
         return len(self._due_at) == len(wanted)
 
     async def run(self) -> None:
         """Read the wanted owners until cancelled."""
-        while True:
-            self._woken.clear()
-            now = self._clock()
-            due = [owner for owner in self._wanted if self._due_at.get(owner, now) <= now]
-            if not due:
-                await self._wait()
-                continue
-            for start in range(0, len(due), BATCH):
-                if not await self._read(due[start : start + BATCH]):
-                    await asyncio.sleep(self._retry.failed())
-                    break
-            else:
-                self._retry.succeeded()
+        await self._loop.run(self._step)
 
-    async def _wait(self) -> None:
-        due_at = min(self._due_at.values(), default=inf)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(None if due_at == inf else max(0.0, due_at - self._clock())):
-                await self._woken.wait()
+    async def _step(self) -> float:
+        """Read the owners that are due, and return for how many seconds none will be."""
+        now = self._clock()
+        due = [owner for owner in self._wanted if self._due_at.get(owner, now) <= now]
+        for start in range(0, len(due), BATCH):
+            if not await self._read(due[start : start + BATCH]):
+                await asyncio.sleep(self._retry.failed())  # also if others are wanted meanwhile
+                return 0.0
+        if due:
+            self._retry.succeeded()
+        return max(0.0, min(self._due_at.values(), default=inf) - self._clock())
 
     async def _read(self, owners: Iterable[SelectingOwner]) -> bool:
         """Read some owners, notify the control loop, and return whether the API server can answer more."""

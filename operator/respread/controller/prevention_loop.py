@@ -7,10 +7,10 @@ pods don't wait for evictions.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Final
@@ -31,6 +31,7 @@ from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
+from respread.woken_loop import WokenLoop
 
 _log: Final = get_logger(__name__)
 
@@ -47,7 +48,6 @@ FORBIDDEN_SECONDS: Final = 15.0
 """How long a namespace is left alone in which we may not patch pods."""
 TELL_SECONDS: Final = 1.0
 """How often at most it is told who else writes costs: somebody may do so in the whole cluster."""
-_FAILURE_SECONDS: Final = 5.0
 _CERTAIN: Final = frozenset({PatchResult.APPLIED, PatchResult.ALREADY, PatchResult.FOREIGN, PatchResult.GONE})
 """Results after which the pod's cost is certain. After any other one, an uncertain pod stays uncertain."""
 _NOT_OURS: Final = HeldCost(0, ours=False)
@@ -92,8 +92,7 @@ class PreventionLoop:
         """Until when a patch without an answer may still be applied."""
         self._forbidden: set[str] = set()
         """Namespaces for which it was logged that we may not patch pods there."""
-        self._woken = asyncio.Event()
-        self._stopping = False
+        self._loop = WokenLoop(lambda: _log.exception("Working out pod deletion costs failed; it is tried again"))
         self.contested: Mapping[str, tuple[ContestedCosts, ...]] = {}
         """By policy, the ReplicaSets whose costs somebody else removes or replaces again and again, the worst first."""
         self._told = 0
@@ -141,29 +140,19 @@ class PreventionLoop:
         if self._term.needed:
             self._term.snapshot = snapshot
             self._term.prevention.observe(View(snapshot, spread, self._policy_index, leaving))
-            self._woken.set()
+            self._loop.wake()
 
     def stop(self) -> None:
         """End `run` when all sent requests are answered. Nothing more is sent."""
-        self._stopping = True
-        self._woken.set()
+        self._loop.stop()
 
     async def run(self) -> None:
         """Write costs until stopped."""
         async with asyncio.TaskGroup() as sending:
             under_way: dict[asyncio.Task[None], _Term] = {}
-            while not self._stopping:
-                self._woken.clear()
-                try:
-                    wait_seconds = self._step(sending, under_way)
-                except Exception:  # noqa: BLE001 - a bug in here must not end what else the operator does
-                    _log.exception("Working out pod deletion costs failed; it is tried again")
-                    wait_seconds = _FAILURE_SECONDS
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(None if wait_seconds == inf else wait_seconds):
-                        await self._woken.wait()
+            await self._loop.run(partial(self._step, sending, under_way))
 
-    def _step(self, sending: asyncio.TaskGroup, under_way: dict[asyncio.Task[None], _Term]) -> float:
+    async def _step(self, sending: asyncio.TaskGroup, under_way: dict[asyncio.Task[None], _Term]) -> float:
         """Do everything that is due, and return the seconds until the next step unless something changes."""
         term = self._term
         if term is None or not term.needed:
@@ -184,7 +173,7 @@ class PreventionLoop:
             task = sending.create_task(self._send(patch, term))
             under_way[task] = term
             task.add_done_callback(under_way.pop)
-            task.add_done_callback(lambda _: self._woken.set())
+            task.add_done_callback(lambda _: self._loop.wake())
         wait_seconds = prevention.wait_seconds(now)
         if len(under_way) >= AT_ONCE:
             wait_seconds = inf  # whichever is answered first wakes us
@@ -195,7 +184,7 @@ class PreventionLoop:
     async def _send(self, patch: Patch, term: _Term) -> None:
         try:
             await self._ask(patch, term)
-        except Exception:  # noqa: BLE001 - as in `run`
+        except Exception:  # noqa: BLE001 - a bug in here must not end what else the operator does
             _log.exception("Setting a pod deletion cost failed", pod=str(patch.pod.key))
             term.prevention.answered(patch, Answered(_NOT_OURS, SEEN_WITHIN_SECONDS), self._clock())
 
@@ -209,7 +198,7 @@ class PreventionLoop:
                 known=patch.before,
                 replacing=patch.replacing,
                 careful=self._clock() < term.careful_until or patch.unseen or pod.uid in term.uncertain,
-                may_send=lambda: self._term is term and self._leads() and not self._stopping,
+                may_send=lambda: self._term is term and self._leads() and not self._loop.stopping,
                 time_left=self._exclusive_seconds,
             )
         now = self._clock()

@@ -14,8 +14,6 @@ about it elsewhere: the next leader finds the objects by their label, and delete
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
@@ -40,6 +38,7 @@ from respread.spread.index import Spread
 from respread.stores.policy_store import Policies
 from respread.telemetry.logs import get_logger
 from respread.telemetry.metrics import Metrics
+from respread.woken_loop import WokenLoop
 
 _log: Final = get_logger(__name__)
 
@@ -51,7 +50,6 @@ WITHOUT_BUFFERS_SECONDS: Final = 3600.0
 """For how long no CapacityBuffer is created after one could not be, or brought no node."""
 REFUSED_SECONDS: Final = 60.0
 """How long nothing is asked for after the API server refused it."""
-_FAILURE_SECONDS: Final = 5.0
 
 
 class RoomView(NamedTuple):
@@ -106,8 +104,7 @@ class RoomLoop:
         self._paused_until = -inf
         self._refused: dict[str, str] = {}
         """The API server's message while it refuses what a policy asks for, by policy."""
-        self._woken = asyncio.Event()
-        self._stopping = False
+        self._loop = WokenLoop(lambda: _log.exception("Asking for room failed; it is tried again"))
         self.missing: Mapping[str, RoomMissing] = {}
         """What is done about missing room, by policy, for its status."""
 
@@ -131,25 +128,15 @@ class RoomLoop:
         self._term.needed |= bool(self._asking)
         if self._term.needed:
             self._term.view = view
-            self._woken.set()
+            self._loop.wake()
 
     def stop(self) -> None:
         """End `run` when the sent request is answered. Nothing more is sent."""
-        self._stopping = True
-        self._woken.set()
+        self._loop.stop()
 
     async def run(self) -> None:
         """Create and delete these objects until stopped."""
-        while not self._stopping:
-            self._woken.clear()
-            try:
-                wait_seconds = await self._step()
-            except Exception:  # noqa: BLE001 - a bug in here must not end what else the operator does
-                _log.exception("Asking for room failed; it is tried again")
-                wait_seconds = _FAILURE_SECONDS
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if wait_seconds == inf else wait_seconds):
-                    await self._woken.wait()
+        await self._loop.run(self._step)
 
     async def _step(self) -> float:
         """Do everything that is due, and return the seconds until the next step unless something changes."""
@@ -303,7 +290,7 @@ class RoomLoop:
         return Way.PLACEHOLDER, await self._ways[Way.PLACEHOLDER].create(room, namespace)
 
     def _may_send(self, term: _Term) -> bool:
-        return self._term is term and self._leads() and not self._stopping
+        return self._term is term and self._leads() and not self._loop.stopping
 
     def _succeeded(self, answer: RoomAnswer, policies: Iterable[str]) -> bool:
         """Return whether a request for policies succeeded. If not, pause."""

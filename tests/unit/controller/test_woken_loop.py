@@ -1,0 +1,100 @@
+"""A loop takes steps when it is woken, when a step said so, and again after a step that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+
+import pytest
+
+from respread.woken_loop import FAILURE_SECONDS, WokenLoop
+from tests.virtual_time import run_in_virtual_time
+
+
+class Steps:
+    """A loop, and when each of its steps was taken."""
+
+    def __init__(self, *waits: float | Exception) -> None:
+        self.times: list[float] = []
+        self.failures = 0
+        self.loop = WokenLoop(self._failed)
+        self.step_seconds = 0.0
+        self._waits = iter(waits)
+
+    def _failed(self) -> None:
+        self.failures += 1
+
+    async def step(self) -> float:
+        self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.step_seconds)
+        wait = next(self._waits, inf)
+        if isinstance(wait, Exception):
+            raise wait
+        return wait
+
+    def run(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.loop.run(self.step))
+
+
+def test_the_next_step_is_taken_when_the_last_one_said() -> None:
+    async def scenario() -> list[float]:
+        steps = Steps(2.0, 0.0, 3.0)
+        running = steps.run()
+        await asyncio.sleep(1000)
+        steps.loop.stop()
+        await running
+        return [each - steps.times[0] for each in steps.times]
+
+    assert run_in_virtual_time(scenario()) == pytest.approx([0, 2, 2, 5], abs=0.01)
+
+
+def test_it_is_woken_between_steps_and_in_the_middle_of_one() -> None:
+    async def scenario() -> None:
+        steps = Steps()
+        running = steps.run()
+        await asyncio.sleep(1)
+        steps.loop.wake()
+        steps.loop.wake()
+        steps.step_seconds = 5.0
+        await asyncio.sleep(1)
+        assert len(steps.times) == 2
+        steps.loop.wake()
+        await asyncio.sleep(1)
+        assert len(steps.times) == 2, "the second is still being taken"
+        await asyncio.sleep(5)
+        assert len(steps.times) == 3
+        steps.loop.stop()
+        await running
+
+    run_in_virtual_time(scenario())
+
+
+def test_a_step_that_fails_is_told_and_taken_again() -> None:
+    async def scenario() -> None:
+        steps = Steps(ValueError("a bug"), RuntimeError("another"))
+        running = steps.run()
+        await asyncio.sleep(1)
+        assert (len(steps.times), steps.failures) == (1, 1)
+        steps.loop.wake()
+        await asyncio.sleep(1)
+        assert (len(steps.times), steps.failures) == (2, 2)
+        await asyncio.sleep(FAILURE_SECONDS)
+        assert (len(steps.times), steps.failures) == (3, 2)
+        assert not running.done()
+        steps.loop.stop()
+        await running
+
+    run_in_virtual_time(scenario())
+
+
+def test_after_a_stop_there_is_no_other_step() -> None:
+    async def scenario() -> None:
+        steps = Steps(0.5)
+        running = steps.run()
+        await asyncio.sleep(0.1)
+        steps.loop.stop()
+        await asyncio.sleep(1)
+        assert running.done()
+        assert len(steps.times) == 1
+
+    run_in_virtual_time(scenario())
