@@ -60,6 +60,7 @@ class OperatorProcess:
 
     def __init__(self, sandbox: Sandbox, directory: Path, *options: str, source: Path = REPOSITORY) -> None:
         """Start it, from this version's source or another one's; it is not ready yet."""
+        self.sandbox = sandbox
         kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from respread.controller.records.other_evictions import FIRST_WAIT, ROUND
-from respread_sandbox import Sandbox
 from respread_sandbox.binaries import cache_directory
 from respread_sandbox.stages import TERMINATE_AFTER_ANNOTATION
-from tests.integration.operator_process import OperatorProcess, audited, refused
+from tests.integration.operator_process import OperatorProcess, audited
 from tests.integration.pools import Pool
 from tests.integration.workloads import ZONE, constraint, evict_slowly, wait_until
 
@@ -35,21 +33,9 @@ profiles:
 """
 
 
-@pytest.fixture
-def operator(installed_sandbox: Sandbox, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """The operator on a control plane without nodes; it is refused nothing and logs no error."""
-    with OperatorProcess(installed_sandbox, tmp_path) as running:
-        running.wait_until_ready()
-        yield running
-        assert running.stop() == 0
-        assert refused(installed_sandbox) == []
-        assert not any(line["level"] in {"error", "critical"} for line in running.lines())
-
-
-@pytest.fixture
-def pool(installed_sandbox: Sandbox, request: pytest.FixtureRequest) -> Pool:
-    """The scenario's nodes and namespace."""
-    return Pool(installed_sandbox, request.node.name.removeprefix("test_").replace("_", "-")[:50].strip("-"))
+def others_evictions(pool: Pool) -> str:
+    """The series of the pool's pods that somebody else evicted."""
+    return f'respread_other_evictions_total{{namespace="{pool.name}"}}'
 
 
 def report(pool: Pool, pod: str) -> None:
@@ -70,7 +56,7 @@ def report(pool: Pool, pod: str) -> None:
 
 
 def test_a_repeated_evictor_is_named_and_its_workload_left_alone(operator: OperatorProcess, pool: Pool) -> None:
-    series = f'respread_other_evictions_total{{namespace="{pool.name}"}}'
+    series = others_evictions(pool)
     pool.add_zone("zone-a", 2)
     pool.add_zone("zone-b", 2)
     pool.deploy("web", 6, constraints=[constraint(ZONE, "web")])
@@ -110,7 +96,7 @@ def test_respreads_evictions_and_drains_do_not_count_as_others(operator: Operato
     pool.sandbox.kubectl("drain", drained, "--ignore-daemonsets", "--timeout=60s", "--pod-selector=app=web")
     pool.wait_for(6)
     time.sleep(2)
-    assert operator.metric("respread_other_evictions_total") == 0
+    assert operator.metric(others_evictions(pool)) == 0
     assert pool.condition("OtherDescheduler") == {}
 
 
@@ -144,5 +130,5 @@ def test_the_descheduler_is_recognized(operator: OperatorProcess, pool: Pool, tm
         descheduler.terminate()
         descheduler.wait()
     evictions = [json.loads(line) for line in audited(pool.sandbox, '"eviction"', pool.name)]
-    assert operator.metric("respread_other_evictions_total") <= len(evictions)
+    assert operator.metric(others_evictions(pool)) <= len(evictions)
     assert pool.evicted() == []
