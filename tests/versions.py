@@ -158,7 +158,7 @@ def _tests(version: str, folders: Sequence[Path], environment: Mapping[str, str]
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "junit.xml"
         spread = ["-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
-        options = ["-q", *spread, "-m", "controlplane", f"--junitxml={report}"]
+        options = ["-q", *spread, "-m", "controlplane and not long", f"--junitxml={report}"]
         command = [sys.executable, "-m", "pytest", *options, *map(str, folders)]
         sys.stderr.write(f"Kubernetes {version}: {' '.join(folder.name for folder in folders)}\n")
         subprocess.run(command, cwd=ROOT, env=environment, check=False)
