@@ -249,7 +249,10 @@ class RoomLoop:
             return RoomEnd.READY
         if asked.taken_up is False:
             return RoomEnd.NOT_TAKEN_UP
-        return RoomEnd.NO_NODE if self._clock() >= asked.since + PATIENCE_SECONDS else None
+        if self._clock() < asked.since + PATIENCE_SECONDS:
+            return None
+        # Where a buffer brought a node and no pod moves, something else holds the moves, such as a budget.
+        return RoomEnd.READY if asked.way is Way.BUFFER and room is None else RoomEnd.NO_NODE
 
     def _still_short(self, key: RoomKey, view: RoomView) -> bool:
         policy = self._asking.get(key.policy)

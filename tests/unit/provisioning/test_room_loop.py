@@ -317,6 +317,22 @@ def test_a_buffer_that_brings_no_node_is_given_up_and_a_placeholder_is_next() ->
     assert scenario.buffers.there == {}
 
 
+def test_a_buffer_keeps_its_node_for_some_time_while_something_else_holds_the_moves() -> None:
+    scenario = Scenario()
+    scenario.serve_buffers(READY_FOR_PROVISIONING)
+    scenario.see(zone_a(), asking())
+    scenario.go_on(QUIET_SECONDS)
+    scenario.go_on(TAKEN_UP_SECONDS)
+    scenario.see(full_zone_b(), asking())
+    scenario.go_on(PATIENCE_SECONDS - TAKEN_UP_SECONDS - 1)
+    assert len(scenario.buffers.there) == 1
+    scenario.go_on(1)
+    assert scenario.buffers.there == {}
+    assert scenario.loop.missing == {}
+    assert scenario.see(zone_a(), asking()) == {}
+    assert scenario.loop.missing["default"].reason == "RequestedLater"
+
+
 def test_buffers_are_tried_again_later() -> None:
     scenario = Scenario()
     scenario.asked()
