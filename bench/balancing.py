@@ -1,4 +1,4 @@
-"""What becomes of a cluster while a program restores its spread: what it did, how long it took, and what it cost."""
+"""Watches a cluster while a program restores its spread: what the program did, how long it took, and what it cost."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ class Patience(NamedTuple):
     """How long a program is watched."""
 
     longest_seconds: float
-    """After that it is given up on."""
+    """The time after which the bench gives up."""
     stays_seconds: float = 6.0
-    """How long the cluster has to stay as it should be: longer than the peer's interval, to see a cycle too many."""
+    """How long the cluster must stay restored. It is longer than the descheduler's interval, to see an unnecessary
+    cycle."""
     least_seconds: float = 0.0
-    """For clusters that may be as they should be from the start: how long a program has in any case."""
+    """The minimum time for a program, for clusters that may be restored from the start."""
 
 
 class Outcome(NamedTuple):
-    """What came of one side."""
+    """The result of one side."""
 
     side: Side
     fewest: int
-    """Evictions that would have done."""
+    """The number of sufficient evictions."""
     violated: int
-    """Constraints that did not hold at the start."""
+    """The number of constraints violated at the start."""
     least_violated: int
-    """Constraints that nobody can restore."""
+    """The number of constraints that can't be restored."""
     evictions: int
     refused: int
     done_seconds: float | None
-    """Until no more was violated than has to be and every pod was Ready, for good; None: never."""
+    """Until only the unavoidable violations were left and every pod was Ready, permanently; None if never."""
     cost: Cost
-    """Until then but for the least time that it had, or until it was given up on."""
+    """Until then, but at least the minimum time; or until the bench gave up."""
     pending: int
     still_violated: int
     first_seconds: float
@@ -57,7 +58,7 @@ def watch(
     fewest: int,
     least_violated: int = 0,
 ) -> Outcome:
-    """Watch a program that was just started until its work is done, or for as long as patience lasts.
+    """Watch a program that was just started until it is done or the patience ends.
 
     Args:
         side: which one it is.

@@ -1,4 +1,4 @@
-"""bench/big: what it costs to follow a cluster of 150,000 pods, beside the descheduler's own cycle on the same objects.
+"""bench/big: what it costs to follow a cluster of 150,000 pods, compared with a descheduler cycle on the same objects.
 
     python -m bench.big [--small] [--rate 1000]
 
@@ -36,21 +36,21 @@ from tests.integration.operator_process import install
 LONGEST_SECONDS: Final = 240.0
 POLL_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 10.0
-"""How long is looked at what it costs when nothing happens."""
+"""How long the cost at rest is measured."""
 
 
 class Row(NamedTuple):
-    """What came of one side."""
+    """The result of one side."""
 
     side: Side
     first_seconds: float
-    """From its start until it has looked at everything once."""
+    """From its start until it has examined everything once."""
     first: Cost
     idle_cores: float
     last_seconds: float
-    """From the last event until it has said what follows from it."""
+    """From the last event until it has reported the result."""
     events: Cost
-    """What the events cost, to the end."""
+    """The cost of the events, to the end."""
     found: str
 
     def render(self, events: int) -> str:
@@ -72,7 +72,7 @@ HEADER: Final = (
 
 
 class _Said(ABC):
-    """What a side lets one see of itself."""
+    """What can be observed of a side."""
 
     def __init__(self, sandbox: Sandbox, directory: Path) -> None:
         self._sandbox = sandbox
@@ -80,29 +80,29 @@ class _Said(ABC):
 
     @abstractmethod
     def has_looked(self) -> bool:
-        """Whether it has looked at everything once."""
+        """Return whether it has examined everything once."""
 
     @abstractmethod
     def note_last_event(self) -> None:
-        """Take note that nothing more comes."""
+        """Record that there are no more events."""
 
     @abstractmethod
     def has_decided(self, world: BigWorld) -> bool:
-        """Whether it has said what follows from all events."""
+        """Return whether it has reported the result of all events."""
 
     @abstractmethod
     def found(self) -> str:
-        """What it has found, in words."""
+        """Return its findings, in words."""
 
 
 class _Respread(_Said):
-    """By its policy's status."""
+    """Observes Respread by its policy's status."""
 
     def has_looked(self) -> bool:
         return bool(self._summary().get("groups"))
 
     def note_last_event(self) -> None:
-        """Its status says it all."""
+        """Do nothing: the status has everything."""
 
     def has_decided(self, world: BigWorld) -> bool:
         said = self._summary()
@@ -119,7 +119,7 @@ class _Respread(_Said):
 
 
 class _Descheduler(_Said):
-    """By the ends of its cycles in its log."""
+    """Observes the descheduler by the ends of its cycles in its log."""
 
     _needed = 1
 
@@ -141,7 +141,7 @@ class _Descheduler(_Said):
 
 
 def measure(side: Side, sandbox: Sandbox, world: BigWorld, rate: float, say: Callable[[str], None]) -> Row:
-    """Run one side, and return what came of it."""
+    """Run one side, and return its result."""
     directory = Path(tempfile.mkdtemp(prefix="bench-big-"))
     said = (_Respread if side == "respread" else _Descheduler)(sandbox, directory)
     start = time.monotonic()

@@ -1,4 +1,4 @@
-"""What a watch of pods sends while a cluster like bench/busy's is scaled down, recorded and made larger.
+"""A recording of a watch of pods while a cluster as in bench/busy is scaled down.
 
     python -m bench.big_recording
 
@@ -36,12 +36,12 @@ class Step(NamedTuple):
     """One event of a pod."""
 
     milliseconds: int
-    """Since the scale-down; what was there before has 0."""
+    """Seconds since the scale-down; 0 for pods that existed before."""
     type: str
-    """ADDED, MODIFIED or DELETED, as the watch has it."""
+    """ADDED, MODIFIED or DELETED, as in the watch."""
     app: int
     pod: int
-    """A number of its own, from 0 on."""
+    """A unique number, from 0 on."""
     node: int
     """The number of its node; -1 without one."""
     ready: bool
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class Recording(msgspec.Struct, dict=True):
-    """A scale-down, as a watch of pods saw it; what follows from it is worked out once."""
+    """A scale-down as a watch of pods showed it. Its results are computed once."""
 
     zones: list[int]
     """The zone of each node, each by its number."""
@@ -57,7 +57,7 @@ class Recording(msgspec.Struct, dict=True):
 
     @classmethod
     def read(cls, file: Path = FILE) -> Self:
-        """Return the one that is kept in the project."""
+        """Return the recording that is kept in the project."""
         head, *lines = gzip.decompress(file.read_bytes()).splitlines()
         return cls(
             zones=msgspec.json.decode(head, type=list[int]),
@@ -65,33 +65,33 @@ class Recording(msgspec.Struct, dict=True):
         )
 
     def write(self, file: Path = FILE) -> None:
-        """Write it, the same bytes for the same recording."""
+        """Write it. The same recording has the same bytes."""
         lines = [msgspec.json.encode(self.zones), *map(msgspec.json.encode, self.steps)]
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(gzip.compress(b"\n".join(lines), mtime=0))
 
     @cached_property
     def at_rest(self) -> list[Step]:
-        """The pods as they were before the scale-down."""
+        """Return the pods before the scale-down."""
         return [step for step in self.steps if step.milliseconds == 0]
 
     @cached_property
     def events(self) -> list[Step]:
-        """What happened from then on."""
+        """Return the events from then on."""
         return [step for step in self.steps if step.milliseconds > 0]
 
     @cached_property
     def pods(self) -> int:
-        """How many pods there ever were."""
+        """Return the total number of pods."""
         return 1 + max(step.pod for step in self.steps)
 
     @cached_property
     def apps(self) -> int:
-        """How many Deployments there are."""
+        """Return the number of Deployments."""
         return 1 + max(step.app for step in self.steps)
 
     def in_zones(self) -> dict[int, dict[int, int]]:
-        """Return how many pods each Deployment has in each zone in the end."""
+        """Return how many pods each Deployment has in each zone at the end."""
         last = {step.pod: step for step in self.steps}
         counts: dict[int, dict[int, int]] = defaultdict(lambda: dict.fromkeys(self.zones, 0))
         for step in last.values():
@@ -132,7 +132,7 @@ class _Event(msgspec.Struct):
 
 
 class _Recorder:
-    """Notes what a watch says, in numbers."""
+    """Records a watch as numbers."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         nodes = sandbox.api.get("/api/v1/nodes")["items"]
@@ -153,7 +153,7 @@ class _Recorder:
         threading.Thread(target=self._watch, args=(version,), name="recorder", daemon=True).start()
 
     def _watch(self, version: str) -> None:
-        """Note what comes, until there is no API server any more."""
+        """Record events until the API server stops."""
         parameters = {"watch": "1", "labelSelector": "app", "resourceVersion": version, "timeoutSeconds": "3600"}
         with (
             contextlib.suppress(requests.RequestException),
@@ -185,7 +185,7 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Record anew."""
+    """Make a new recording."""
     with filled(WORLD, _say) as (sandbox, judge):
         recording = _Recorder(sandbox).recording
         scale_down(sandbox, judge, WORLD, _say)

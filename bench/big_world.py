@@ -1,4 +1,4 @@
-"""The cluster of bench/big: the recorded one many times over, and its scale-down in some of them at once."""
+"""The cluster of bench/big: many copies of the recorded one, some of which are scaled down at once."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ TERMINATED: Final = "2026-01-06T08:00:00Z"
 
 
 class BigWorld(NamedTuple):
-    """Copies of the recorded cluster; the first of them share one namespace, each of the others has its own."""
+    """The number of copies of the recorded cluster. The first ones share one namespace; each other one has its own."""
 
     recording: Recording
     nodes: int
     copies: int
     changing: int
-    """How many copies are in the one big namespace, and scaled down."""
+    """How many copies are in the large namespace and are scaled down."""
 
     @property
     def pods(self) -> int:
-        """How many pods there are before the scale-down."""
+        """Return the number of pods before the scale-down."""
         return self.copies * len(self.recording.at_rest)
 
     @property
     def events(self) -> int:
-        """How many events of pods the scale-down is."""
+        """Return the number of pod events of the scale-down."""
         return self.changing * len(self.recording.events)
 
     def violated(self) -> int:
-        """Return how many Deployments are no longer spread in the end."""
+        """Return how many Deployments are violated at the end."""
         return self.changing * sum(skew(each.values()) > 1 for each in self.recording.in_zones().values())
 
     def fewest(self) -> int:
-        """Return the fewest evictions that would spread them again."""
+        """Return the fewest evictions that would restore them."""
         each = (
             fewest_evictions({str(zone): [pods] for zone, pods in in_zone.items()}, zone_skew=1)
             for in_zone in self.recording.in_zones().values()
@@ -53,7 +53,7 @@ class BigWorld(NamedTuple):
         return self.changing * sum(each)
 
     def entries(self) -> Iterator[Entry]:
-        """Everything there is before the scale-down, with its key in etcd."""
+        """Yield all objects before the scale-down, with their keys in etcd."""
         for number in range(self.nodes):
             yield f"/registry/minions/{node_name(number)}", node(number)
         for name in dict.fromkeys(self._namespace(copy) for copy in range(self.copies)):
@@ -61,12 +61,12 @@ class BigWorld(NamedTuple):
         yield from self.pods_at_rest(range(self.copies))
 
     def pods_at_rest(self, copies: range) -> Iterator[Entry]:
-        """Return the pods of some copies as they are before the scale-down."""
+        """Return the pods of some copies before the scale-down."""
         for copy, step in itertools.product(copies, self.recording.at_rest):
             yield self._key(copy, step), self._pod(copy, step)
 
     async def scale_down(self, directory: Path, rate: float) -> None:
-        """Let the recorded events happen in the copies that change, so many a second, in the etcd of a sandbox.
+        """Replay the recorded events in the copies at a rate, in the etcd of a sandbox.
 
         Those of one copy come in their order; each has a revision of its own, since a watch goes on from a revision.
         """
@@ -82,7 +82,7 @@ class BigWorld(NamedTuple):
             await asyncio.gather(*(write(range(first, self.changing, WRITERS)) for first in range(WRITERS)))
 
     def request(self, copy: int, step: Step) -> Request:
-        """Return what a recorded event in a copy is in etcd."""
+        """Return the etcd request for a recorded event in a copy."""
         if step.type == "DELETED":
             return "deleterange", {"key": base64.b64encode(self._key(copy, step).encode()).decode()}
         return "put", put((self._key(copy, step), self._pod(copy, step)))

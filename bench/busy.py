@@ -1,4 +1,4 @@
-"""bench/busy: a busy cluster is scaled down by a lot at once, and the spread is restored by Respread and by its peer.
+"""bench/busy: a busy cluster is scaled down at once, and Respread or the descheduler restores the spread.
 
     python -m bench.busy [--small] [--namespaces 40] [--deployments 12 --replicas 500] [--hostname] [--default-limits]
 
@@ -38,11 +38,11 @@ PACE_TARGET: Final = 0.9
 
 
 class Row(NamedTuple):
-    """What came of one side."""
+    """The result of one side."""
 
     outcome: Outcome
     ideal_seconds: float
-    """How long it takes at least within the policy's limits; 0 where nothing limits."""
+    """The least possible time within the policy's limits; 0 without limits."""
     replacement_seconds: float
 
     def render(self) -> str:
@@ -108,7 +108,7 @@ def measure(
     peer_client_limits: bool = True,
     keep_logs: bool = False,
 ) -> Row:
-    """Start a control plane, let one side restore the spread on it, and return what came of that.
+    """Start a control plane, let one side restore the spread on it, and return the result.
 
     Args:
         side: which one.
@@ -142,7 +142,7 @@ def measure(
 
 
 def _ideal(fewest: dict[tuple[str, str], int], limits: Limits | None, replacement_seconds: float) -> float:
-    """Return how long so many evictions take, one after another as far as the limits say so."""
+    """Return how long so many evictions take if they are made one after another, as far as the limits require."""
     if limits is None:
         return 0.0
     per_namespace: dict[str, int] = {}
@@ -183,7 +183,7 @@ def _world(arguments: argparse.Namespace) -> World:
 
 
 def _ready_seconds(arguments: argparse.Namespace) -> float:
-    """Return how long pods take to be Ready: limits wait for replacements, so with them these have to take time."""
+    """Return how long pods take to become Ready. Limits wait for replacements, so with limits this takes time."""
     if arguments.ready_seconds is not None:
         seconds: float = arguments.ready_seconds
         return seconds

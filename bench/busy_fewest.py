@@ -1,4 +1,4 @@
-"""The fewest evictions after which spread constraints hold: the judge's own arithmetic, which shares no code with ours.
+"""The fewest evictions after which spread constraints hold, computed independently of Respread's code.
 
 It is exact for the worlds of bench/busy: the pods that a constraint counts are those of one Deployment, each of them
 may go to any node, nodes have room, and hosts lie within zones.
@@ -13,25 +13,25 @@ NEVER: Final = 10**9
 
 
 class _Zone(NamedTuple):
-    """What hosts that must each have from `least` to `most` pods ask of their zone."""
+    """What a zone needs if each of its hosts must have between `least` and `most` pods."""
 
     pods: int
     leaving: int
-    """Pods beyond the most of their host."""
+    """The pods above the maximum of their host."""
     coming: int
-    """Pods that hosts lack."""
+    """The pods that hosts lack."""
     least: int
     most: int
 
     def evictions(self, total: int) -> int:
-        """Return how many pods leave so that in the end the zone has so many."""
+        """Return how many pods must leave so that the zone finally has this number."""
         if not self.least <= total <= self.most:
             return NEVER
         return max(self.leaving, self.pods + self.coming - total)
 
 
 def skew(counts: Iterable[int]) -> int:
-    """Return how many pods the fullest domain has more than the emptiest."""
+    """Return the difference between the fullest and the emptiest domain."""
     numbers = list(counts)
     return max(numbers) - min(numbers)
 
@@ -55,7 +55,7 @@ def fewest_evictions(zones: Mapping[str, Sequence[int]], *, zone_skew: int, host
 
 
 def _minima(pods: int, domains: int, max_skew: int) -> range:
-    """Return how many pods the emptiest domain can have in the end."""
+    """Return how many pods the emptiest domain can finally have."""
     return range(max(0, -(-(pods - domains * max_skew) // domains)), pods // domains + 1)
 
 
@@ -74,7 +74,7 @@ def _over_zones(zones: Sequence[_Zone], pods: int, max_skew: int) -> int:
 
 
 def _with_minimum(zones: Sequence[_Zone], pods: int, least: int, most: int) -> int:
-    """Return the fewest evictions where each zone ends with `least` to `most` pods, found zone by zone."""
+    """Return the fewest evictions if each zone finally has `least` to `most` pods, computed for each zone."""
     best = {0: 0}
     for zone in zones:
         following: dict[int, int] = {}

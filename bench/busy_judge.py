@@ -1,4 +1,4 @@
-"""Who judges bench/busy: the pods of each Deployment over zones and, where that counts, hosts."""
+"""The judge of bench/busy: the pods of each Deployment over zones and, if they count, hosts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from respread_sandbox import SandboxApi
 
 
 class BusyJudge(Judge):
-    """Knows the constraints of each Deployment, which are the same for all."""
+    """Knows the constraints of the Deployments, which are the same for all."""
 
     def __init__(self, api: SandboxApi, *, zone_skew: int, host_skew: int | None) -> None:
-        """Begin to watch; the nodes are taken as they are now.
+        """Start watching. The nodes are read now.
 
         Args:
             api: of the sandbox.
@@ -26,7 +26,7 @@ class BusyJudge(Judge):
         super().__init__(api)
 
     def violated(self) -> list[Key]:
-        """Return the Deployments that have a constraint which does not hold."""
+        """Return the Deployments with a violated constraint."""
         zone_skew, host_skew = self._skews
         return [
             key
@@ -44,7 +44,7 @@ class BusyJudge(Judge):
         }
 
     def victims(self) -> list[tuple[str, str]]:
-        """Return the namespace and name of as few pods as have to go, for constraints over zones alone.
+        """Return the namespaces and names of the fewest pods that must be evicted, for constraints over zones alone.
 
         From the fullest zone each time: the scheduler brings it back to the emptiest.
         """
@@ -58,7 +58,7 @@ class BusyJudge(Judge):
         ]
 
     def _counts(self) -> dict[Key, dict[str, list[int]]]:
-        """Return the pods on each host of each zone, for each Deployment; those being deleted are not counted.
+        """Return the pods on each host of each zone, for each Deployment, without terminating ones.
 
         Where no constraint is over hostnames, a zone counts as one host: it is asked for ten times a second.
         """

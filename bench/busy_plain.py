@@ -1,4 +1,4 @@
-"""Evictions and nothing else: how fast the cluster itself replaces pods, for whoever wants to be as fast as that.
+"""Only evictions: how fast the cluster itself replaces pods, as a reference for the programs.
 
     python -m bench.busy_plain KUBECONFIG < VICTIMS
 
@@ -20,7 +20,7 @@ AT_ONCE: Final = 16
 
 
 def main() -> int:
-    """Evict what the standard input names."""
+    """Evict the pods that standard input names."""
     api = SandboxApi(Path(sys.argv[1]))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda victim: evict(api, *victim), json.load(sys.stdin)))
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def evict(api: SandboxApi, namespace: str, pod: str) -> None:
-    """Ask for the eviction of a pod."""
+    """Request the eviction of a pod."""
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": namespace, "name": pod}}
     api.request("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
 

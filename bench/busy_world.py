@@ -1,4 +1,4 @@
-"""The cluster of bench/busy: Deployments with spread constraints on simulated nodes, scaled down by a lot at once."""
+"""The cluster of bench/busy: Deployments with spread constraints on simulated nodes, scaled down at once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deplo
 
 MAX_SKEW: Final = 1
 LEFT_OF_15: Final = (5, 9)
-"""Of 15 replicas the scale-down leaves 5 to 9, and of other numbers as much in proportion."""
+"""The scale-down leaves 5 to 9 of 15 replicas, and proportionally of other numbers."""
 FILL_SECONDS: Final = 900
 POLL_SECONDS: Final = 0.2
 QUIET_SECONDS: Final = 45.0
 QUIET_WINDOW_SECONDS: Final = 3.0
 QUIET_CORES: Final = 0.3
-"""The heartbeats of 300 nodes take less."""
+"""The time in which 300 nodes send their heartbeats."""
 AT_ONCE: Final = 8
 
 
 class World(NamedTuple):
-    """What is set up, the same for each side."""
+    """The setup, the same for each side."""
 
     nodes: int = 300
     zones: int = 3
@@ -37,9 +37,9 @@ class World(NamedTuple):
     deployments: int = 400
     replicas: int = 15
     hostname: bool = False
-    """Whether there is a constraint over hostnames beside the one over zones."""
+    """Whether there is a constraint over hostnames besides the one over zones."""
     ready_seconds: float = 0
-    """How long a pod takes to be Ready once it has a node."""
+    """How long a pod takes to become Ready once it has a node."""
     seed: int = 1
 
     def namespace(self, number: int) -> str:
@@ -57,7 +57,7 @@ class World(NamedTuple):
         return [(self.namespace(number), f"app-{number}") for number in range(self.deployments)]
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return a description."""
         over = "zones and hostnames" if self.hostname else "zones"
         return (
             f"{self.nodes:,} nodes in {self.zones} zones, {self.deployments * self.replicas:,} pods of"
@@ -68,7 +68,7 @@ class World(NamedTuple):
 
 @contextmanager
 def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, BusyJudge]]:
-    """Yield a control plane whose Deployments were scaled down and have come to rest, and who watches it."""
+    """Yield a control plane at rest after its Deployments were scaled down, and a judge."""
     with filled(world, say) as (sandbox, judge):
         scale_down(sandbox, judge, world, say)
         yield sandbox, judge
@@ -76,7 +76,7 @@ def at_rest(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox,
 
 @contextmanager
 def filled(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, BusyJudge]]:
-    """Yield a control plane whose Deployments have all their pods, spread as they should be, and who watches it."""
+    """Yield a control plane whose Deployments have all pods, correctly spread, and a judge."""
     with Sandbox.start(_options(world)) as sandbox:
         install(sandbox)
         say(f"filling it: {world.describe()} …")
@@ -92,7 +92,7 @@ def filled(world: World, say: Callable[[str], None]) -> Iterator[tuple[Sandbox, 
 
 
 def scale_down(sandbox: Sandbox, judge: BusyJudge, world: World, say: Callable[[str], None]) -> None:
-    """Scale all Deployments down at once, and wait until they have come to rest."""
+    """Scale all Deployments down at once, and wait until the cluster is at rest."""
     say("scaling down …")
     wanted = world.scale_down()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -102,7 +102,7 @@ def scale_down(sandbox: Sandbox, judge: BusyJudge, world: World, say: Callable[[
 
 
 def _quiet(sandbox: Sandbox) -> float:
-    """Wait until the control plane has done what follows from the scale-down, but not for long; return what it uses.
+    """Wait a limited time until the control plane has finished the work of the scale-down, and return its CPU use.
 
     For a minute after the last pod has gone Events are written and KWOK deletes pods a second time: that is nobody's
     whose time is taken.

@@ -1,4 +1,4 @@
-"""How many evictions it takes until every constraint holds, against the fewest possible.
+"""The number of evictions until every constraint holds, compared with the fewest possible.
 
     python -m bench.evictions [--tiny 400] [--small 150]
 
@@ -30,7 +30,7 @@ SEED: Final = 7
 
 
 class Row(NamedTuple):
-    """What came of the clusters of one size with one scheduler."""
+    """The results for the clusters of one size with one scheduler."""
 
     clusters: int
     compared: int

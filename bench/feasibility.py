@@ -1,4 +1,4 @@
-"""bench/feasibility: what it costs to know where pods may go, against the number of nodes.
+"""bench/feasibility: the cost of predicting where pods may be placed, by the number of nodes.
 
 Everything is asked of one view, as a plan does, with 30 pods on each node and one workload for every 30 pods. Times are
 CPU time of this process; of what is repeated, the median.
@@ -36,7 +36,7 @@ class Measure(NamedTuple):
     what: str
     unit: str
     target: float | None = None
-    """At most this, for 5,000 nodes."""
+    """The target for 5,000 nodes."""
 
 
 MEASURES: Final = {
@@ -78,7 +78,7 @@ def _timed(what: Callable[[], _T]) -> tuple[_T, float]:
 
 
 def _advance(filled: World, view: ClusterView) -> float:
-    """Let one pod at a time become not ready, and the view follow."""
+    """Make one pod at a time not ready, and update the view."""
     times = []
     for pod in random.Random(2).sample(list(filled.state.snapshot.pods.values()), 20):
         filled.state.apply("pods", [(pod.key, msgspec.structs.replace(pod, ready=False))])
@@ -111,7 +111,7 @@ def _many(filled: World) -> float:
 
 
 def _distinct(filled: World) -> list[Pod]:
-    """Return 1,000 pods of different templates; where there are fewer, of copies of them."""
+    """Return 1,000 pods of different templates, with copies if there are fewer."""
     pods = [each.replacement for each in filled.workloads[:MANY]]
     while len(pods) < MANY:
         more = [msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec)) for pod in pods]

@@ -1,4 +1,4 @@
-"""A cluster to ask about: nodes of several kinds, and workloads that use every filter in plausible shares."""
+"""A cluster for predictions: nodes of several kinds, and workloads that use every filter in plausible shares."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRIVER: Final = "csi.example.com"
 
 
 class Workload(NamedTuple):
-    """The pods of one template, and one of them as its replacement would be."""
+    """The pods of one template, and a replacement of one of them."""
 
     namespace: str
     labels: Labels
@@ -74,7 +74,7 @@ def world(nodes: int, *, seed: int = 1) -> World:
 
 
 def _one_in(share: int, number: int, *, of: int = 1) -> bool:
-    """Tell whether a number is among the one in so many that have something; `of` tells the things apart."""
+    """Return whether a number is one in so many that have a property; `of` distinguishes the properties."""
     return number % share == of
 
 

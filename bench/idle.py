@@ -1,4 +1,4 @@
-"""bench/idle: what the operator costs while nothing happens but heartbeats.
+"""bench/idle: the operator's cost while nothing happens except heartbeats.
 
     python -m bench.idle [--pods 30000] [--every 300] [--seconds 60]
 
@@ -31,12 +31,13 @@ from bench.sides import cost_of
 IDLE_TARGET_PERCENT: Final = 0.3
 MEMORY_TARGET_MIB: Final = 110
 SETTLE_SECONDS: Final = 10.0
-"""After the cluster is known, until it counts: by then it leads, and has looked at everything once."""
+"""From the first complete view of the cluster until the measurement, so that the operator leads and has reconciled
+once."""
 TICK_SECONDS: Final = 0.1
 
 
 class Heart:
-    """Writes nodes' statuses, each at its own time."""
+    """Writes the nodes' statuses, each at its own time."""
 
     def __init__(self, world: World, every_seconds: float) -> None:
         self._world = world
@@ -44,7 +45,7 @@ class Heart:
         self.beats = 0
 
     async def run(self, seconds: float) -> None:
-        """Go on for so long."""
+        """Run for this time."""
         start, first = time.monotonic(), self.beats
         while (elapsed := time.monotonic() - start) < seconds:
             while self.beats - first < elapsed * self._world.nodes / self._every_seconds:
@@ -61,7 +62,7 @@ class Heart:
 
 
 async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
-    """Run it all, and return the result."""
+    """Run the bench, and return the result."""
     world = World(pods=options.pods, namespaces=options.namespaces, seed=1)
     say(f"making {options.pods:,} pods on {world.nodes:,} nodes …")
     world.fill()
@@ -95,7 +96,7 @@ async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> li
 
 
 def run_seconds(pid: int) -> float:
-    """Return for how long a process has run, to the microsecond: ticks are too coarse for what is nearly nothing."""
+    """Return a process's CPU time to the microsecond. Clock ticks are too coarse for so little."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(each.read_text(encoding="utf-8").split()[0]) for each in threads) / 1e9
 

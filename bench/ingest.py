@@ -1,4 +1,4 @@
-"""bench/ingest: what it costs the operator to know a big cluster, and how fast it keeps up with it.
+"""bench/ingest: the cost of loading a large cluster, and the rate at which the operator follows it.
 
 A real API server is filled with pods of about 4 KB. The operator's edge (Kopf, the session, the cluster state) runs
 as a process of its own: the only one that is measured, and all of it, from the start of its interpreter.
@@ -35,7 +35,7 @@ EVENTS_TARGET_PER_SECOND: Final = 2000
 
 
 class Measured:
-    """The operator's process, told when to report."""
+    """The operator's process, which reports on request."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._start = time.monotonic()
@@ -48,7 +48,7 @@ class Measured:
         )
 
     def synced(self) -> dict[str, Any]:
-        """Wait until it knows everything, and return its figures."""
+        """Wait until it knows all objects, and return its figures."""
         figures = self._read()
         figures["wall_seconds"] = time.monotonic() - self._start
         return figures
@@ -60,7 +60,7 @@ class Measured:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Keep it from running meanwhile."""
+        """Stop the process for the duration of the context."""
         os.kill(self._process.pid, signal.SIGSTOP)
         try:
             yield
@@ -68,7 +68,7 @@ class Measured:
             os.kill(self._process.pid, signal.SIGCONT)
 
     def stop(self) -> float:
-        """Stop it as the kubelet would, and return how many seconds that took."""
+        """Stop it as the kubelet would, and return the seconds that this took."""
         start = time.monotonic()
         self._process.terminate()
         code = self._process.wait(timeout=30)
@@ -77,7 +77,7 @@ class Measured:
         return time.monotonic() - start
 
     def kill(self) -> None:
-        """End it at once; nothing if it has ended."""
+        """Kill it if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -91,7 +91,7 @@ class Measured:
 
 
 def measure(pods: int, events: int, say: Callable[[str], None]) -> list[Row]:
-    """Run it all, and return the result."""
+    """Run the bench, and return the result."""
     options = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
     with Sandbox.start(options) as sandbox:
         sandbox.apply(ROOT / "crds")

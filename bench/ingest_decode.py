@@ -1,4 +1,4 @@
-"""What decoding LIST pages costs: CPU and kept memory per pod, without an API server or Kopf around it.
+"""The cost of decoding LIST pages: CPU and memory per pod, without an API server or Kopf.
 
 Run `python bench/ingest_decode.py [--pods 30000] [--templates 2500]`. The pods are as a kubelet of 1.33 or
 later leaves them: about 4 KB each, with managedFields, a projected token volume of a random name, and the resources in
@@ -145,7 +145,7 @@ def pod(template: int, ordinal: int, nodes: int, rng: random.Random) -> dict[str
 
 
 def pages(pods: int, templates: int, nodes: int) -> Iterator[bytes]:
-    """Yield LIST pages of pods; those of one template are as far apart as can be."""
+    """Yield LIST pages of pods. Pods of one template are as far apart as possible."""
     rng = random.Random(1)
     metadata = {"resourceVersion": "123456789", "continue": "next", "remainingItemCount": 1}
     for start in range(0, pods, PAGE_SIZE):
@@ -157,7 +157,7 @@ def pages(pods: int, templates: int, nodes: int) -> Iterator[bytes]:
 
 
 def rss_bytes() -> int:
-    """Return the resident memory of this process now."""
+    """Return the resident memory of this process."""
     with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - not a file that paths help with
         return int(statm.read().split()[1]) * resource.getpagesize()
 

@@ -1,4 +1,4 @@
-"""The process that is measured: the operator's edge, with nothing behind it.
+"""The measured process: the operator's edge without anything behind it.
 
 It writes one JSON line with its figures when every kind is synced, and then one for each line it reads: a number of
 events to wait for, counted from its start; or until pods are listed anew, since then some events never come. It ends
@@ -42,18 +42,18 @@ class _Measured:
 
     @property
     def events(self) -> int:
-        """How many events have been applied."""
+        """Return how many events have been applied."""
         # Only this one: to collect all metrics is a good deal of what little CPU events take.
         families = self._registry.restricted_registry([_EVENTS]).collect()
         return int(sum(sample.value for family in families for sample in family.samples if sample.name == _EVENTS))
 
     @property
     def lists(self) -> int:
-        """How often pods have been listed after the first time."""
+        """Return how often pods have been listed after the first time."""
         return int(self._registry.get_sample_value("respread_watch_relists_total", {"kind": "pods"}) or 0)
 
     def report(self, seconds: float) -> None:
-        """Write the figures as they are now."""
+        """Write the current figures."""
         figures = {
             "seconds": seconds,
             "cpu_seconds": time.process_time(),

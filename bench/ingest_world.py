@@ -1,4 +1,4 @@
-"""A big cluster's objects, written straight into a sandbox's etcd.
+"""A large cluster's objects, written directly into a sandbox's etcd.
 
 Through the API it would take the API server minutes to take 150,000 pods, and a second request each for their status.
 It reads JSON from etcd as well as what it would have written itself, and serves both alike.
@@ -31,18 +31,18 @@ ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REQUESTS_AT_ONCE: Final = 8
 PUTS_PER_TRANSACTION: Final = 100
 ETCD_SOCKET: Final = "etcd:1"
-"""Within the sandbox's directory."""
+"""Relative to the sandbox's directory."""
 CREATED: Final = "2026-01-05T08:00:00Z"
 
 _JsonObject: TypeAlias = dict[str, Any]
 Entry: TypeAlias = tuple[str, _JsonObject]
-"""A key of etcd, and the object that is kept there."""
+"""A key in etcd, and its object."""
 Request: TypeAlias = tuple[Literal["put", "txn", "deleterange"], _JsonObject]
-"""What is asked of etcd's KV service."""
+"""A request to etcd's KV service."""
 
 
 def pod(number: int, *, ready: bool = True) -> _JsonObject:
-    """A running pod of a Deployment as the API server would serve it, about 4 KB of JSON."""
+    """Return a running pod of a Deployment as the API server would serve it, about 4 KB of JSON."""
     workload = number // PODS_PER_WORKLOAD
     name, template = f"web-{workload}", f"{workload:08x}"
     started = {"lastProbeTime": None, "lastTransitionTime": CREATED}
@@ -153,17 +153,17 @@ def pod(number: int, *, ready: bool = True) -> _JsonObject:
 
 
 def namespace_of(number: int) -> str:
-    """The namespace of a pod."""
+    """Return the namespace of a pod."""
     return f"team-{number // PODS_PER_NAMESPACE}"
 
 
 def node_name(number: int) -> str:
-    """The name of a node."""
+    """Return the name of a node."""
     return f"node-{number}"
 
 
 def node(number: int) -> _JsonObject:
-    """A Ready node."""
+    """Return a Ready node."""
     labels = {
         "kubernetes.io/hostname": node_name(number),
         "kubernetes.io/os": "linux",
@@ -186,7 +186,7 @@ def node(number: int) -> _JsonObject:
 
 
 def cluster(pods: int) -> Iterator[Entry]:
-    """Everything in a cluster of so many pods, each with its key in etcd."""
+    """Yield everything in a cluster with so many pods, each object with its key in etcd."""
     for number in range((pods + PODS_PER_NODE - 1) // PODS_PER_NODE):
         yield f"/registry/minions/{node_name(number)}", node(number)
     for number in range(pods):
@@ -194,7 +194,7 @@ def cluster(pods: int) -> Iterator[Entry]:
 
 
 def pod_changes(pods: int, changes: int) -> Iterator[Entry]:
-    """Changes of pods in turn from Ready to not Ready, and back again the next time round."""
+    """Yield changes of pods from Ready to not Ready, and back in the next round."""
     for change in range(changes):
         yield _pod_entry(change % pods, ready=(change // pods) % 2 == 1)
 
@@ -211,7 +211,7 @@ def fill(sandbox: Sandbox, entries: Iterable[Entry]) -> None:
 
 
 def wait_until_served(sandbox: Sandbox) -> None:
-    """Wait until the API server has taken over all that is in etcd."""
+    """Wait until the API server has read everything in etcd."""
     version = sandbox.api.get("/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
     path = f"/api/v1/pods?limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan"
     while True:
@@ -226,7 +226,7 @@ def wait_until_served(sandbox: Sandbox) -> None:
 
 @asynccontextmanager
 async def etcd(directory: Path) -> AsyncIterator[Callable[[Request], Awaitable[None]]]:
-    """Yield what sends a request to the etcd of a sandbox in this directory, and waits until it is done."""
+    """Yield a function that sends a request to the etcd of a sandbox in this directory and waits for the answer."""
     connector = aiohttp.UnixConnector(str(directory / ETCD_SOCKET), limit=REQUESTS_AT_ONCE)
     async with aiohttp.ClientSession(connector=connector) as session:
 
@@ -256,7 +256,7 @@ def _pod_entry(number: int, *, ready: bool) -> Entry:
 
 
 def put(entry: Entry) -> dict[str, str]:
-    """Return what etcd is to put where."""
+    """Return the etcd request that writes an entry."""
     key, value = entry
     encoded = msgspec.json.encode(value)
     return {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(encoded).decode()}
@@ -306,7 +306,7 @@ def _fields_of_the_kubelet() -> _JsonObject:
 
 
 def main() -> None:
-    """Change pods as fast as etcd takes it, each change with a revision of its own: a watch goes on from a revision."""
+    """Change pods as fast as etcd allows, each change with its own revision, from which watches continue."""
     directory, pods, changes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     asyncio.run(_send_all(directory, (("put", put(entry)) for entry in pod_changes(pods, changes))))
 

@@ -1,4 +1,4 @@
-"""Who judges two programs that restore a spread: what the API server shows, and nothing that either says of itself."""
+"""The judge of two programs that restore a spread, based on what the API server shows and not on their reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFUSED: Final = re.compile(
 
 
 def waits(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float]]) -> list[float]:
-    """Return how long each eviction took until a replacement was Ready; none for those that have none.
+    """Return how long each eviction took until a replacement was Ready, without evictions that have none.
 
     Evictions of a Deployment, in their order, are paired with the pods that became Ready after them.
 
@@ -42,33 +42,33 @@ def waits(evicted: Iterable[tuple[Key, float]], ready: Iterable[tuple[Key, float
 
 
 class Judge(ABC):
-    """Knows every pod that has the label app, and which of them were evicted, whoever asked for it."""
+    """Knows every pod with the label app, and which of them were evicted, by any client."""
 
     def __init__(self, api: SandboxApi) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._api = api
         self._watch = PodWatch(api, label_selector="app")
         self._refused_before = refused_evictions(api)
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         self._watch.close()
 
     @abstractmethod
     def violated(self) -> Sequence[object]:
-        """Return what is violated now, in units that the fewest violations are counted in too."""
+        """Return the current violations, in the units of the fewest violations."""
 
     @property
     def evictions(self) -> int:
-        """How many evictions were made so far."""
+        """Return the number of evictions so far."""
         return sum(life.evicted_at is not None for life in self._lives())
 
     def refused(self) -> int:
-        """Return how many evictions the API server has refused so far, for a budget or anything else."""
+        """Return how many evictions the API server has refused so far, for a budget or another reason."""
         return refused_evictions(self._api) - self._refused_before
 
     def settled(self) -> bool:
-        """Whether every pod is Ready and none is being deleted."""
+        """Return whether every pod is Ready and none is terminating."""
         return all(pod.ready and not pod.terminating for pod in self.now())
 
     def pending(self) -> int:
@@ -80,11 +80,11 @@ class Judge(ABC):
         return dict(Counter(map(key_of, self.now())))
 
     def staying(self) -> list[WatchedPod]:
-        """Return the pods that the scheduler counts: those with a node that are not being deleted."""
+        """Return the pods that the scheduler counts: those with a node that are not terminating."""
         return [pod for pod in self.now() if pod.spec.node_name and not pod.terminating]
 
     def replacement_seconds(self) -> float:
-        """Return how long it took from an eviction until a replacement was Ready: the median, as it was seen."""
+        """Return the observed median time from an eviction to a Ready replacement."""
         lives = self._lives()
         evicted = [(key_of(life.pod), life.evicted_at) for life in lives if life.evicted_at is not None]
         ready = [(key_of(life.pod), life.ready_at) for life in lives if life.ready_at is not None]
@@ -92,7 +92,7 @@ class Judge(ABC):
         return median(taken) if taken else 0.0
 
     def describe(self) -> str:
-        """Return how things stand, in words."""
+        """Return the current state in words."""
         pods = self.now()
         return (
             f"{len(pods):,} pods, {sum(pod.ready for pod in pods):,} Ready, "
@@ -100,7 +100,7 @@ class Judge(ABC):
         )
 
     def now(self) -> list[WatchedPod]:
-        """Return the pods that there are."""
+        """Return all pods."""
         return [life.pod for life in self._lives() if not life.gone]
 
     def _lives(self) -> list[PodLife]:

@@ -1,4 +1,4 @@
-"""bench/latency: how soon the operator decides while thousands of pods a second change, and what it keeps up beside.
+"""bench/latency: how soon the operator decides while thousands of pods per second change.
 
     python -m bench.latency [--pods 30000] [--namespaces 1] [--rate 2000] [--seconds 60]
 
@@ -37,7 +37,7 @@ from respread.telemetry.metrics import Phase
 
 TICK_SECONDS: Final = 0.01
 WARM_UP_SECONDS: Final = 5.0
-"""For how long pods change before it counts."""
+"""How long pods change before the measurement."""
 VIOLATIONS_PER_SECOND: Final = 3.0
 PROBE_SECONDS: Final = 0.1
 SCRAPE_SECONDS: Final = 5.0
@@ -46,9 +46,9 @@ LONGEST_DECISION_SECONDS: Final = 60.0
 
 DECISION_TARGET_SECONDS: Final = QUIET_PERIOD_SECONDS + 1
 LEASE_TARGET_SECONDS: Final = 4.0
-"""It is renewed every 2 s, and lost after 10 s."""
+"""The Lease is renewed every 2 s, and lost after 10 s."""
 PROBE_TARGET_SECONDS: Final = 1.0
-"""A kubelet waits for a second, where nothing else is said."""
+"""A kubelet waits one second by default."""
 
 _LAGS: Final = re.compile(
     rb'^respread_(?:(decision)_lag_seconds|watch_lag_seconds\{kind="(pods)"\}) (\S+)$', re.MULTILINE
@@ -59,19 +59,19 @@ _PHASES: Final = re.compile(rb'^respread_reconcile_duration_seconds_(sum|count)\
 
 
 class Noted(NamedTuple):
-    """What was seen while pods changed."""
+    """The observations while pods changed."""
 
     events: int
     seconds: float
     late_seconds: list[float]
-    """How late the bench was with each tick of its own."""
+    """How late the bench itself was with each tick."""
     probe_seconds: list[float]
     lags_seconds: dict[str, list[float]]
-    """What the gauges of /metrics said."""
+    """The gauges of /metrics."""
     phases: dict[tuple[str, str], float]
-    """What the histogram of turns says of the time in which it was measured: sum and count of each phase."""
+    """The histogram of reconcile phases during the measurement: sum and count of each phase."""
     most_unsent: int
-    """How many events waited at most for the operator to read them."""
+    """The most events that waited for the operator to read them."""
     violations: list[Violation]
     cost: Cost
 
@@ -92,7 +92,7 @@ class Operator:
             )
 
     async def ready(self, session: aiohttp.ClientSession) -> str:
-        """Wait until it knows the cluster, and return where its telemetry is served."""
+        """Wait until it knows the cluster, and return the address of its telemetry."""
         deadline = time.monotonic() + SYNC_SECONDS
         while time.monotonic() < deadline:
             check(self.process.poll() is None, f"the operator has ended; see {self._log}")
@@ -111,7 +111,7 @@ class Operator:
 
 
 class Load:
-    """Changes pods at a rate, violates Deployments now and then, and notes what comes of it."""
+    """Changes pods at a rate, violates Deployments now and then, and records the reaction."""
 
     def __init__(self, world: World, operator: Operator, address: str, session: aiohttp.ClientSession) -> None:
         self._world = world
@@ -120,7 +120,7 @@ class Load:
         self._session = session
 
     async def run(self, *, rate: float, seconds: float, say: Callable[[str], None]) -> Noted:
-        """Keep it up for so long, and return what was seen."""
+        """Run for a time, and return the observations."""
         violated = int(seconds * VIOLATIONS_PER_SECOND)
         check(violated < self._world.apps * 2 // 3, "there are too few Deployments for so long; take more pods")
         changes = self._world.changes(range(violated, self._world.apps))
@@ -156,7 +156,7 @@ class Load:
         violated: int,
         violations: list[Violation],
     ) -> tuple[int, int]:
-        """Change pods for so long; return how many events that were, and how many waited to be read at most."""
+        """Change pods for a time; return the number of events, and the most that waited to be read."""
         start, events, most_unsent = time.monotonic(), 0, 0
         for tick in range(1, int(seconds / TICK_SECONDS) + 1):
             at = tick * TICK_SECONDS
@@ -196,7 +196,7 @@ class Load:
 
 
 async def measure(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
-    """Run it all, and return the result."""
+    """Run the bench, and return the result."""
     world = World(pods=options.pods, namespaces=options.namespaces, seed=options.seed)
     say(f"making {options.pods:,} pods of {world.apps:,} Deployments …")
     world.fill()
@@ -251,7 +251,7 @@ def _rows(world: World, noted: Noted) -> list[Row]:
 
 
 def _share(values: Sequence[float], share: float) -> float:
-    """Return the least value that so large a share of them does not exceed."""
+    """Return the smallest value that this share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)] if ordered else float("nan")
 

@@ -29,7 +29,7 @@ CREATED: Final = "2026-01-05T08:00:00Z"
 
 
 class Violation(NamedTuple):
-    """A Deployment that was scaled down so that it is no longer spread, and when that was to be seen."""
+    """A Deployment that was scaled down so that it is violated, and when that was visible."""
 
     app: int
     at: float
@@ -44,7 +44,7 @@ class _Pod(NamedTuple):
 
 
 class World:
-    """The objects, and what happens to them."""
+    """The objects and their changes."""
 
     def __init__(
         self, *, pods: int, namespaces: int, seed: int, replicas: int = REPLICAS, nodes: int | None = None
@@ -60,7 +60,7 @@ class World:
         """
         self.server = ApiServer(on_eviction=self._evicted)
         self.evicted: dict[int, float] = {}
-        """When each Deployment's first eviction came, by its number (`time.monotonic`)."""
+        """When each Deployment's first eviction arrived, by its number (`time.monotonic`)."""
         self._arrived = asyncio.Event()
         self._replicas = replicas
         self._apps = pods // replicas
@@ -76,12 +76,12 @@ class World:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         return self._nodes
 
     @property
     def apps(self) -> int:
-        """How many Deployments there are."""
+        """Return the number of Deployments."""
         return self._apps
 
     def namespace(self, app: int) -> str:
@@ -89,7 +89,7 @@ class World:
         return f"busy-{app % self._namespaces}"
 
     def fill(self) -> None:
-        """Make everything as it is at rest: every Deployment is spread."""
+        """Create the cluster at rest: every Deployment is spread."""
         for number in range(self._nodes):
             self.server.put("v1", "nodes", node(number))
         for number in range(self._namespaces):
@@ -107,7 +107,7 @@ class World:
     # What happens
 
     def violate(self, app: int) -> Violation:
-        """Scale a Deployment down by two pods of one zone, so that its constraint no longer holds."""
+        """Scale a Deployment down by two pods of one zone, so that its constraint is violated."""
         self._unspread.add(app)
         self._wanted[app] -= 2
         self._put_owners(app)
@@ -118,14 +118,14 @@ class World:
         return Violation(app, time.monotonic())
 
     async def eviction(self, app: int, seconds: float) -> None:
-        """Wait until a Deployment's first eviction has come, but no longer than so many seconds."""
+        """Wait a limited time until a Deployment's first eviction has arrived."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while app not in self.evicted:
                     await self._arrived.wait()
 
     def changes(self, apps: range) -> Iterator[None]:
-        """Change a pod of some Deployments each time it is asked for more, in turns, and for ever.
+        """Yield endless changes of pods of some Deployments, in turn.
 
         Half of them become not Ready, and Ready again at their next turn. The others are replaced on their own node:
         deleted, created, bound, Ready. No Deployment lacks more than one pod at a time, so all stay spread.
@@ -161,7 +161,7 @@ class World:
         task.add_done_callback(self._tasks.discard)
 
     async def _replace(self, app: int) -> None:
-        """Bring a pod back as the ReplicaSet, the scheduler and the kubelet would."""
+        """Recreate a pod as the ReplicaSet, the scheduler and the kubelet would."""
         pod = self._add(app, 0, ready=False, bound=False)
         await asyncio.sleep(SCHEDULED_SECONDS)
         in_zone = Counter(dict.fromkeys(range(ZONES), 0))
@@ -191,7 +191,7 @@ class World:
         self.server.delete("v1", "pods", self.namespace(app), name)
 
     def _body(self, app: int, pod: _Pod) -> Json:
-        """Return the pod as it is served: what bench/ingest makes its pods of, with the labels and owner of ours."""
+        """Return the pod as it is served: a pod of bench/ingest with these labels and this owner."""
         if app not in self._bodies:
             made = pod_of_ingest(app)
             made["metadata"] |= {"namespace": self.namespace(app), "labels": self._labels(app)}

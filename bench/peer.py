@@ -1,4 +1,4 @@
-"""The peer that benches measure beside Respread: kubernetes-sigs/descheduler, built from its Go module.
+"""The program that benches compare with Respread: kubernetes-sigs/descheduler, built from its Go module.
 
     python -m bench.peer
 
@@ -32,7 +32,7 @@ FLAGS: Final = (
 
 
 def find_or_build() -> Path:
-    """Return the program, after building it if need be.
+    """Return the program, after building it if necessary.
 
     Raises:
         SystemExit: Go is missing or failed; the message says what it said and what it needs.
@@ -52,7 +52,7 @@ def find_or_build() -> Path:
 
 
 def is_built() -> bool:
-    """Whether the program is there already."""
+    """Return whether the program exists."""
     return os.access(_program(), os.X_OK)
 
 
@@ -82,7 +82,7 @@ def _go(*arguments: str, directory: Path) -> str:
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the person's environment without settings for other builds."""
+    """Return the user's environment without settings for other builds."""
     foreign = {"GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "GOBIN"}
     return {name: value for name, value in inherited.items() if name not in foreign} | {
         "CGO_ENABLED": "0",

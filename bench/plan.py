@@ -1,4 +1,4 @@
-"""What a plan costs: from scratch, and again after one pod has changed.
+"""The cost of a plan: from scratch, and after one pod has changed.
 
     python -m bench.plan [--nodes 1000 5000 15000] [--one-namespace 200 2000 20000] [--violated 0.1]
 
@@ -33,12 +33,12 @@ NODES: Final = (1_000, 5_000, 15_000)
 WORKLOADS_IN_ONE_NAMESPACE: Final = (200, 2_000, 20_000)
 CHANGES: Final = 20
 GC_THRESHOLDS: Final = (20_000, 20, 100)
-"""Those of `handlers.gc_tuning`, which would bring all of Kopf into the memory that is measured."""
+"""The values of `handlers.gc_tuning`, whose import would load all of Kopf into the measured memory."""
 MIB: Final = 1 << 20
 
 
 def main() -> None:
-    """Measure each size in a process of its own, so that peak memory is its own too."""
+    """Measure each size in a process of its own, so that each has its own peak memory."""
     arguments = _arguments()
     if arguments.one:
         _measure(Shape(*map(int, arguments.one.split(","))), arguments.violated)
@@ -102,12 +102,12 @@ def _measure(shape: Shape, violated: float) -> None:
 
 
 def _unready(pod: Pod, _node: str) -> list[Change]:
-    """Return a pod as it is when it has become unready, or ready."""
+    """Return a pod after it has become unready or ready."""
     return [(pod.key, msgspec.structs.replace(pod, ready=not pod.ready))]
 
 
 def _replaced(pod: Pod, node: str) -> list[Change]:
-    """Return what has changed when a pod is gone and the one in its place is on another node."""
+    """Return the changes when a pod is deleted and its replacement is on another node."""
     new = msgspec.structs.replace(pod, name=f"{pod.name}-new", uid=f"{pod.uid}-new", node_name=node)
     return [(pod.key, None), (new.key, new)]
 

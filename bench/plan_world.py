@@ -1,4 +1,4 @@
-"""A cluster to plan for, of workloads whose pods are spread over three zones as they should be, but for some."""
+"""A cluster to plan for: workloads whose pods are spread over three zones, with some exceptions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 ARCH: Final = "kubernetes.io/arch"
 MOST_ASTRAY: Final = 6
 AMD64_ONLY: Final = 2
-"""Of every five workloads the one that runs on one architecture alone."""
+"""The interval of workloads that run on one architecture only."""
 ANTI_AFFINE: Final = 3
-"""Of every ten workloads the one with anti-affinity to itself."""
+"""The interval of workloads with anti-affinity to themselves."""
 
 
 class Shape(NamedTuple):
-    """What of a cluster decides how much there is to plan."""
+    """The properties of a cluster that determine the amount of planning."""
 
     nodes: int
     workloads: int

@@ -1,4 +1,4 @@
-"""What ranking costs: a whole cluster at once, and one workload that changes in it.
+"""The cost of ranking pods: a whole cluster at once, and one workload after a change.
 
 Run `python bench/prevention.py [--pods 150000] [--nodes 5000] [--workloads 5000]`. Every workload has a zone constraint
 (DoNotSchedule) and a hostname constraint (ScheduleAnyway), and its pods are where a scheduler may have put them. To be
@@ -75,7 +75,7 @@ def new_pod(workload: int, number: int, node: str, spec: PodSpec) -> Pod:
 
 
 def make_state(pods: int, nodes: int, workloads: int, rng: random.Random) -> ClusterState:
-    """Return a cluster in which every workload is balanced over the zones, and as good as any over the hosts."""
+    """Return a cluster in which every workload is balanced over the zones, and as well as possible over the hosts."""
     state = ClusterState()
     names = [f"node-{number}" for number in range(nodes)]
     state.replace(
@@ -98,12 +98,12 @@ def make_state(pods: int, nodes: int, workloads: int, rng: random.Random) -> Clu
 
 
 def with_cost(pod: Pod, cost: int) -> Pod:
-    """Return a pod once its cost was patched."""
+    """Return a pod after its cost was patched."""
     return msgspec.structs.replace(pod, annotations=Map({POD_DELETION_COST: str(cost)}), deletion_cost_is_ours=True)
 
 
 def rank(replica_set: ReplicaSetPods) -> Costs:
-    """Return what is to be patched of a ReplicaSet that has changed."""
+    """Return the patches of a ReplicaSet that has changed."""
     roles = roles_of(replica_set)
     if roles.new:
         return rank_new(replica_set, roles)

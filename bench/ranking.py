@@ -1,4 +1,4 @@
-"""What Respread's ranking of pods earns over plain ordinals per domain, in quality and in patches.
+"""The benefit of Respread's ranking of pods over plain ordinals per domain, in quality and in patches.
 
 Run `python -m bench.ranking`. The same ReplicaSet lives through the same events (scale-ups, scale-downs, nodes that
 fail and come back), once with the product's ranks and once with a plain rule: a new pod takes the lowest free ordinal
@@ -25,7 +25,7 @@ MOST_REPLICAS = 24
 MOST_NODES_DOWN = 3
 SHARES = {"node fails": 8, "node comes back": 7, "scale-up": 45, "scale-down": 40}
 STEP = 1_000
-"""Between the costs of two ordinals."""
+"""The distance between the costs of two ordinals."""
 
 WORLDS = {
     "zone": (spec(constraint(ZONE)), False),
@@ -62,7 +62,7 @@ RULES: dict[str, type[Churn]] = {
 
 
 def live(rule: type[Churn], of: PodSpec, seed: int, *, hard_hosts: bool) -> tuple[Counter[str], int, int]:
-    """Return what scale-downs left, the patches, and the pods that got a node."""
+    """Return the skew that scale-downs left, the patches, and the pods that got a node."""
     churn = rule(seed, of, hard_hosts=hard_hosts)
     rng = churn.rng
     left: Counter[str] = Counter()

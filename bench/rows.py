@@ -1,4 +1,4 @@
-"""Figures beside their targets, as benchmarks of one operator print them."""
+"""Figures and their targets, as the benchmarks of one operator print them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Row(NamedTuple):
     at_most: bool = True
 
     def render(self) -> str:
-        """The line, with the target and whether it is met."""
+        """Return the line, with the target and whether it is met."""
         line = f"  {self.what:<44} {self.value:>10,.3f} {self.unit:<6}"
         if self.target is None:
             return line.rstrip()
@@ -29,18 +29,18 @@ class Row(NamedTuple):
 
 
 def check(holds: bool, otherwise: str) -> None:
-    """End with a message unless it holds: figures of something else would be worth nothing."""
+    """End with a message unless a condition holds, because the figures would be worthless."""
     if not holds:
         raise SystemExit(otherwise)
 
 
 def tell(line: str) -> None:
-    """Say how far it is, where it does not disturb the figures."""
+    """Print the progress where it does not disturb the figures."""
     print(line, file=sys.stderr, flush=True)
 
 
 def parser_for(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser that shows a module's docstring as it is."""
+    """Return a parser that shows a module's docstring unchanged."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
@@ -52,5 +52,5 @@ def print_rows(title: str, rows: Iterable[Row]) -> None:
 
 
 def measured(measure: Callable[[Callable[[str], None]], Coroutine[Any, Any, list[Row]]]) -> list[Row]:
-    """Return what is measured on an event loop as the operator's."""
+    """Return the result of a measurement on an event loop like the operator's."""
     return uvloop.run(measure(tell))

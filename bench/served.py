@@ -1,4 +1,4 @@
-"""An API server in memory, for what a real one can't do beside an operator on two cores: thousands of events a second.
+"""An API server in memory, for loads that a real one can't produce beside an operator on two cores.
 
 It lists in pages, watches, and takes what an operator writes: Leases, statuses, Events and evictions. It validates
 nothing, admits everyone, and answers at once; so whatever takes time is the operator's.
@@ -35,11 +35,11 @@ _ONLY_READ: Final = (
     ("v1", "resourcequotas", "ResourceQuota"),
     ("events.k8s.io/v1", "events", "Event"),
 )
-"""What is asked for one by one, beside what is watched."""
+"""The resources that are requested one by one, besides watched ones."""
 
 
 class _Path(NamedTuple):
-    """What a request is about."""
+    """The subject of a request."""
 
     group_version: str
     resource: str = ""
@@ -66,7 +66,7 @@ class _Stored(NamedTuple):
 
 
 class Collection:
-    """The objects of one resource, and who watches them."""
+    """The objects of one resource, and its watchers."""
 
     def __init__(self, group_version: str, resource: str, kind: str, *, namespaced: bool) -> None:
         self.group_version = group_version
@@ -75,12 +75,13 @@ class Collection:
         self.namespaced = namespaced
         self.objects: dict[_Key, _Stored] = {}
         self.labelled: dict[tuple[str, str], dict[_Key, None]] = {}
-        """Which objects have a label `app`, by namespace and its value: the one that workloads here are told by."""
+        """The names of the objects with a label `app`, by namespace and value, which is how workloads are recognized
+        here."""
         self.recent: deque[tuple[int, bytes]] = deque(maxlen=EVENTS_KEPT)
         self.watches: set[_Watch] = set()
 
     def describe(self) -> Json:
-        """Return what discovery says of it."""
+        """Return the discovery document of the resource."""
         verbs = ["get", "list", "watch", "create", "update", "patch"]
         singular = self.kind.lower()
         return {
@@ -104,7 +105,7 @@ class _Watch:
         self._wakeup.set()
 
     async def take(self) -> bytes:
-        """Return what has come, nothing if that takes long."""
+        """Return the lines that have arrived, none if that takes long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BOOKMARK_SECONDS):
                 if not self._lines:
@@ -115,7 +116,7 @@ class _Watch:
 
     @property
     def waiting(self) -> int:
-        """How many lines were not taken yet."""
+        """Return how many lines were not taken yet."""
         return len(self._lines)
 
 
@@ -126,13 +127,13 @@ class ApiServer:
     """
 
     def __init__(self, *, on_eviction: Callable[[str], None]) -> None:
-        """Serve no objects yet.
+        """Start without objects.
 
         Args:
             on_eviction: called with a pod's name when its eviction has come; deletes the pod.
         """
         self.requests: list[tuple[float, str, str]] = []
-        """What was asked for but watches, and when (`time.monotonic`): method and path."""
+        """The requests except watches, with their times (`time.monotonic`), method and path."""
         self._on_eviction = on_eviction
         self._version = 1_000
         self._collections: dict[tuple[str, str], Collection] = {}
@@ -234,7 +235,7 @@ class ApiServer:
         return _answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, status=201)
 
     def _write(self, method: str, collection: Collection, path: _Path, body: Json) -> web.Response:
-        """Take a POST, a PUT, or a PATCH with a merge patch whose lists are whole."""
+        """Handle a POST, a PUT, or a PATCH with a merge patch that contains complete lists."""
         name = path.name or body["metadata"]["name"]
         stored = collection.objects.get((path.namespace, name))
         if method == "PATCH":
@@ -306,7 +307,7 @@ class ApiServer:
 
 
 def write_kubeconfig(file: Path, server: str) -> None:
-    """Write a kubeconfig for a server that asks nobody who they are."""
+    """Write a kubeconfig for a server without authentication."""
     named = {"cluster": "bench", "user": "bench", "namespace": "default"}
     file.write_text(
         yaml.safe_dump(

@@ -1,4 +1,4 @@
-"""The sides of a comparison as processes, each configured for speed, and what they cost."""
+"""The sides of a comparison as processes, each configured for speed, and their cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integration.operator_process import OperatorProcess, policy
 
 Side = Literal["respread", "descheduler", "evictions"]
 SIDES: Final[dict[str, Side]] = {"respread": "respread", "peer": "descheduler"}
-"""Each as the command line names it."""
+"""The sides, as the command line names them."""
 
 FAST_LIMITS: Final = {"inFlight": 50, "inFlightPerNamespace": 50, "inFlightPerNode": 50, "inFlightPerWorkload": "100%"}
 HARD: Final = ("DoNotSchedule",)
@@ -30,20 +30,20 @@ POLICY: Final = "bench"
 QUIET_PERIOD_SECONDS: Final = 2.0
 PEER_INTERVAL_SECONDS: Final = 5
 PEER_LOG: Final = "descheduler.log"
-"""Within the directory."""
+"""Relative to the directory."""
 # Without these it makes 5 requests a second, and that alone is what it waits for.
 PEER_CLIENT_LIMITS: Final = ("--client-connection-qps=100", "--client-connection-burst=200")
 
 
 class Cost(NamedTuple):
-    """What a process and its children have used."""
+    """The resources used by a process and its children."""
 
     cpu_seconds: float
     peak_mib: float
 
 
 def cost_of(pid: int) -> Cost:
-    """Return what a process, the processes that it started and those that have ended cost; nothing once it is gone."""
+    """Return the cost of a process, its children and those that have ended; zero once it is gone."""
     seconds, mib = 0.0, 0.0
     for each in processes_of(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -131,7 +131,7 @@ def running(
 
 
 def _peer_policy(constraints: Sequence[str]) -> dict[str, Any]:
-    """Return its policy: this one plugin, no limits on evictions, `nodeFit` as in the example policy of its README."""
+    """Return the descheduler's policy: this one plugin, no limits on evictions, and `nodeFit` as in its README."""
     plugin, evictor = "RemovePodsViolatingTopologySpreadConstraint", "DefaultEvictor"
     return {
         "apiVersion": "descheduler/v1alpha2",

@@ -1,1 +1,1 @@
-"""bench/compare: Respread and its peer on the same small clusters, each with something else that is hard."""
+"""bench/compare: Respread and the descheduler on the same small clusters, each with a different difficulty."""

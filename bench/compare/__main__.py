@@ -1,4 +1,4 @@
-"""bench/compare: Respread and its peer restore the spread of the same small clusters, and of a big one.
+"""bench/compare: Respread and the descheduler restore the spread of the same small clusters, and of a large one.
 
     python -m bench.compare [--worlds scale-down soft] [--only respread] [--print-only]
 
@@ -41,7 +41,7 @@ LEAST_SECONDS: Final = 8.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for, and print a table."""
+    """Run the requested benches, and print a table."""
     asked = _parser().parse_args(arguments)
     sides = [SIDES[asked.only]] if asked.only else list(SIDES.values())
     if "descheduler" in sides:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare(names: Sequence[str], sides: Sequence[Side], longest_seconds: float) -> Iterator[tuple[str, list[Outcome]]]:
-    """Yield what came of each side in each world, with the world's name.
+    """Yield the outcome of each side in each world, with the world's name.
 
     Args:
         names: which worlds.
@@ -76,7 +76,7 @@ def compare(names: Sequence[str], sides: Sequence[Side], longest_seconds: float)
 
 
 def run(stage: Stage, world: World, side: Side, patience: Patience, directory: Path) -> Outcome:
-    """Set up a world, let one side restore the spread, and return what came of that.
+    """Set up a world, let one side restore the spread, and return the outcome.
 
     Args:
         stage: the control plane for it.

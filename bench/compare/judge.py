@@ -1,4 +1,4 @@
-"""Who judges bench/compare: each constraint of a small cluster's workloads, by where their pods are."""
+"""The judge of bench/compare: each constraint of a small cluster's workloads, by the nodes of their pods."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _TEMPLATE: Final = "pod-template-hash"
 
 
 class WorldJudge(Judge):
-    """Knows what a cluster's workloads ask for."""
+    """Knows the workloads of a cluster."""
 
     def __init__(self, api: SandboxApi, world: World) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._world = world
         super().__init__(api)
 
     def violated(self) -> list[tuple[str, Constraint]]:
-        """Return each constraint that does not hold, and the name of its workload."""
+        """Return each violated constraint with the name of its workload."""
         pods = defaultdict[str, list[WatchedPod]](list)
         for pod in self.staying():
             pods[key_of(pod)[1]].append(pod)
@@ -37,7 +37,7 @@ class WorldJudge(Judge):
         ]
 
     def is_as_declared(self) -> bool:
-        """Whether each workload's pods are Ready where the world says that they are at the start."""
+        """Return whether each workload's pods are Ready on the nodes where the world has them at the start."""
         found = Counter((key_of(pod)[1], pod.spec.node_name) for pod in self.staying())
         wanted = Counter(
             {
@@ -50,7 +50,7 @@ class WorldJudge(Judge):
 
 
 def _placements(pods: list[WatchedPod], *, each_template: bool) -> list[Counter[str]]:
-    """Return how many pods are on each node, of each template if these are counted apart."""
+    """Return how many pods are on each node, for each template if these are counted separately."""
     counts = defaultdict[str, Counter[str]](Counter)
     for pod in pods:
         counts[pod.metadata.labels.get(_TEMPLATE, "") if each_template else ""][pod.spec.node_name] += 1

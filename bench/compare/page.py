@@ -1,4 +1,4 @@
-"""The page docs/compare.md: what came of each world, and where the peer did better."""
+"""The page docs/compare.md: the outcome of each world, and where the descheduler did better."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _COLUMNS: Final = (
 _NAME: Final = re.compile(r"^(?:\| |- \*\*)([a-z0-9-]+)(?: \||\*\*:)", re.MULTILINE)
 
 Lines = dict[str, list[str]]
-"""What a part says of each world, by the world's name."""
+"""The lines of a part about each world, by the world's name."""
 
 
 class Report(NamedTuple):
-    """What a page tells of a run."""
+    """The report of a run on a page."""
 
     made_by: str
-    """When, on what and with which versions."""
+    """When, on what machine and with which versions."""
     results: Lines
     better: Lines
 
 
 def made_by() -> str:
-    """Return when and with what this is made, as the page says it."""
+    """Return the date and the versions, as the page shows them."""
     today = datetime.now(UTC).date().isoformat()
     processors = len(os.sched_getaffinity(0))
     return (
@@ -57,7 +57,7 @@ def made_by() -> str:
 
 
 def report_of(outcomes: Mapping[str, Sequence[Outcome]]) -> Report:
-    """Return what is told of worlds that were just run, Respread's outcome before the peer's if there are both."""
+    """Return the report of the worlds that were just run, Respread's outcome first if there are both."""
     results = {world: [row(world, each) for each in of] for world, of in outcomes.items()}
     told = {world: "; ".join(_better(*of)) for world, of in outcomes.items()}
     better = {world: [f"- **{world}**: {words}.\n"] for world, words in told.items() if words}
@@ -65,14 +65,14 @@ def report_of(outcomes: Mapping[str, Sequence[Outcome]]) -> Report:
 
 
 def read(page: str) -> Report:
-    """Return what a page tells."""
+    """Return the report on a page."""
     results, better = (PARTS.read(name, page) for name in (RESULTS, BETTER))
     first, *_ = results.splitlines(keepends=True)
     return Report(first, _by_world(results), _by_world(better))
 
 
 def merged(before: Report, now: Report) -> Report:
-    """Return a report with the worlds that were just run, and those of before that were run in the same way."""
+    """Return a report with the new worlds and the earlier ones that were run in the same way."""
     if before.made_by != now.made_by:
         return now
     return Report(
@@ -103,7 +103,7 @@ def table(report: Report, worlds: Iterable[str]) -> str:
 
 
 def row(world: str, outcome: Outcome) -> str:
-    """Return the line of the table for what came of one side in a world."""
+    """Return the line of the table for the outcome of one side in a world."""
     return _cells(
         world,
         "Respread" if outcome.side == "respread" else outcome.side,
@@ -118,7 +118,7 @@ def row(world: str, outcome: Outcome) -> str:
 
 
 def _better(ours: Outcome, peers: Outcome | None = None) -> Iterator[str]:
-    """Yield in which respects the peer did better, as the table shows them.
+    """Yield the respects in which the descheduler did better, as the table shows them.
 
     Fewer violations and evictions are not better where pods are left Pending for them.
     """
@@ -154,7 +154,7 @@ def _cells(*cells: str) -> str:
 
 
 def _by_world(part: str) -> Lines:
-    """Return the lines of a part that are about a world and say what came of it."""
+    """Return the lines of a part about a world with its outcome."""
     found: Lines = {}
     for line in part.splitlines(keepends=True):
         name = _NAME.match(line)

@@ -1,4 +1,4 @@
-"""Whether a constraint holds, and the fewest evictions until all do: arithmetic that shares no code with Respread's.
+"""Whether a constraint holds, and the fewest evictions until all do, computed independently of Respread's code.
 
 The fewest are found by trying every way to place the pods in the end. The order of evictions is left out, so it may be
 that nobody can do with so few.
@@ -14,16 +14,16 @@ from bench.compare.world import MILLI_PER_CPU, Constraint, Workload, World
 
 
 class Fewest(NamedTuple):
-    """The best end there is."""
+    """The best possible end."""
 
     violated: int
-    """The fewest constraints that are violated in the end."""
+    """The fewest violated constraints at the end."""
     evictions: int
-    """The fewest evictions that leave so few."""
+    """The fewest evictions with this result."""
 
 
 class _End(NamedTuple):
-    """One way to place a workload's pods in the end."""
+    """A possible final placement of a workload's pods."""
 
     violated: int
     evictions: int
@@ -31,7 +31,7 @@ class _End(NamedTuple):
 
 
 def holds(world: World, workload: Workload, constraint: Constraint, placement: Mapping[str, int]) -> bool:
-    """Whether a constraint holds, as kube-scheduler counts.
+    """Return whether a constraint holds, as kube-scheduler counts.
 
     Args:
         world: which nodes there are.
@@ -49,7 +49,7 @@ def holds(world: World, workload: Workload, constraint: Constraint, placement: M
 
 
 def fewest(world: World) -> Fewest:
-    """Return the best end that evictions can lead to, as far as room, nodes and budgets allow.
+    """Return the best end that evictions can reach, given room, nodes and budgets.
 
     A workload whose template is changed takes none: the rollout replaces all its pods anyway.
     """
@@ -59,20 +59,20 @@ def fewest(world: World) -> Fewest:
 
 
 def _is_eligible(world: World, workload: Workload, constraint: Constraint, zone: str) -> bool:
-    """Whether a zone's nodes count: by `nodeAffinityPolicy: Honor`, the default, and `nodeTaintsPolicy`."""
+    """Return whether a zone's nodes count, by `nodeAffinityPolicy: Honor`, the default, and `nodeTaintsPolicy`."""
     refused = world.zones[zone].tainted and not workload.tolerates
     return not (constraint.honors_taints and refused) and zone in (workload.only_zones or zone)
 
 
 def _takes(world: World, workload: Workload, zone: str) -> bool:
-    """Whether a replacement may go to a zone's nodes."""
+    """Return whether a replacement may be placed on a zone's nodes."""
     shape = world.zones[zone]
     affinity = zone in (workload.only_zones or zone)
     return affinity and not shape.cordoned and (workload.tolerates or not shape.tainted)
 
 
 def _ends(world: World, workload: Workload) -> Iterator[_End]:
-    """Yield every way to place a workload's pods in the end."""
+    """Yield every possible final placement of a workload's pods."""
     zone_of, before = world.zone_of(), world.start(workload)
     may_leave = bool(workload.constraints) and workload.max_unavailable != 0
     choices = [
@@ -106,7 +106,7 @@ def _placements(choices: Sequence[range], pods: int) -> Iterator[tuple[int, ...]
 
 
 def _best(room: Sequence[int], used: Sequence[int], ends: Sequence[Sequence[_End]]) -> Fewest:
-    """Return the best choice of an end for each workload for which the nodes have room.
+    """Return the best combination of ends for all workloads that fits the nodes.
 
     Args:
         room: of each node, in thousandths of a processor.

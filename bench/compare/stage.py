@@ -1,4 +1,4 @@
-"""The control plane that all small clusters of bench/compare are set up on, one after another."""
+"""The control plane on which all small clusters of bench/compare are set up, one after another."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ TAINT: Final = {"key": "bench.respread.dev/reserved", "effect": "NoSchedule"}
 
 
 class Stage:
-    """A control plane with Respread installed, and nothing on it but what a world brings."""
+    """A control plane with Respread installed, and otherwise only the objects of a world."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Take a sandbox that Respread was just installed on."""
+        """Use a sandbox in which Respread was just installed."""
         self.sandbox = sandbox
         self._as_new = AsNew(sandbox)
 
@@ -52,7 +52,7 @@ class Stage:
 
     @contextmanager
     def set_up(self, world: World) -> Iterator[WorldJudge]:
-        """Set up a world as it is at the start, and yield who judges what becomes of it."""
+        """Set up the start of a world, and yield its judge."""
         self._as_new.put_back()
         self._add_nodes(world)
         self.sandbox.create_namespace(world.name)
@@ -78,7 +78,7 @@ class Stage:
         wait_until(lambda: self.sandbox.nodes.ready() == added, f"the nodes of {world.name} to be Ready")
 
     def _place(self, world: World) -> None:
-        """Create the workloads, and give each pod its node in the scheduler's place."""
+        """Create the workloads, and bind each pod to its node instead of the scheduler."""
         self.sandbox.freeze_component(SCHEDULER)
         try:
             for workload in world.workloads:
@@ -108,7 +108,7 @@ class Stage:
         )
 
     def _change(self, world: World, workload: Workload) -> None:
-        """Begin a rollout."""
+        """Start a rollout."""
         path = f"/apis/apps/v1/namespaces/{world.name}/deployments/{workload.name}"
         metadata = {"annotations": {CHANGED_AT: str(time.time())}}
         self.sandbox.api.request("PATCH", path, {"spec": {"template": {"metadata": metadata}}})

@@ -1,4 +1,4 @@
-"""The small clusters of bench/compare as values: zones, workloads, and where each pod is at the start."""
+"""The small clusters of bench/compare as values: zones, workloads, and the node of each pod at the start."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, Literal, NamedTuple
 
 MILLI_PER_CPU: Final = 1000
 Placement = dict[str, int]
-"""How many pods of a workload are on each node, by the node's name; nodes without one are there too."""
+"""The number of pods of a workload on each node, by the node's name, including nodes without any."""
 
 
 class Zone(NamedTuple):
-    """Nodes of one zone, all alike."""
+    """The nodes of one zone, which are all equal."""
 
     nodes: int = 2
     cpu: int = 8
@@ -21,7 +21,7 @@ class Zone(NamedTuple):
 
 
 class Constraint(NamedTuple):
-    """A topology spread constraint, which counts the pods of its workload."""
+    """A topology spread constraint that counts the pods of its workload."""
 
     over: Literal["zones", "hosts"] = "zones"
     max_skew: int = 1
@@ -31,7 +31,7 @@ class Constraint(NamedTuple):
     honors_taints: bool = False
     """`nodeTaintsPolicy: Honor` instead of `Ignore`."""
     each_template: bool = False
-    """Whether it counts the pods of each template apart (`matchLabelKeys: [pod-template-hash]`)."""
+    """Whether it counts the pods of each template separately (`matchLabelKeys: [pod-template-hash]`)."""
 
 
 class Workload(NamedTuple):
@@ -39,24 +39,24 @@ class Workload(NamedTuple):
 
     name: str
     pods: Mapping[str, Sequence[int]]
-    """By zone: how many of its pods are on the zone's first node, on its second, and so on, at the start."""
+    """By zone, the number of its pods on the first node of the zone, on the second, and so on, at the start."""
     constraints: tuple[Constraint, ...] = (Constraint(),)
     milli_cpu: int = 100
     only_zones: str = ""
-    """The zones that its required node affinity names, such as "ab"; empty: it has none."""
+    """The zones that its required node affinity names, such as "ab"; empty without affinity."""
     tolerates: bool = False
     """Whether it tolerates the taint that zones may have."""
     one_a_node: bool = False
     """Whether it has required anti-affinity to itself over hostnames."""
     ready_seconds: float = 0
     max_unavailable: int | None = None
-    """Of its PodDisruptionBudget, if it has one; 0 allows no eviction at all."""
+    """Of its PodDisruptionBudget, if it has one; 0 allows no eviction."""
     changed: bool = False
-    """Whether its template is changed right before a program starts, so that a rollout replaces all its pods."""
+    """Whether its template is changed just before a program starts, so that a rollout replaces all pods."""
 
     @property
     def replicas(self) -> int:
-        """How many pods it has."""
+        """The number of its pods."""
         return sum(map(sum, self.pods.values()))
 
 
@@ -65,13 +65,13 @@ class World(NamedTuple):
 
     name: str
     about: str
-    """What is hard, as a sentence for the page."""
+    """The difficulty, as a sentence for the page."""
     workloads: tuple[Workload, ...]
     zones: Mapping[str, Zone] = {"a": Zone(), "b": Zone(), "c": Zone()}
 
     @property
     def soft(self) -> bool:
-        """Whether a constraint is soft, so that the programs are told to restore such ones."""
+        """Whether a constraint is soft, so that the programs restore such constraints."""
         return any(each.soft for workload in self.workloads for each in workload.constraints)
 
     def zone_of(self) -> dict[str, str]:
@@ -92,5 +92,5 @@ class World(NamedTuple):
 
 
 def node_name(zone: str, at: int) -> str:
-    """Return the name that the sandbox gives a zone's node: node-a1 is zone-a's first."""
+    """Return the name of a zone's node in the sandbox: node-a1 is the first node of zone-a."""
     return f"node-{zone}{at + 1}"
