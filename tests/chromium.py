@@ -69,7 +69,7 @@ class Tab:
         """The URLs that the page requested."""
 
     async def listen(self) -> None:
-        """Take in what the browser says, until it is closed."""
+        """Read the browser's messages until it is closed."""
         async for message in self._socket:
             said = json.loads(message.data)
             if "id" in said:

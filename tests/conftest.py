@@ -1,4 +1,4 @@
-"""Fixtures of all tests: above all real control planes, each with simulated nodes.
+"""Fixtures of all tests, in particular real control planes with simulated nodes.
 
 Booting one takes about 3 s, so a test can have a cluster of its own:
 
@@ -48,25 +48,25 @@ settings.load_profile("respread")
 
 SANDBOX_FIXTURES = {"sandbox", "fresh_sandbox", "start_sandbox", "as_new", "api_sandbox", "binaries"}
 SHARED_FIXTURES = ("as_new", "api_sandbox")
-"""What the files of a worker share."""
+"""The shared objects of a worker's files."""
 TURNS = ("as_new", "long", "api_sandbox", "short")
 LONG_SECONDS = 3.0
 RUNNING = pytest.StashKey[dict[str, tuple[Any, ExitStack]]]()
-"""What is shared at the moment, by fixture, and what stops it."""
+"""What is shared now, by fixture, and the function that stops it."""
 NEEDED = pytest.StashKey[dict[Path, set[str]]]()
 """The fixtures that the tests of each file use."""
 NO_BINARIES = pytest.StashKey[str]()
-"""Why they could not be found or built, for each test that needs them to say."""
+"""Why the programs could not be found or built, as a message for each test that needs them."""
 
 T = TypeVar("T")
 
 MOST_WORKERS = 8
-"""Of `-n auto`: each may have a control plane, which takes most of a gigabyte."""
+"""The most workers for `-n auto`, because each may have a control plane, which takes most of a gigabyte."""
 
 
 @pytest.hookimpl(optionalhook=True)  # xdist's
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return three workers for each processor for `-n auto`: a test on a control plane waits most of the time."""
+    """Return three workers per processor for `-n auto`, because a test on a control plane mostly waits."""
     if config.option.numprocesses != "auto" or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
     return min(MOST_WORKERS, 3 * len(os.sched_getaffinity(0)))
@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def turn_of_file(fixtures: set[str], seconds: float) -> int:
-    """Return when a file has its turn: those that share a control plane come together, the short ones last.
+    """Return the sort key of a file: files that share a control plane run together, and the short ones last.
 
     With these, which are many, all workers end at the same time.
     """
@@ -100,7 +100,7 @@ def turn_of_file(fixtures: set[str], seconds: float) -> int:
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the last test that used it
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Stop the control planes that are shared and that the next file does not need."""
+    """Stop the shared control planes that the next file does not need."""
     needed = set() if nextitem is None else item.config.stash[NEEDED][nextitem.path]
     running = item.config.stash.get(RUNNING, {})
     for name in running.keys() - needed:
@@ -108,7 +108,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def shared(config: pytest.Config, name: str, start: Callable[[ExitStack], T]) -> T:
-    """Return what is shared under the name of a fixture; it is started unless it runs."""
+    """Return the shared object of a fixture, and start it if it does not run."""
     running = config.stash.setdefault(RUNNING, {})
     if name not in running:
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ def shared(config: pytest.Config, name: str, start: Callable[[ExitStack], T]) ->
 
 
 def about_seconds(item: pytest.Item) -> float:
-    """About how long a test takes: the files that take longest have their turn first."""
+    """About how long a test takes. The files that take longest are first."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if not item.get_closest_marker("controlplane"):
         return 1 if "properties" in item.path.parts else 0.05
@@ -129,7 +129,7 @@ def about_seconds(item: pytest.Item) -> float:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build missing programs now, in whichever process has tests that need them, and show it.
+    """Build missing programs now, in every process with tests that need them, and show the progress.
 
     Under xdist that is every worker: one builds, the others wait for it, and standard error is that of the terminal.
     """
@@ -163,7 +163,7 @@ def sandbox(binaries: Binaries) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def namespace(sandbox: Sandbox, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A new namespace in the module's sandbox, deleted after the test without waiting for it."""
+    """A new namespace in the module's sandbox. It is deleted after the test without waiting."""
     words = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:50].strip("-")
     name = sandbox.create_namespace(f"{words}-{secrets.token_hex(3)}")
     yield name
@@ -179,7 +179,7 @@ def fresh_sandbox(binaries: Binaries) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def start_sandbox(binaries: Binaries) -> Iterator[Callable[[SandboxOptions], Sandbox]]:
-    """Start control planes to measure; all are stopped after the test."""
+    """A function that starts control planes with given options; all are stopped after the test."""
     with ExitStack() as running:
 
         def start(options: SandboxOptions) -> Sandbox:
@@ -204,13 +204,13 @@ def as_new(binaries: Binaries, pytestconfig: pytest.Config) -> AsNew:
 
 @pytest.fixture
 def installed_sandbox(as_new: AsNew) -> Sandbox:
-    """A whole control plane without nodes, with Respread installed and an audit log, as if it were new."""
+    """A whole control plane without nodes, with Respread installed and an audit log, in its initial state."""
     return as_new.put_back()
 
 
 @pytest.fixture(scope="module")
 def api_sandbox(binaries: Binaries, pytestconfig: pytest.Config) -> Sandbox:
-    """Only etcd and kube-apiserver, without nodes, and whatever other files have left there."""
+    """Only etcd and kube-apiserver, without nodes, but with objects that other files have left."""
     options = SandboxOptions(nodes=0, scheduler=False, controller_manager=False, kwok=False)
     return shared(
         pytestconfig, "api_sandbox", lambda stack: stack.enter_context(Sandbox.start(options, binaries=binaries))

@@ -1,4 +1,4 @@
-"""Costs told in calls, which are the same on every machine, rather than in time."""
+"""Costs counted in calls, which are equal on every machine, instead of time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import FrameType
 from typing import Any, Final
 
 LINEAR: Final = 2.4
-"""By how much more what doubles may cost; what is quadratic costs four times as much."""
+"""The largest factor by which the cost of doubled work may grow. Quadratic work costs four times as much."""
 
 
 def calls(work: Callable[[], object]) -> int:
-    """Return how many functions are called for a piece of work, C's and Python's."""
+    """Return how many functions a piece of work calls, in C and Python."""
     count = 0
 
     def on_event(_frame: FrameType, event: str, _argument: Any) -> None:

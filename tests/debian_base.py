@@ -1,4 +1,4 @@
-"""A base for the image made of Debian's packages, where the public one can't be pulled.
+"""A base image made of Debian packages, for machines that can't pull the public one.
 
 It has the same Debian and the same minor version of Python, and trusts the certificates that this machine trusts.
 """
@@ -22,7 +22,7 @@ _SUITE: Final = "trixie"
 _PACKAGES: Final = "python3,python3-venv,ca-certificates"
 _SOURCES: Final = Path("/etc/apt")
 _MIRROR: Final = re.compile(r"https?://\S+/debian/?(?=\s|$)")
-"""As lists of sources name it, in either of their formats."""
+"""As in the lists of package sources, in either format."""
 _DOCKERFILE: Final = """\
 FROM scratch
 ADD base.tar /
@@ -31,7 +31,7 @@ COPY certificates.crt /etc/ssl/certs/ca-certificates.crt
 
 
 def build(engine: str, folder: Path) -> str:
-    """Build the base, and return its name. The packages are fetched once, into the cache.
+    """Build the base image, and return its name. The packages are downloaded once, into the cache.
 
     Args:
         engine: podman, buildah or docker.

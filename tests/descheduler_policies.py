@@ -1,4 +1,4 @@
-"""Policies of descheduler: one document for each that its repository shows, of our own writing, and what is in it.
+"""Policies of descheduler: one document for each example of its repository, written anew, and their content.
 
 Each document of tests/descheduler has the form of the example that its comment names, with other names and numbers.
 """
@@ -24,11 +24,11 @@ DOCUMENTS: Final = {
 """Every document, by its file and its comment."""
 RUNS: Final = ("kubernetes/cronjob", "kubernetes/deployment", "kubernetes/job", "kubernetes/base/rbac")
 EXAMPLES: Final = {name: text for name, text in DOCUMENTS.items() if not any(each in name for each in RUNS)}
-"""Those that hold a policy."""
+"""The documents that contain a policy."""
 
 
 def lines(document: Any) -> Iterator[str]:
-    """Yield the path of every value of a document that says something.
+    """Yield the path of every meaningful value of a document.
 
     What only calls something by its name says nothing: of what form the document is, and the plugin that a policy of
     ours stands for.
@@ -58,7 +58,7 @@ def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def named(path: str, output: str) -> bool:
-    """Tell whether a comment names a line, or all of an object or list that it is in but for a whole profile."""
+    """Return whether a comment names a line, or the whole object or list that contains it, except a whole profile."""
     while path:
         if re.search(r"profiles\[\d+\]$", path) or path in {"deschedulerPolicy", "strategies"}:
             return False

@@ -1,4 +1,4 @@
-"""One eviction by itself: the steps that `controller.evictions` takes through the Eviction API."""
+"""One single eviction: the steps that `controller.evictions` takes through the Eviction API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves, written down shortly."""
+"""Short ways to write moves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def group(name: str = "web") -> GroupKey:
 
 
 def move(victim: Pod | str, **fields: Any) -> Move:
-    """Return a move of a pod, or of one of that name on node-1, in a group of its own."""
+    """Return a move of a pod, or of a pod of that name on node-1, in its own group."""
     evicted = pod(victim, "node-1", SPEC) if isinstance(victim, str) else victim
     given: dict[str, Any] = {
         "policy": "default",

@@ -1,4 +1,4 @@
-"""Requests that are answered in a test, or looked at on their way: prepared and sent like the operator's."""
+"""Requests that a test answers or observes, prepared and sent like the operator's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Send = Callable[[], Awaitable[Response]]
 
 
 class Prepared(PreparedRequest):
-    """A request that a test answers once it is sent."""
+    """A request that a test answers when it is sent."""
 
     __slots__ = ("_answer",)
 
@@ -19,18 +19,18 @@ class Prepared(PreparedRequest):
         self._answer = answer
 
     async def send(self) -> Response:
-        """Answer."""
+        """Return the answer."""
         return await self._answer()
 
 
 class FakeRequests(Requests):
-    """Requests of which none leaves this process."""
+    """Requests that never leave this process."""
 
     def __init__(self) -> None:
-        """Need no client."""
+        """Create requests without a client."""
 
     async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
-        """Hold the request ready until it is sent."""
+        """Keep the request until it is sent."""
         assert options["timeout_seconds"] > 0
         return Prepared(lambda: self.answer(method, path, names, **options))
 
@@ -40,13 +40,13 @@ class FakeRequests(Requests):
 
 
 class PassedOn(Requests):
-    """Requests that go on to others."""
+    """Requests that are forwarded to others."""
 
     def __init__(self, inner: Requests) -> None:
         self._inner = inner
 
     async def prepare(self, method: Any, path: str, names: Mapping[str, str], **options: Any) -> PreparedRequest:
-        """Prepare it there."""
+        """Prepare the request there."""
         prepared = await self._inner.prepare(method, path, names, **options)
         return Prepared(lambda: self.pass_on(path, names, prepared.send, **options))
 

@@ -1,4 +1,4 @@
-"""Programs that tests use and users of Respread bring themselves, built from their Go modules into the cache.
+"""Programs that tests use and that users of Respread install themselves, built from their Go modules into the cache.
 
     python -m tests.go_programs helm
 
@@ -47,7 +47,7 @@ PROGRAMS: Final = {
 
 
 def find_or_build(program: GoProgram) -> Path:
-    """Return the program, after building it if need be; whoever else needs it meanwhile waits.
+    """Return the program, after building it if necessary. Other processes that need it wait.
 
     Raises:
         RuntimeError: Go is missing or failed; the message has what it said.
@@ -63,7 +63,7 @@ def find_or_build(program: GoProgram) -> Path:
 
 
 def _build(program: GoProgram, folder: Path) -> None:
-    """Build a program in its module's own folder: its replace directives count only there."""
+    """Build a program in its module's own folder, because replace directives count only there."""
     partial = folder / f".{program.name}.partial"
     flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", str(partial))
     try:
@@ -87,7 +87,7 @@ def _go(program: GoProgram, directory: Path, *arguments: str) -> str:
 
 
 def source_of(program: GoProgram) -> Path:
-    """Return the folder of a program's module, with its CustomResourceDefinitions if it has any.
+    """Return the folder of a program's module, with its CustomResourceDefinitions if there are any.
 
     Raises:
         RuntimeError: Go is missing or failed; the message has what it said.

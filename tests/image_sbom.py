@@ -1,4 +1,4 @@
-"""What is inside an image: a CycloneDX document of the packages in it, read from its archive.
+"""A CycloneDX document of the packages in an image, read from its archive.
 
     python -m tests.image_sbom IMAGE.tar IMAGE.cdx.json
 
@@ -30,11 +30,11 @@ class Image(NamedTuple):
     """Of its layers, as a registry keeps and sends them."""
     config: dict[str, Any]
     package_files: dict[str, str]
-    """The files that say which packages are installed, by path: dpkg's and those of Python's distributions."""
+    """The files that list installed packages, by path: those of dpkg and of Python distributions."""
 
 
 def read_image(archive: Path) -> Image:
-    """Return what an archive holds.
+    """Return the content of an archive.
 
     Raises:
         ValueError: it does not hold exactly one image.
@@ -68,7 +68,7 @@ def _json(tar: tarfile.TarFile, name: str) -> dict[str, Any]:
 
 
 def _apply(layer: tarfile.TarFile, files: dict[str, str]) -> None:
-    """Put a layer's files in place of those below it, and remove what it removes."""
+    """Apply a layer: its files replace those of lower layers, and its whiteouts remove some."""
     for member in layer:
         path = PurePosixPath(member.name.removeprefix("./"))
         if path.name.startswith(_WHITEOUT):
@@ -82,7 +82,7 @@ def _apply(layer: tarfile.TarFile, files: dict[str, str]) -> None:
 
 
 def components(image: Image) -> list[dict[str, Any]]:
-    """Return the packages in an image as CycloneDX has them, in the order of their package URLs."""
+    """Return the packages of an image in CycloneDX form, in the order of their package URLs."""
     found = [*_debian_packages(image), *_python_distributions(image), *_python_itself(image)]
     return sorted(found, key=lambda each: str(each["purl"]))
 
@@ -105,7 +105,7 @@ def _python_distributions(image: Image) -> Iterator[dict[str, Any]]:
 
 
 def _python_itself(image: Image) -> Iterator[dict[str, Any]]:
-    """Python where it is no Debian package: the official image says in a variable which one it has compiled."""
+    """Python, if it is not a Debian package: the official image has its version in a variable."""
     for variable in image.config["config"].get("Env", ()):
         name, _, version = variable.partition("=")
         if name == "PYTHON_VERSION":
@@ -117,7 +117,7 @@ def _component(name: str, version: str, purl: str) -> dict[str, Any]:
 
 
 def document(image: Image) -> dict[str, Any]:
-    """Return the CycloneDX document of an image; the same image has the same one."""
+    """Return the CycloneDX document of an image. The same image has the same document."""
     labels = image.config["config"]["Labels"]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",

@@ -1,4 +1,4 @@
-"""The conformance data as it lies in a folder: one family a file, one case a line. README.md says what is in one.
+"""The conformance data in a folder: one file for each family, one line for each case. README.md describes a case.
 
 Fields that are not known are passed over, and a list or an object that may be empty may be missing or null as well.
 """
@@ -65,7 +65,7 @@ class Expected(msgspec.Struct, rename="camel"):
 
 
 class Case(msgspec.Struct, rename="camel", kw_only=True):
-    """A small cluster, a pod to be placed, and what the scheduler said of it."""
+    """A small cluster, a pod to place, and the scheduler's answer."""
 
     id: str
     config: dict[str, Any]
@@ -99,7 +99,7 @@ class Case(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class QuantityRow(msgspec.Struct, rename="camel"):
-    """A string, and what the API reads it as."""
+    """A string, and how the API parses it."""
 
     quantity: str
     error: str | None = None
@@ -114,11 +114,11 @@ class NoCasesError(ValueError):
 
 
 class UnreadableFileError(ValueError):
-    """A file that can't be read, or not to its end."""
+    """A file that can't be read completely."""
 
 
 def families_of(place: Path) -> dict[str, Path]:
-    """Return the files of a folder by the names of their families; of a file, that one.
+    """Return the files of a folder by the names of their families, or a single file with its family.
 
     Raises:
         NoCasesError: there is none.

@@ -1,4 +1,4 @@
-"""A family of cases, judged one by one."""
+"""Judges a family of cases one by one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.conformance.cases import QUANTITIES, Case, QuantityRow, UnreadableFil
 from tests.conformance.judging import Difference, Judgement, judge, judge_quantity
 
 DATA_VERSION = "v1.36.3"
-"""Of the scheduler that `data/` comes from, its folders of other versions aside."""
+"""The version of the scheduler that recorded `data/`, except its folders for other versions."""
 
 
 class FamilyResult(NamedTuple):
-    """How the cases of a family came out."""
+    """The result of the cases of a family."""
 
     cases: int
     failed_cases: int
@@ -27,7 +27,7 @@ class FamilyResult(NamedTuple):
 
 
 def run_family(name: str, path: Path, version: str = DATA_VERSION) -> FamilyResult:
-    """Judge all cases of a family's file. A line that can't be read is a case that failed, and so is lack of any.
+    """Judge all cases of a family's file. A line that can't be read is a failed case, and so is a file without cases.
 
     Args:
         name: of the family.

@@ -1,4 +1,4 @@
-"""What our filters, counts and scores say of a case, set against what the scheduler said."""
+"""Compares Respread's filters, counts and scores for a case with the scheduler's."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ WEIGHT_TOLERANCE = 1e-9
 
 
 class Difference(NamedTuple):
-    """One thing that is not as the scheduler has it."""
+    """One difference from the scheduler."""
 
     case: str
     node: str
-    """Empty where it is not about a node."""
+    """Empty if it does not concern a node."""
     what: str
     """A plugin, a count or a score."""
     expected: str
@@ -43,10 +43,10 @@ class Difference(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """How a case came out."""
+    """The result of a case."""
 
     verdicts: int
-    """Nodes that were judged."""
+    """The number of judged nodes."""
     wrong_verdicts: int
     differences: tuple[Difference, ...]
 
@@ -117,7 +117,7 @@ def _error_differences(case: Case, name: str, rejections: Iterable[Rejection]) -
 
 
 def _feasible_differences(case: Case, prepared: PreparedPod) -> Iterator[Difference]:
-    """Compare the answer about all nodes at once, and the quick one about each.
+    """Compare the answer for all nodes at once, and the quick answer for each node.
 
     Where a plugin fails on some node the scheduler gives the pod up, and so do these answers: they may then be none.
     """
@@ -206,7 +206,7 @@ def _field_differences(case: Case, where: str, expected: msgspec.Struct, got: ms
 
 
 def _requirements(selector: str) -> list[str]:
-    """Return a selector's requirements sorted, each once and `a in (b)` as `a=b`; the scheduler keeps repetitions."""
+    """Return a selector's requirements sorted, without the duplicates that the scheduler keeps, `a in (b)` as `a=b`."""
     requirements = set()
     for requirement in re.findall(r"[^,(]+(?:\([^)]*\))?", selector):
         chosen = re.fullmatch(r"(\S+) (in|notin) \(([^)]*)\)", requirement)
@@ -220,7 +220,7 @@ def _requirements(selector: str) -> list[str]:
 
 
 def judge_quantity(row: QuantityRow) -> Judgement:
-    """Judge how one quantity is read."""
+    """Judge how one quantity is parsed."""
     try:
         quantity = parse_quantity(row.quantity)
     except QuantityError as error:

@@ -1,4 +1,4 @@
-"""Every filter, count and score is the scheduler's own, in every case that was recorded from it."""
+"""Every filter, count and score agrees with the scheduler in every recorded case."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_one_family_is_judged_from_a_plain_or_gzipped_file(tmp_path: Path) -> No
 
 
 def test_empty_fields_may_be_null_or_missing_and_unknown_fields_are_ignored(tmp_path: Path) -> None:
-    """As another generator may write it: Go writes a list that was never made as null."""
+    """Another generator may write such data: Go writes a nil slice as null."""
 
     def with_more(manifest: dict[str, Any]) -> dict[str, Any]:
         parts = {part: {**manifest[part], "unseen": {"a": [1]}} for part in ("metadata", "spec", "status")}

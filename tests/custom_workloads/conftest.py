@@ -33,7 +33,7 @@ def cluster(binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Run a controller until the module's tests are over."""
+    """Run a controller until the module's tests have finished."""
     folder = tmp_path_factory.mktemp("controllers")
     with ExitStack() as running:
 

@@ -1,4 +1,4 @@
-"""Argo Rollouts by their own controller: at rest they are restored, in the middle of an update they are left alone."""
+"""Argo Rollouts with their own controller: at rest they are restored, during an update they are not evicted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 ROLLOUTS = "/apis/argoproj.io/v1alpha1/namespaces/{}/rollouts"
 
 pytestmark = pytest.mark.timeout(1800)
-"""Its controller is built first, where it is not in the cache."""
+"""The fixture builds the controller first if it is not in the cache."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,7 +35,7 @@ def _argo(cluster: Sandbox, run: Run) -> None:
 
 
 def rollout(pool: Pool, strategy: dict[str, Any]) -> None:
-    """Create one and wait until its pods are Ready and it says that it is healthy."""
+    """Create a Rollout and wait until its pods are Ready and it is healthy."""
     manifest = deployment(
         "web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name}
     )
@@ -57,7 +57,7 @@ def phase(pool: Pool) -> str:
 
 
 def update(pool: Pool) -> None:
-    """Change the template in what does not matter for placement."""
+    """Change a field of the template that does not affect placement."""
     change = {"spec": {"template": {"metadata": {"annotations": {"revision": "2"}}}}}
     pool.sandbox.api.request("PATCH", f"{ROLLOUTS.format(pool.name)}/web", change)
 
@@ -96,7 +96,7 @@ def test_pods_of_a_canary_stay_until_it_is_promoted(pool: Pool) -> None:
 
 
 def test_a_scale_down_of_a_rollout_follows_the_deletion_costs(pool: Pool) -> None:
-    """Without costs its ReplicaSet would take the newest: all of the zone that came last."""
+    """Without costs its ReplicaSet would delete the newest pods: all of the zone that was added last."""
     rollout(pool, {"canary": {}})
     pool.add_zone("zone-b")
     pool.sandbox.apply(RIGHT)

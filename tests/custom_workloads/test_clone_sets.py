@@ -1,4 +1,4 @@
-"""CloneSets of OpenKruise by their own controller: at rest they are restored, with two revisions they stay."""
+"""CloneSets of OpenKruise with their own controller: at rest they are restored, with two revisions they stay."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CLONE_SETS = "/apis/apps.kruise.io/v1alpha1/namespaces/{}/clonesets"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 pytestmark = pytest.mark.timeout(1800)
-"""Its controller is built first, where it is not in the cache."""
+"""The fixture builds the controller first if it is not in the cache."""
 
 
 def free_ports(number: int) -> list[int]:
-    """Return ports that nobody listens on, all different."""
+    """Return different unused ports."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -36,7 +36,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def webhooks(source: Path) -> list[dict[str, Any]]:
-    """Return the webhook configurations, with those of CloneSets alone: they fill in the defaults."""
+    """Return only the webhook configurations of CloneSets, which set defaults."""
     documents = yaml.safe_load_all((source / "config" / "webhook" / "manifests.yaml").read_text(encoding="utf-8"))
     found = []
     for each in documents:
@@ -136,7 +136,7 @@ def test_pods_of_a_clone_set_with_two_revisions_stay(pool: Pool) -> None:
 
 @pytest.mark.parametrize("costs", [False, True], ids=["without costs", "with costs"])
 def test_a_scale_down_of_a_clone_set_follows_the_deletion_costs_and_then_the_spread(pool: Pool, *, costs: bool) -> None:
-    """What docs/workloads.md says of it."""
+    """docs/workloads.md describes this."""
     pool.add_zone("zone-b")
     create(pool)
     assert pool.counts() == {"zone-a": 2, "zone-b": 2}

@@ -1,4 +1,4 @@
-"""LeaderWorkerSets by their own controller: a pod of theirs takes its whole group along, so that they stay."""
+"""LeaderWorkerSets with their own controller: evicting a pod restarts its whole group, so their pods stay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.workloads import ZONE, constraint, deployment, wait_for_r
 
 GROUPS = 2
 SIZE = 3
-"""A leader and two workers, which are a StatefulSet of their own."""
+"""A leader and two workers, which belong to their own StatefulSet."""
 QUIET_SECONDS = 4.0
 CONFIGURATION = """
 apiVersion: config.lws.x-k8s.io/v1alpha1
@@ -27,12 +27,12 @@ health: {healthProbeBindAddress: "0"}
 """
 
 pytestmark = pytest.mark.timeout(1800)
-"""Its controller is built first, where it is not in the cache."""
+"""The fixture builds the controller first if it is not in the cache."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _lws(cluster: Sandbox, run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Its webhooks, which fill in defaults and names of groups, are left out: owners are the controller's."""
+    """Its webhooks, which set defaults and names of groups, are left out. The owners are set by the controller."""
     program = PROGRAMS["lws"]
     definitions = source_of(program) / "config" / "crd" / "bases"
     cluster.kubectl("apply", "--server-side", "-f", str(definitions))  # too long for the annotation of a plain apply

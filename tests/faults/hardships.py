@@ -1,4 +1,4 @@
-"""Workloads that something else makes hard to move, and what must never come of an eviction among them.
+"""Workloads that are hard to move, and what an eviction among them must never cause.
 
 Each stands beside the plain workloads of a soak's round, knows how many of its pods may be evicted at most, and counts
 afterwards what an eviction left behind.
@@ -18,28 +18,28 @@ from tests.integration.workloads import ZONE, constraint, deployment, is_ready, 
 
 TIGHT_NODES: Final = {"faults.test/pool": "tight"}
 PRIORITIES: Final = {"soak-low": -10, "soak-medium": 0, "soak-high": 100}
-"""Of foreign pods. They preempt nobody: as long as only one zone is open to them they would preempt one another."""
+"""The priority of foreign pods. They preempt nothing: while only one zone is open they would preempt one another."""
 ROOM_PER_ZONE: Final = 3
-"""Pods of one CPU that a zone of the tight nodes holds, but for the zone that all begin in."""
+"""The number of one-CPU pods that a zone of the tight nodes holds, except the zone in which all pods start."""
 
 
 class Hardship(Protocol):
-    """Workloads in a namespace of their own, all of whose pods begin in one zone."""
+    """Workloads in their own namespace, all of whose pods start in one zone."""
 
     namespace: str
 
     def create(self) -> None:
-        """Create them while the other zones are closed, and wait until they are as they are to be."""
+        """Create them while the other zones are closed, and wait until they are in their initial state."""
 
     def most_evictions(self) -> Mapping[str, int]:
         """Return how many pods of each app may be evicted in a round."""
 
     def left_behind(self) -> Counter[str]:
-        """Return how many pods are `pending`, without a node, or `lost`, not there or no longer Ready, by evictions."""
+        """Return how many pods evictions left `pending`, without a node, or `lost`, deleted or no longer Ready."""
 
 
 def prepare(sandbox: Sandbox) -> None:
-    """Add the nodes and priorities that hardships want to a sandbox."""
+    """Add the nodes and priorities that hardships need to a sandbox."""
     sandbox.nodes.add(1, "zone-a", NodeShape(cpu="64", labels=dict(TIGHT_NODES)))
     for zone in ("zone-b", "zone-c"):
         sandbox.nodes.add(1, zone, NodeShape(cpu=str(ROOM_PER_ZONE), labels=dict(TIGHT_NODES)))
@@ -49,7 +49,7 @@ def prepare(sandbox: Sandbox) -> None:
 
 
 def hardships(sandbox: Sandbox, number: int, chance: random.Random) -> tuple[Hardship, ...]:
-    """Return those of a round."""
+    """Return the hardships of a round."""
     return (
         TightRoom(sandbox, f"tight-{number}", chance),
         NeverReady(sandbox, f"never-ready-{number}"),
@@ -58,7 +58,7 @@ def hardships(sandbox: Sandbox, number: int, chance: random.Random) -> tuple[Har
 
 
 class TightRoom:
-    """More to move than there is room for, some of which pods will take that are Pending already.
+    """More pods to move than there is room for, with Pending pods that compete for the room.
 
     Pods of another priority wait for the zones to open, some pods' replacements want more room than they hold since
     they were resized, and pods take up to half a minute to terminate.
@@ -84,7 +84,7 @@ class TightRoom:
             self._add_foreign(f"foreign-{number}")
 
     def most_evictions(self) -> Mapping[str, int]:
-        """One each, from [2, 0, 0]."""
+        """One for each, from [2, 0, 0]."""
         return dict.fromkeys((*self._apps, "resized"), 1)
 
     def left_behind(self) -> Counter[str]:
@@ -114,7 +114,7 @@ class TightRoom:
         wait_for(ready, f"2 Ready pods of {app} in {self.namespace}")
 
     def _resize(self, pod: str) -> None:
-        """Let a pod have less, as a kubelet that can resize it in place would show it."""
+        """Reduce a pod's resources, as a kubelet shows it that can resize it in place."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}"
         requests = {"cpu": "100m", "memory": "64Mi"}
         less = {"name": "main", "resources": {"requests": requests}}
@@ -142,7 +142,7 @@ class TightRoom:
 
 
 class NeverReady:
-    """A Deployment whose next pods never become Ready, as with an image that was broken under the same tag."""
+    """A Deployment whose next pods never become Ready, as with a broken image under the same tag."""
 
     def __init__(self, sandbox: Sandbox, namespace: str) -> None:
         self.namespace = namespace
@@ -167,7 +167,7 @@ class NeverReady:
         wait_for(lambda: all(map(is_ready, self._pods())), f"Ready pods in {self.namespace}")
 
     def most_evictions(self) -> Mapping[str, int]:
-        """One: its replacement is given up on after longer than a round."""
+        """One: Respread gives up on its replacement only after the round."""
         return {"web": 1}
 
     def left_behind(self) -> Counter[str]:
@@ -178,7 +178,7 @@ class NeverReady:
 
 
 class BrokenOrdinal:
-    """A StatefulSet with OrderedReady whose first pod has stopped being Ready: no pod after it comes back."""
+    """A StatefulSet with OrderedReady whose first pod is no longer Ready, so that no later pod is recreated."""
 
     def __init__(self, sandbox: Sandbox, namespace: str) -> None:
         self.namespace = namespace
@@ -203,7 +203,7 @@ class BrokenOrdinal:
         patiently(lambda: self._sandbox.api.request("PATCH", path, body, patch_type="strategic-merge"))
 
     def most_evictions(self) -> Mapping[str, int]:
-        """As many as it takes once the broken pod has gone, which makes it whole, and has come to any zone."""
+        """As many as needed once the broken pod has been deleted, which may be recreated in any zone."""
         return {"db": self._workload.most_evictions}
 
     def left_behind(self) -> Counter[str]:
@@ -220,7 +220,7 @@ class BrokenOrdinal:
 
 
 def random_status(chance: random.Random) -> dict[str, Any]:
-    """Return a status that the schema admits and no operator would write, but for the moves that are under way."""
+    """Return a status that the schema allows and no operator would write, except for the moves in flight."""
     times = ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z")
     minutes = [
         {"minute": f"{chance.choice((1, 1970, 2026, 9999)):04}-01-01T00:{minute:02}:00Z", "evictions": number}
@@ -245,7 +245,7 @@ def random_status(chance: random.Random) -> dict[str, Any]:
 
 
 def write_status(sandbox: Sandbox, policy: str, status: dict[str, Any]) -> None:
-    """Write each field of a status by itself, as far as the schema admits it."""
+    """Write each field of a status separately, as far as the schema allows."""
     path = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{policy}/status"
     for field, value in status.items():
         patiently(lambda field=field, value=value: _patch_admitted(sandbox, path, {"status": {field: value}}))  # type: ignore[misc]  # no types for defaults

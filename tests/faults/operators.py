@@ -1,4 +1,4 @@
-"""Operators that are run through proxies, killed, frozen and started again."""
+"""Operators that run through proxies, and are killed, frozen and started again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/respread"
 
 
 class Replica:
-    """One replica of the operator, of which there is one process at a time."""
+    """One replica of the operator, with at most one process at a time."""
 
     def __init__(self, sandbox: Sandbox, proxy: FaultProxy, directory: Path, name: str, *options: str) -> None:
         self.name = name
@@ -40,14 +40,14 @@ class Replica:
         self.kill()
 
     def rotate_token(self) -> str:
-        """Give it another token, in the file where it finds it, and return that."""
+        """Write another token into the file that it reads, and return the token."""
         original = self._sandbox.kubeconfig_for_service_account(NAMESPACE, "respread")
         self._proxy.kubeconfig(original, self._kubeconfig)
         text = self._kubeconfig.read_text(encoding="utf-8")
         return text.rpartition("token:")[2].split()[0]
 
     def start(self) -> None:
-        """Start it, if it does not run."""
+        """Start it if it does not run."""
         if self.runs:
             return
         command = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(self._kubeconfig)]
@@ -61,7 +61,7 @@ class Replica:
 
     @property
     def ended_by_itself(self) -> bool:
-        """Whether it ended and was neither killed nor stopped, before it could listen or after."""
+        """Whether it exited without having been killed or stopped."""
         return self.process is not None and self.process.poll() not in {None, 0, -signal.SIGKILL, -signal.SIGTERM}
 
     @property
@@ -70,13 +70,13 @@ class Replica:
         return self.process.pid
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill it, as in a crash."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
     def stop(self, seconds: float = 60) -> int:
-        """End it as Kubernetes would, and return its exit code."""
+        """Stop it as Kubernetes does, and return its exit code."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(seconds)
@@ -88,21 +88,21 @@ class Replica:
         os.kill(self.pid, signal.SIGCONT)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return its log, of all its processes."""
+        """Return the log of all its processes."""
         text = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
         return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
 
     def identity(self) -> str:
-        """Return by which name its present process holds the Lease; empty if it never did."""
+        """Return the name under which its present process holds the Lease; empty if it never did."""
         found = [line["identity"] for line in self.lines() if line["event"] == "This replica leads"]
         return str(found[-1]) if found else ""
 
     def leads(self) -> bool:
-        """Whether the Lease says that it leads."""
+        """Return whether it is the holder of the Lease."""
         return bool(self.identity()) and holder(self._sandbox) == self.identity()
 
     def wait_until_ready(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until it knows every kind."""
+        """Wait until it has listed every kind."""
         deadline = time.monotonic() + seconds
         kinds = 12
         while len({line["kind"] for line in self.lines() if line["event"] == "Listed"}) < kinds:
@@ -113,6 +113,6 @@ class Replica:
 
 
 def holder(sandbox: Sandbox) -> str:
-    """Return who holds the Lease; empty if nobody does."""
+    """Return the holder of the Lease; empty if there is none."""
     lease = sandbox.api.get(LEASE) if sandbox.api.exists(LEASE) else {"spec": {}}
     return str(lease["spec"].get("holderIdentity", ""))

@@ -1,4 +1,4 @@
-"""A proxy between the operator and the API server that does to requests what networks and busy servers do.
+"""A proxy between the operator and the API server that injects faults of networks and busy servers.
 
 It speaks HTTP to the operator and HTTPS to the API server. What happens to a request is decided by a function that the
 test gives, so that a soak can throw dice and a test can say exactly what it wants.
@@ -54,13 +54,13 @@ _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "tra
 
 
 class Asked(NamedTuple):
-    """A request, as far as a fault may depend on it."""
+    """A request, with everything that a fault may depend on."""
 
     method: str
     path: str
     query: Mapping[str, str]
     number: int
-    """How many requests came before."""
+    """The number of earlier requests."""
 
     @property
     def is_watch(self) -> bool:
@@ -72,35 +72,35 @@ class Asked(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is done to a request."""
+    """What happens to a request."""
 
     kind: str
     seconds: float = 1.0
-    """Of a delay, or after which whoever hangs or stalls closes the connection."""
+    """The length of a delay, or when a hanging connection is closed."""
     after_lines: int = 1
-    """Of a watch: how many events pass before."""
+    """For a watch: the number of events that pass first."""
 
 
 Choose = Callable[[Asked], Fault | None]
 
 
 def no_fault(_: Asked) -> None:
-    """Let everything pass."""
+    """Let every request pass."""
 
 
 class FaultProxy:
-    """One proxy, in a thread of its own; `choose` may be exchanged at any time."""
+    """A proxy in its own thread. `choose` may be replaced at any time."""
 
     def __init__(self, sandbox: Sandbox, choose: Choose = no_fault) -> None:
         self.choose = choose
         self.counts: Counter[str] = Counter()
         """Faults by kind."""
         self.valid_token: str | None = None
-        """If set, whoever comes with another is answered 401."""
+        """If set, requests with another token are answered with 401."""
         self.bookmark_seconds: float | None = None
-        """If set, every watch brings a bookmark this often, rather than about every minute."""
+        """If set, every watch sends bookmarks at this interval instead of about every minute."""
         self.silent: set[str] = set()
-        """Paths whose watches bring nothing as long as they are here; what is held is not lost."""
+        """Paths whose watches deliver nothing while they are in this set. What is held back is not lost."""
         self.asked: deque[Asked] = deque(maxlen=10_000)
         self._sandbox = sandbox
         self._lines: dict[str, deque[bytes]] = {}
@@ -126,7 +126,7 @@ class FaultProxy:
         return f"http://127.0.0.1:{self._port}"
 
     def kubeconfig(self, original: Path, copy: Path) -> Path:
-        """Write a kubeconfig that is another one, but goes through here."""
+        """Write a kubeconfig equal to another one, but through this proxy."""
         document = yaml.safe_load(original.read_text(encoding="utf-8"))
         for each in document["clusters"]:
             each["cluster"] = {"server": self.address}
@@ -242,7 +242,7 @@ class FaultProxy:
             return _close(request)
 
     async def _paced(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the lines of a watch when they may pass, with bookmarks between them where these are wanted."""
+        """Yield the lines of a watch when they may pass, with bookmarks between them if requested."""
         coming: asyncio.Future[bytes] | None = None
         version = request.query.get("resourceVersion", "")
         try:
@@ -334,7 +334,7 @@ def _close(request: web.Request) -> web.StreamResponse:
 
 
 def _reset(request: web.Request) -> web.StreamResponse:
-    """Close the connection so that the other side gets a reset rather than an end."""
+    """Close the connection so that the peer gets a reset."""
     if request.transport is not None:
         connection: socket.socket | None = request.transport.get_extra_info("socket")
         if connection is not None:
@@ -343,7 +343,7 @@ def _reset(request: web.Request) -> web.StreamResponse:
 
 
 class Dice:
-    """Chooses faults at random: so many of the requests of each sort, from a seed."""
+    """Chooses faults at random from a seed: a share of the requests of each type."""
 
     def __init__(self, seed: int, *, rate: float = 0.1, watch_rate: float = 0.3) -> None:
         self.rate = rate

@@ -1,4 +1,4 @@
-"""Small worlds with skew in them, of which the fewest evictions are known without any planner.
+"""Small clusters with skew, for which the fewest evictions are known without a planner.
 
 Nodes of two of three zones are tainted, and the constraints honor taints: so all pods go to the third. Once the taints
 are taken off, every Deployment stands at [n, 0, 0].
@@ -22,9 +22,9 @@ from tests.processes import PATIENCE_SECONDS
 CLOSED = {"key": "faults.test/closed", "effect": "NoSchedule"}
 OPEN_ZONE = "zone-a"
 POLICY = "faults"
-"""The ClusterRebalancePolicy that governs all."""
+"""The ClusterRebalancePolicy for all pods."""
 PLAIN_NODES = {"faults.test/pool": "plain"}
-"""The label of the nodes that workloads of a round go to, where there are others beside them."""
+"""The label of the nodes for workloads of a round, if there are other nodes."""
 T = TypeVar("T")
 
 
@@ -38,13 +38,13 @@ class Workload(NamedTuple):
 
     @property
     def fewest_evictions(self) -> int:
-        """From [n, 0, 0] as many stay as the other two zones, with what is left, allow."""
+        """From [n, 0, 0], the pods that must leave, given what the other two zones allow."""
         stay = min(self.replicas, (self.replicas + 2 * self.max_skew) // 3)
         return self.replicas - stay
 
     @property
     def most_evictions(self) -> int:
-        """How many it takes if the scheduler never picks the better of two zones that the constraint allows.
+        """The number of evictions if the scheduler never chooses the better of two allowed zones.
 
         With maxSkew 1 there is always only one such zone in the end, and this is the same number.
         """
@@ -52,7 +52,7 @@ class Workload(NamedTuple):
 
 
 def _most_evictions(counts: tuple[int, ...], max_skew: int) -> int:
-    """Return how many pods have to leave the fullest of some zones, one after another, at worst."""
+    """Return how many pods must leave the fullest of some zones one after another in the worst case."""
     if max(counts) - min(counts) <= max_skew:
         return 0
     left = sorted(counts)
@@ -66,7 +66,7 @@ def _most_evictions(counts: tuple[int, ...], max_skew: int) -> int:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Ask the API server again until it is there."""
+    """Repeat a request to the API server until it is available."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -88,7 +88,7 @@ def close_zones(sandbox: Sandbox, *, closed: bool) -> None:
 
 
 def wait_until_scheduler_sees_open_zones(sandbox: Sandbox) -> None:
-    """Wait until the scheduler knows that `close_zones` has opened all zones.
+    """Wait until the scheduler has noticed that `close_zones` has opened all zones.
 
     It gets nodes in the order of their changes. Once it binds a pod to the node that was opened last, it knows them.
     """
@@ -111,7 +111,7 @@ def wait_until_scheduler_sees_open_zones(sandbox: Sandbox) -> None:
 
 
 def random_workloads(namespace: str, chance: random.Random) -> list[Workload]:
-    """Return a few workloads of different sizes."""
+    """Return some workloads of different sizes."""
     return [
         Workload(namespace, f"web-{number}", chance.randint(3, 8), chance.choice((1, 1, 1, 2)))
         for number in range(chance.randint(2, 4))
@@ -127,7 +127,7 @@ def create(
     terminate_after_seconds: Sequence[int] = (0,),
     node_selector: Mapping[str, str] | None = None,
 ) -> None:
-    """Make the workloads, each with a budget of one, all in the open zone; the watcher guards their budgets.
+    """Create the workloads in the open zone, each with a budget of one, which the watcher guards.
 
     How long their pods take to become Ready, and to terminate, is left to chance.
     """
@@ -180,16 +180,16 @@ def remove_namespaces(sandbox: Sandbox, namespaces: Iterable[str]) -> None:
 
 
 class Look(NamedTuple):
-    """A workload as it stands, all at one moment: what is told of different moments need never have been so."""
+    """A workload at one moment, so that the values belong together."""
 
     lost: int
-    """How many Ready pods it lacks."""
+    """How many Ready pods are missing."""
     unmet: bool
     """Whether its zone constraint is violated."""
 
 
 def look_at(sandbox: Sandbox, workload: Workload) -> Look:
-    """Look at a workload."""
+    """Read a workload."""
     nodes = patiently(lambda: sandbox.api.get("/api/v1/nodes"))["items"]
     zones = {node["metadata"]["name"]: node["metadata"]["labels"][ZONE] for node in nodes}
     counts = dict.fromkeys(zones.values(), 0)
@@ -204,17 +204,17 @@ def look_at(sandbox: Sandbox, workload: Workload) -> Look:
 
 
 def balanced(sandbox: Sandbox, workloads: Iterable[Workload]) -> bool:
-    """Whether every workload has all its pods Ready and its constraint met."""
+    """Return whether every workload has all its pods Ready and satisfies its constraint."""
     return all(look_at(sandbox, each) == Look(0, unmet=False) for each in workloads)
 
 
 def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait for something to become true."""
+    """Wait until a condition is true."""
     wait_until(condition, what, seconds=seconds)
 
 
 def enforce(sandbox: Sandbox, **spec: Any) -> None:
-    """Apply a policy that waits for nothing."""
+    """Apply a policy without any waiting times."""
     hurried = {"mode": "Enforce", "priority": 1, "quietPeriod": "1ms", "victims": {"minAge": "0s"}}
     policy = {
         "apiVersion": "respread.dev/v1alpha1",
@@ -226,7 +226,7 @@ def enforce(sandbox: Sandbox, **spec: Any) -> None:
 
 
 def set_mode(sandbox: Sandbox, mode: str) -> None:
-    """Set the mode of the policy that governs all, and wait until the operator that leads has seen it."""
+    """Set the mode of the policy for all pods, and wait until the leading operator has observed it."""
     path = f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{POLICY}"
     generation = patiently(lambda: sandbox.api.request("PATCH", path, {"spec": {"mode": mode}}))["metadata"][
         "generation"

@@ -1,4 +1,4 @@
-"""Random faults over random worlds for a given time, from a seed: `python -m tests.faults.soak --seconds 600 --seed 1`.
+"""Random faults over random clusters, from a seed: `python -m tests.faults.soak --seconds 600 --seed 1`.
 
 Two replicas work through proxies that delay, lose, cut, spoil and invent answers; meanwhile they are killed and frozen,
 their tokens change, and API server and etcd crash. What counts is seen by others: a watcher of Ready pods of its own,
@@ -45,16 +45,16 @@ from tests.faults.watcher import PodWatcher
 from tests.integration.operator_process import install
 
 ROUND_SECONDS = 45.0
-"""How long a world is left to the faults at most, before it is given peace."""
+"""The longest time for which a cluster is exposed to faults."""
 PEACE_SECONDS = 240.0
-"""How long a world may take from then on: an eviction without an answer is waited for, and backed off from."""
+"""The longest time for a cluster from then on: an eviction without an answer is waited for, with back-off."""
 
 
 PLACED_SECONDS = 60.0
-"""How long pods may take to terminate and to be placed, once all that can be restored is."""
+"""How long pods may take to terminate and to get nodes after everything has been restored."""
 SEEN_SECONDS = 2.0
-"""How long the operators are given to see what there is, before zones are opened and faults begin: a pod that comes
-after an eviction may take the room that the replacement was to have, and nobody could know."""
+"""How long the operators have to observe the cluster, before zones are opened and faults begin: otherwise a pod that is
+created after an eviction may take the room of the replacement."""
 QUIET_PERIOD = "1s"
 
 
@@ -62,23 +62,24 @@ OPTIONS = SandboxOptions(nodes_per_zone=(3, 3, 3), shape=NodeShape(labels=PLAIN_
 
 
 class Findings(NamedTuple):
-    """What a soak came to."""
+    """The result of a soak."""
 
     faults: Counter[str]
     rounds: int
     evictions: int
     fewest: int
-    """That could restore the spread."""
+    """The number of evictions that could restore the spread."""
     too_many: int
-    """Evictions beyond those that it may take, wherever the scheduler puts the replacements, summed over workloads."""
+    """The evictions beyond the most that are needed, wherever the scheduler places the replacements, over all
+    workloads."""
     breaches: int
-    """Moments at which a budget was broken."""
+    """The moments at which a budget was violated."""
     lost: int
-    """Pods missing or not Ready in the end."""
+    """The pods that were missing or not Ready at the end."""
     unmet: int
-    """Constraints violated in the end."""
+    """The constraints violated at the end."""
     pending: int
-    """Pods that would have a node if nothing had been evicted, and have none in the end."""
+    """The pods without a node at the end that would have one if nothing had been evicted."""
 
     def __str__(self) -> str:
         faults = "\n".join(f"  {kind:<16}{number:>6}" for kind, number in sorted(self.faults.items()))
@@ -98,7 +99,7 @@ class Findings(NamedTuple):
 
 
 class Soak:
-    """One soak, on a sandbox that is there."""
+    """A soak on an existing sandbox."""
 
     def __init__(self, sandbox: Sandbox, directory: Path, seed: int, say: Callable[[str], None]) -> None:
         self._sandbox = sandbox
@@ -110,7 +111,7 @@ class Soak:
         self._findings = Counter[str]()
 
     def run(self, seconds: float) -> Findings:
-        """Go on for so long, and until the world of that moment is restored."""
+        """Run for a time, and until the current cluster is restored."""
         deadline = time.monotonic() + seconds
         rounds = 0
         with ExitStack() as stack:
@@ -173,7 +174,7 @@ class Soak:
         remove_namespaces(self._sandbox, [each.namespace for each in hard])
 
     def _open_zones(self) -> None:
-        """Open the zones, and let the scheduler rest for a moment, so that pods stay Pending.
+        """Open the zones, and stop the scheduler for a moment, so that pods stay Pending.
 
         Nothing is evicted before the scheduler has seen that they are open: it would bind the first replacements by
         nodes that were closed.
@@ -226,7 +227,7 @@ class Soak:
         self._say(f"round {number}: Deployments of {sizes}; in order after {time.monotonic() - started:.0f} s of peace")
 
     def _judge_hardships(self, number: int, hard: Sequence[Hardship], watcher: PodWatcher) -> None:
-        """Count what evictions left behind, once pods had the time to terminate and to be placed."""
+        """Count what evictions left behind, after the pods had time to terminate and to get nodes."""
         for each in hard:
             deadline = time.monotonic() + PLACED_SECONDS
             while (left := each.left_behind()).total() and time.monotonic() < deadline:
@@ -242,7 +243,7 @@ class Soak:
                 self._findings["too many"] += max(0, made - most)
 
     def _strike(self, proxies: list[FaultProxy], replicas: list[Replica]) -> None:
-        """Do something to a process, or let a while pass."""
+        """Do something to a process, or wait for a while."""
         replica = self._chance.choice(replicas)
         what = self._chance.choices(
             ("nothing", "kill -9", "freeze", "stop", "token", "kube-apiserver", "etcd", "status"),
@@ -272,7 +273,7 @@ class Soak:
         self._start(replicas)
 
     def _start(self, replicas: list[Replica]) -> None:
-        """Start whichever does not run, as Kubernetes would."""
+        """Start every operator that does not run, as Kubernetes would."""
         for each in replicas:
             if not each.runs:
                 if each.ended_by_itself:
@@ -281,14 +282,14 @@ class Soak:
 
 
 def _told(sandbox: Sandbox, namespace: str) -> str:
-    """Return what the Events of a namespace say of pods that had to go or found no node."""
+    """Return the Events of a namespace about pods that were evicted or found no node."""
     found = patiently(lambda: sandbox.api.get(f"/api/v1/namespaces/{namespace}/events"))["items"]
     telling = (event for event in found if event["reason"] in {"Preempted", "FailedScheduling", "Evicted"})
     return "; ".join(f"{event['involvedObject']['name']}: {event['message']}" for event in telling)
 
 
 def soak(seconds: float, seed: int, say: Callable[[str], None] = print, keep: str = "") -> Findings:
-    """Run a soak in a sandbox of its own; the operators' logs are kept in a directory, where one is given."""
+    """Run a soak in its own sandbox, and keep the operators' logs in a directory if one is given."""
     with (
         contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory() as directory,
         Sandbox.start(OPTIONS) as sandbox,

@@ -1,4 +1,4 @@
-"""Deployments that stand at [n, 0, 0] and whose replacements don't become Ready before they are healed."""
+"""Deployments with [n, 0, 0] pods whose replacements don't become Ready until they are healed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ READY_AFTER = "sandbox.respread.dev/ready-after-seconds"
 
 
 def skewed(cluster: Sandbox, namespace: str, *names: str, replicas: int, broken: bool) -> None:
-    """Make Deployments with all their pods in one of three zones; replacements never become Ready where it is broken.
+    """Create Deployments with all pods in one of three zones. The replacements of broken ones never become Ready.
 
     The pods of a broken one are made by hand what those of its template no longer become.
     """
@@ -32,7 +32,7 @@ def skewed(cluster: Sandbox, namespace: str, *names: str, replicas: int, broken:
 
 
 def heal(cluster: Sandbox, namespace: str) -> None:
-    """Let every pod there is become Ready."""
+    """Make every pod Ready."""
     for pod in pods(cluster, namespace):
         if pod["metadata"].get("annotations", {}).get(READY_AFTER) == "never":
             body = {"metadata": {"annotations": {READY_AFTER: "0"}}}
@@ -40,7 +40,7 @@ def heal(cluster: Sandbox, namespace: str) -> None:
 
 
 def patch(cluster: Sandbox, path: str, body: dict[str, Any]) -> None:
-    """Patch what may be gone by now."""
+    """Patch a pod that may be deleted by now."""
     try:
         cluster.api.request("PATCH", path, body)
     except ApiError as error:

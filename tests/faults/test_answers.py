@@ -1,4 +1,4 @@
-"""Answers to an eviction that only a server in distress gives: how they are counted and told, and what follows."""
+"""Answers to an eviction that only a failing server gives: how they are counted, reported and followed up."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ RESULTS: Final = {
     "lose": "Unknown",
     "truncate": "Unknown",
 }
-"""What is done to an eviction, and as what it counts."""
+"""The fault of an eviction, and the result that it counts as."""
 
 
 def counted(replica: Replica, namespace: str) -> dict[str, float]:
-    """Return how many evictions of a namespace had which result."""
+    """Return how many evictions of a namespace had each result."""
     (address,) = [line["address"] for line in replica.lines() if line["event"].startswith("Serving")]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
         metrics = response.read().decode()
@@ -45,7 +45,7 @@ def told(sandbox: Sandbox, namespace: str) -> set[str]:
 
 
 class SpoilFirst:
-    """Does to the first eviction of each namespace what the namespace is there for."""
+    """Applies to the first eviction of each namespace the fault of that namespace."""
 
     def __init__(self, kinds: Mapping[str, str]) -> None:
         self.left = dict(kinds)

@@ -1,4 +1,4 @@
-"""Budgets at every single moment, as an independent watcher of Ready pods sees them."""
+"""No budget is violated at any moment, as an independent watcher of Ready pods sees them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cluster(installed_sandbox: Sandbox) -> Sandbox:
 
 
 def test_no_budget_is_violated_and_the_spread_is_restored(cluster: Sandbox, tmp_path: Path) -> None:
-    """With maxUnavailable 1 for every workload, pods that take 2 s to become Ready, and limits that hold nothing."""
+    """With maxUnavailable 1 for every workload, pods that take 2 s to become Ready, and unlimited evictions."""
     workloads = [Workload(NAMESPACE, f"web-{number}", 3 + number, 1) for number in range(5)]
     wide = {"inFlight": 100, "inFlightPerNamespace": 100, "inFlightPerNode": 100, "inFlightPerWorkload": "100%"}
     with PodWatcher(cluster) as watcher, FaultProxy(cluster) as proxy:
@@ -48,7 +48,7 @@ def test_no_budget_is_violated_and_the_spread_is_restored(cluster: Sandbox, tmp_
 
 
 def test_the_watcher_detects_a_violated_budget(cluster: Sandbox) -> None:
-    """By deleting pods, which no budget keeps anyone from."""
+    """The test deletes pods, which no budget prevents."""
     workload = Workload(NAMESPACE, "web", 4, 1)
     with PodWatcher(cluster) as watcher:
         create(cluster, watcher, [workload], random.Random(1), ready_after_seconds=(READY_SECONDS,))

@@ -1,4 +1,4 @@
-"""An operator that is killed after every eviction: what came of the eviction before is known all the same."""
+"""An operator that is killed after every eviction still knows the outcome of the earlier evictions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FULL_ZONE, RIGHT_ZONE = "zone-a", "zone-b"
 
 @pytest.fixture
 def cluster(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
-    """Without its scheduler."""
+    """A control plane without its scheduler."""
     sandbox = lay_out(installed_sandbox, 3, 3, 3)
     sandbox.create_namespace(NAMESPACE)
     sandbox.stop_component(SCHEDULER)
@@ -37,11 +37,11 @@ def cluster(installed_sandbox: Sandbox) -> Iterator[Sandbox]:
 
 
 class Scheduler:
-    """A scheduler that knows one zone, whatever the pods' constraints say."""
+    """A scheduler that uses one zone, whatever the constraints of the pods."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.zone: str | None = FULL_ZONE
-        """None: it stands still."""
+        """None: it is stopped."""
         self._sandbox = sandbox
         self._stopping = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Moves that fail, or that somebody undoes: they cost a few pods, it is told, and it goes on once the cause is gone."""
+"""Moves that fail or are undone cost a few pods and are reported, and evictions continue once the cause is gone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPLICAS = 4
 IN_FLIGHT = 2
 FAILURES = 3
 QUIET_SECONDS = 4.0
-"""How long nothing may be evicted for it to be believed that nothing will be."""
+"""How long without an eviction counts as never."""
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_no_pod_is_evicted_from_a_workload_with_unready_pods(cluster: Sandbox, t
 
 @contextmanager
 def in_the_background(step: Callable[[], None]) -> Iterator[Counter[str]]:
-    """Repeat a step of somebody else until left; return what counts how often it was taken."""
+    """Repeat an action of another component until the context ends; yield a function that counts the repetitions."""
     stopping = threading.Event()
     taken = Counter[str]()
 
@@ -194,7 +194,7 @@ def is_restored(cluster: Sandbox) -> bool:
 
 
 def zones_of_pods(cluster: Sandbox) -> list[tuple[str, str]]:
-    """Return the name of each pod of `web` that has a node, and its zone."""
+    """Return the name and zone of each pod of `web` that has a node."""
     zones = zones_of_nodes(cluster)
     placed = (pod for pod in pods(cluster, NAMESPACE, "web") if "nodeName" in pod["spec"])
     return [(pod["metadata"]["name"], zones[pod["spec"]["nodeName"]]) for pod in placed]
@@ -210,7 +210,7 @@ def evict(cluster: Sandbox, name: str) -> None:
 
 
 def consolidate(cluster: Sandbox, take_away: Callable[[Sandbox, str], None]) -> None:
-    """Empty two zones of three, once the spread is restored, by tainting their nodes."""
+    """Empty two of three zones by tainting their nodes after the spread is restored."""
     if not is_restored(cluster):
         return
     close_zones(cluster, closed=True)
@@ -257,12 +257,12 @@ def test_a_component_that_works_against_respread_causes_few_evictions(
 MANY = 12
 FEW = REPLICAS
 SWING_SECONDS = 2.0
-"""How long an autoscaler leaves a number of replicas alone."""
+"""How long an autoscaler keeps a number of replicas."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def swing(cluster: Sandbox, *least: int) -> None:
-    """Scale up and down as an autoscaler does; of those that go, pods of one zone are the last."""
+    """Scale up and down as an autoscaler does. The deleted pods leave those of one zone."""
     for replicas in (MANY, FEW, *least):
         for name, zone in zones_of_pods(cluster):
             cost = {"metadata": {"annotations": {DELETION_COST: "100" if zone == "zone-a" else "-100"}}}

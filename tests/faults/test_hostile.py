@@ -1,4 +1,4 @@
-"""Absurd objects that the API server accepts, and policies that contradict each other: the rest works all the same."""
+"""Extreme objects that the API server accepts, and policies that contradict each other, do not stop the operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMESPACE = "hostile"
 MOST_MEGABYTES = 400
 MOST_CPU_SECONDS = 30
 MOST_IDLE_SHARE = 0.5
-"""Of a processor, while nothing changes."""
+"""The share of a processor, while nothing changes."""
 HUGE_LIMITS = ("inFlight", "inFlightPerNamespace", "inFlightPerNode", "inFlightPerWorkload")
 LONGEST_NAMESPACE = "n" * 63
 
@@ -115,7 +115,7 @@ def policy(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def absurd_policies() -> list[dict[str, Any]]:
-    """Policies with values at the limits, none of which governs what is not absurd."""
+    """Policies with values at the limits, which govern only the extreme objects."""
     keys = [f"example.com/rack-{number}" for number in range(16)]
     beside = {"key": "app", "operator": "NotIn", "values": ["web", *(f"v{number}" for number in range(99))]}
     selector = {"matchExpressions": [beside, *({"key": f"k{n}", "operator": "DoesNotExist"} for n in range(31))]}
@@ -140,19 +140,19 @@ def peak_megabytes(pid: int) -> float:
 
 
 def told(cluster: Sandbox, name: str) -> list[tuple[str, str]]:
-    """Return the reason and message of every violation that a policy's status shows and that nothing is done about."""
+    """Return the reason and message of every blocked violation in a policy's status."""
     status = cluster.api.get(f"/apis/respread.dev/v1alpha1/clusterrebalancepolicies/{name}").get("status", {})
     return [(each["reason"], each["message"]) for each in status.get("violations", ()) if not each["plannedMoves"]]
 
 
 class Bounded:
-    """A process that must stay within its bounds of memory and CPU, whatever it is shown."""
+    """A process that must stay within bounds of memory and CPU, whatever the objects."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def check(self) -> None:
-        """Look at what it has used so far, and at what it uses while nothing changes."""
+        """Measure its use so far, and its use while nothing changes."""
         assert peak_megabytes(self._pid) < MOST_MEGABYTES
         spent = cpu_seconds(self._pid)
         assert spent < MOST_CPU_SECONDS

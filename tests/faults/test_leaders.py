@@ -1,4 +1,4 @@
-"""Two replicas, of which one leads: killed, stopped and frozen. Nothing is done twice and nothing is left undone."""
+"""Two replicas, one of which leads, are killed, stopped and frozen. No eviction is made twice or forgotten."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.spreads import spread_of
 
 LEASE_SECONDS = 3
 LONG_LEASE_SECONDS = 60
-"""So long that a Lease that runs out is told from one that is given up, which is asked for every 2 s."""
+"""Long enough to distinguish an expired Lease from a released one, which is checked every 2 s."""
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/faults"
 
 
 class World:
-    """A cluster with a watcher, and as many replicas as a test asks for."""
+    """A cluster with a watcher, and any number of replicas."""
 
     def __init__(self, sandbox: Sandbox, watcher: PodWatcher, directory: Path, stack: ExitStack) -> None:
         self.sandbox = sandbox
@@ -43,7 +43,7 @@ class World:
         self._workloads: list[Workload] = []
 
     def replica(self, name: str, *options: str) -> Replica:
-        """Prepare a replica with a proxy of its own; it does not run yet."""
+        """Prepare a replica with its own proxy. It does not run yet."""
         proxy = self._stack.enter_context(FaultProxy(self.sandbox))
         self.proxies.append(proxy)
         given = options or ("--leader-election", "--lease-seconds", str(LEASE_SECONDS))
@@ -52,7 +52,7 @@ class World:
         return replica
 
     def skewed(self, namespace: str, *replicas: int) -> list[Workload]:
-        """Make Deployments of these sizes, all of whose pods are in one of three zones."""
+        """Create Deployments of these sizes with all pods in one of three zones."""
         workloads = [Workload(namespace, f"web-{number}", size, 1) for number, size in enumerate(replicas)]
         close_zones(self.sandbox, closed=True)
         create(self.sandbox, self.watcher, workloads, random.Random(1))
@@ -79,7 +79,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def cluster(binaries: Binaries) -> Iterator[tuple[Sandbox, PodWatcher]]:
-    """A cluster with Respread installed, and an independent look at its pods."""
+    """A cluster with Respread installed, and an independent watcher of its pods."""
     with Sandbox.start(SandboxOptions(nodes_per_zone=(3, 3, 3)), binaries=binaries) as sandbox:
         install(sandbox)
         with PodWatcher(sandbox) as watcher:
@@ -157,7 +157,7 @@ def test_a_frozen_leader_evicts_nothing_after_it_resumes(world: World) -> None:
 
 
 def slow_evictions(asked: Asked) -> Fault | None:
-    """Let every eviction take a second, so that there is a middle of the wave."""
+    """Each eviction takes a second, so that the wave has a middle."""
     return Fault("delay", 1.0) if asked.is_eviction else None
 
 
@@ -171,7 +171,7 @@ def slow_evictions(asked: Asked) -> Fault | None:
     ],
 )
 def test_deleting_a_policy_stops_its_wave(world: World, how: str, watch: str) -> None:
-    """Whether or not the watch of policies brings it: the API server is asked meanwhile."""
+    """The result does not depend on the watch of policies, because the API server is read during the wave."""
     workloads = world.skewed(f"mid-wave-{how.split(maxsplit=1)[0]}-{watch.rpartition(' ')[2]}", 6, 6, 6)
     replica = world.replica("one", "--no-leader-election")
     world.proxies[0].choose = slow_evictions
@@ -247,7 +247,7 @@ def test_a_back_off_in_a_status_keeps_the_next_process_from_evicting(world: Worl
 
 @pytest.mark.long
 def test_repeated_deletion_of_the_lease_makes_no_second_leader(world: World) -> None:
-    """The Lease that is made anew begins to count its holders from 0 again, and nobody relies on that."""
+    """A recreated Lease counts its holders from 0 again, and nothing relies on that count."""
     workloads = world.skewed("deleted-lease", 8, 7, 6)
     enforce(world.sandbox, quietPeriod="1s", limits={"inFlight": 2})
     replicas = [world.replica("one"), world.replica("two")]

@@ -1,4 +1,4 @@
-"""Whatever stalls is noticed: each watch by itself, and the control loop."""
+"""A stalled watch or control loop is reported, each watch separately."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integration.operator_process import install
 
 KINDS = watched_kinds()
 FASTER = 150
-"""The clock of health runs this much faster: a watch that was silent for 180 s is found in little more than one."""
+"""The clock of health runs this much faster: a silence of 180 s is found in little more than a second."""
 
 
 @pytest.fixture(scope="module")

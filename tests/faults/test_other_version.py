@@ -1,4 +1,4 @@
-"""This version of Respread next to another one, as during an upgrade and a downgrade, with moves in flight."""
+"""This version of Respread and another one during an upgrade and a downgrade, with moves in flight."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def ready(cluster: Sandbox) -> dict[str, Any]:
 def test_fields_of_a_later_version_are_neither_erased_nor_ignored(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
-    """Fields of a later version's definitions: one of the status stays, one of the spec is not guessed at."""
+    """Fields of a later version's CRDs: a status field is kept, and a spec field is not guessed."""
     cluster = start_sandbox(SandboxOptions(nodes=1, audit=True))
     install(cluster)
     for kind in PLURALS:

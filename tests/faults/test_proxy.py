@@ -1,4 +1,4 @@
-"""The proxy does what it says, or nothing that passes through it would show anything."""
+"""The proxy injects the faults that it describes; the other tests depend on it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def config_map(name: str) -> dict[str, Any]:
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PATIENCE_SECONDS = 6
-"""After which an answer that hangs is given up on: many times what the API server takes."""
+"""After this time a hanging answer counts as such: many times what the API server needs."""
 
 
 def test_requests_without_a_fault_pass(api_sandbox: Sandbox) -> None:
@@ -71,7 +71,7 @@ def test_each_fault_has_its_described_effect(api_sandbox: Sandbox, kind: str) ->
 
 
 def watched(sandbox: Sandbox, fault: Fault) -> list[str]:
-    """Return what a watch brings while three ConfigMaps are made, by type and name."""
+    """Return what a watch delivers while three ConfigMaps are created, by type and name."""
     version = sandbox.api.get(MAPS)["metadata"]["resourceVersion"]
     for number in range(3):
         sandbox.api.request("POST", MAPS, config_map(f"watched-{number}"))

@@ -1,4 +1,4 @@
-"""The rights that the manifests grant are exactly those that are used: what is asked for is compared both ways."""
+"""The permissions in the manifests are exactly those that the operator uses, compared in both directions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def used(sandbox: Sandbox) -> set[Right]:
 
 
 def other_workloads(sandbox: Sandbox) -> None:
-    """Make a StatefulSet and a ReplicationController of four pods each."""
+    """Create a StatefulSet and a ReplicationController with four pods each."""
     for name, path in (
         ("set", "/apis/apps/v1/namespaces/rights/statefulsets"),
         ("controller", "/api/v1/namespaces/rights/replicationcontrollers"),
@@ -84,7 +84,7 @@ def other_workloads(sandbox: Sandbox) -> None:
 
 
 def custom_workloads(sandbox: Sandbox) -> None:
-    """Make pods whose owners are of kinds that this API server does not serve: they are asked for all the same."""
+    """Create pods whose owners have kinds that this API server does not serve. They are requested nevertheless."""
 
     def manifest(name: str, api_version: str, kind: str) -> dict[str, Any]:
         constraints = [constraint(ZONE, name, nodeTaintsPolicy="Honor")]
@@ -104,7 +104,7 @@ def custom_workloads(sandbox: Sandbox) -> None:
 
 
 def keep_an_earlier_revision(sandbox: Sandbox) -> None:
-    """Change the StatefulSet's template, of which its partition lets no pod see anything."""
+    """Change the StatefulSet's template, while its partition keeps all pods as they are."""
     path = "/apis/apps/v1/namespaces/rights/statefulsets/set"
     sandbox.api.request("PATCH", path, {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}})
 
@@ -115,7 +115,7 @@ def audited(installed_sandbox: Sandbox) -> Sandbox:
 
 
 class Busy:
-    """Refuses the first evictions, so that the same is told several times: an Event is counted up by a patch."""
+    """Refuses the first evictions, so that the same Event occurs several times and is counted by a patch."""
 
     def __init__(self) -> None:
         self.left = 4
@@ -140,7 +140,7 @@ def namespaced_policy(namespace: str) -> dict[str, Any]:
 READ_IF_OWNING: set[Right] = {("get", "argoproj.io", "rollouts"), ("get", "apps.kruise.io", "clonesets")}
 LIST_EVENTS: Right = ("list", "events.k8s.io", "events")
 READ_LATE = ("get", "", "pods")
-"""A pod is read by itself only if what was read of it with its controller is 2 s old by the time of its eviction."""
+"""A pod is read individually only if the read of its controller is 2 s old at the time of its eviction."""
 
 
 def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbox, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_every_granted_permission_is_used_and_no_other_is_needed(audited: Sandbo
 
 
 def test_pods_are_patched_only_where_the_prevention_component_allows_it(audited: Sandbox, tmp_path: Path) -> None:
-    """Without the component, no more is tried than it takes to find out; with it, that one right is used."""
+    """Without the component, Respread only finds out that the permission is missing; with it, it patches."""
     patch: Right = ("patch", "", "pods")
     enforce(audited, mode="DryRun", **PREVENTS)
     audited.create_namespace("shop")
@@ -232,7 +232,7 @@ def test_room_is_asked_for_with_exactly_the_permissions_of_its_component(audited
 def test_by_default_kube_system_and_the_operator_are_not_evicted(
     start_sandbox: Callable[[SandboxOptions], Sandbox], tmp_path: Path
 ) -> None:
-    """A policy that names no namespaces means all but those of Kubernetes."""
+    """A policy without a namespace selector selects all namespaces except those of Kubernetes."""
     sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(3, 3, 3)))
     install(sandbox)
     with PodWatcher(sandbox) as watcher, FaultProxy(sandbox) as proxy:

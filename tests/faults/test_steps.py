@@ -1,4 +1,4 @@
-"""Two pods that are only safe together: neither goes while a limit has room for one, and then both do.
+"""Two pods that are safe only together: neither is evicted while a limit allows only one, and then both are.
 
 Zone and hostname are both hard. With one pod in zone a and three on one of the two nodes of zone b, whatever a single
 replacement is allowed leaves a constraint violated or has the pod come back; two of them may only go to a and to b's
@@ -30,7 +30,7 @@ IN_A, FULL, EMPTY = "node-a1", "node-b1", "node-b2"
 
 @pytest.fixture
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
-    """One pod in zone a, three on a node of zone b."""
+    """One pod in zone a, and three on a node of zone b."""
     sandbox = lay_out(installed_sandbox, 1, 2)
     sandbox.api.request("DELETE", POLICY.replace("faults", "default"))  # its limits would hold too
     sandbox.create_namespace(NAMESPACE)
@@ -52,7 +52,7 @@ def open_only(sandbox: Sandbox, *names: str) -> None:
 
 
 def by_node(sandbox: Sandbox) -> Counter[str]:
-    """Return how many Ready pods each node has, of those that have any."""
+    """Return how many Ready pods each node with such pods has."""
     return Counter(pod["spec"]["nodeName"] for pod in pods(sandbox, NAMESPACE, "web") if is_ready(pod))
 
 

@@ -1,4 +1,4 @@
-"""Operators outside a cluster and the one installed in it: of all that act on one cluster, one acts at a time."""
+"""Operators outside a cluster and the one installed in it: only one of them acts at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HURRIED = ("--lease-seconds", "3")
 
 
 class Laptop:
-    """`respread run` as somebody types it who has a kubeconfig."""
+    """`respread run` as a user with a kubeconfig starts it."""
 
     def __init__(self, kubeconfig: Path, directory: Path, name: str, *options: str) -> None:
         self.log = directory / f"{name}.log"
@@ -54,7 +54,7 @@ def holder(sandbox: Sandbox, namespace: str) -> str:
 
 
 def terms(lines: list[dict[str, Any]]) -> list[tuple[datetime, datetime]]:
-    """Return from when to when a process led, as its log has it."""
+    """Return the time span in which a process led, according to its log."""
     found: list[tuple[datetime, datetime]] = []
     since: datetime | None = None
     for line in lines:

@@ -1,4 +1,4 @@
-"""An independent look at the pods: what was evicted, and whether a budget was ever broken, from one watch of its own.
+"""An independent watch of the pods that counts evictions and violated budgets.
 
 It goes straight to the API server, knows nothing of the operator, and counts at every single event.
 """
@@ -21,7 +21,7 @@ App = tuple[str, str]
 
 
 class Breach(NamedTuple):
-    """A moment at which an app had fewer Ready pods than its budget asks for."""
+    """A moment at which an app had fewer Ready pods than its budget requires."""
 
     app: App
     ready: int
@@ -29,7 +29,7 @@ class Breach(NamedTuple):
 
 
 class PodWatcher:
-    """Watches all pods from the moment it is entered."""
+    """Watches all pods while the context lasts."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -51,7 +51,7 @@ class PodWatcher:
         self._thread.join()
 
     def guard(self, app: App, least: int) -> None:
-        """Expect so many Ready pods of an app from now on, at every moment."""
+        """Expect this number of Ready pods of an app from now on, at every moment."""
         self._least[app] = least
 
     def release(self, app: App) -> None:

@@ -1,4 +1,4 @@
-"""The image, built here: the same each time, described, and running with nothing that it may write or do."""
+"""The image is reproducible and described, and runs without write access or capabilities."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ USER = "65532"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 pytestmark = pytest.mark.timeout(1800)
-"""Debian's packages are fetched first, where they are not in the cache."""
+"""The fixture downloads Debian's packages first if they are not in the cache."""
 
 
 def environment() -> dict[str, str]:
-    """As it is, but that nothing is asked of the kernel to build which containers in containers don't grant."""
+    """The build, without the kernel features that nested containers lack."""
     return {**os.environ, "BUILDAH_ISOLATION": "chroot"}
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The base that the Dockerfile names, where it can be pulled."""
+    """The base that the Dockerfile names, if it can be pulled."""
     (public,) = re.findall(r"^ARG PYTHON_IMAGE=(.*)$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
     if subprocess.run(["podman", "pull", "--quiet", public], check=False, capture_output=True).returncode == 0:
         return str(public)
@@ -80,7 +80,7 @@ def contents_of(image: str, archive: Path) -> Image:
 
 
 def container(image: str, name: str, *options: str) -> list[str]:
-    """Return what runs a container as manifests/base/deployment.yaml has it: no capability, no file to write."""
+    """Return the arguments that run a container as in manifests/base/deployment.yaml, without write access."""
     # crun refuses machines with both versions of cgroups; and no container may have more than this process.
     runtime = ["--runtime", found] if (found := shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin")) else []
     limits = []
@@ -93,7 +93,7 @@ def container(image: str, name: str, *options: str) -> list[str]:
 
 @contextmanager
 def running(image: str, sandbox: Sandbox, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the operator in a container; the context is its process. It ends well."""
+    """Run the operator in a container while the context lasts. It must exit successfully."""
     name = f"respread-test-{os.getpid()}"
     kubeconfig = folder / "kubeconfig"
     config = yaml.safe_load(sandbox.kubeconfig_for_service_account("respread-system", "respread").read_text())
