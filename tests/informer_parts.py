@@ -56,7 +56,7 @@ def pod(name: str, version: int = 1, **status: Any) -> dict[str, Any]:
 
 
 def broken_pod(name: str, version: int = 1, operator: str = "Perhaps") -> dict[str, Any]:
-    """A pod whose node affinity has an operator that nobody knows."""
+    """A pod whose node affinity has an unknown operator."""
     body = pod(name, version)
     body["spec"]["affinity"] = {
         "nodeAffinity": {

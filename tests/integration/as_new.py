@@ -1,4 +1,4 @@
-"""A control plane that tests use one after another: before each it is put back to how it was at first."""
+"""A control plane that several tests use one after another, reset to its initial state before each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OF_THE_CLUSTER: Final = (
     "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/rolebindings",
     "/apis/rbac.authorization.k8s.io/v1/namespaces/respread-system/roles",
 )
-"""Where tests make objects that are in no namespace of theirs, besides nodes and policies."""
+"""Where tests create objects outside their own namespaces, besides nodes and policies."""
 OWNERS: Final = (
     "/apis/apps/v1/namespaces/{}/deployments",
     "/apis/apps/v1/namespaces/{}/statefulsets",
@@ -32,11 +32,11 @@ WRITTEN: Final = (
     "/apis/events.k8s.io/v1/namespaces/respread-system/events",
     "/apis/events.k8s.io/v1/namespaces/default/events",
 )
-"""What operators leave behind outside the tests' namespaces."""
+"""Objects that operators leave outside the tests' namespaces."""
 
 
 def lay_out(sandbox: Sandbox, *nodes_per_zone: int) -> Sandbox:
-    """Add zone-a, zone-b, and so on with so many nodes each, wait until pods may go there, and return the sandbox."""
+    """Add zone-a, zone-b, and so on with these numbers of nodes, wait until they are ready, and return the sandbox."""
     sizes = SandboxOptions(nodes_per_zone=nodes_per_zone).zone_sizes()
     added = [name for zone, size in sizes.items() for name in sandbox.nodes.add(size, zone)]
     wait_until(lambda: sandbox.nodes.ready().issuperset(added), "the nodes to be Ready")
@@ -44,16 +44,16 @@ def lay_out(sandbox: Sandbox, *nodes_per_zone: int) -> Sandbox:
 
 
 class AsNew:
-    """A sandbox, and what there was in it at first: no node, and policies without a status."""
+    """A sandbox, and its initial objects: no node, and policies without a status."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Remember what there is."""
+        """Remember the initial objects."""
         self.sandbox = sandbox
         self._names = {path: self._names_in(path) for path in (NAMESPACES, *OF_THE_CLUSTER)}
         self._policies = sandbox.api.get(POLICIES)["items"]
 
     def put_back(self) -> Sandbox:
-        """Remove whatever has come since, the nodes included, empty the audit log, and return the sandbox."""
+        """Delete everything that was added, including nodes, empty the audit log, and return the sandbox."""
         api = self.sandbox.api
         for name in self._since(NAMESPACES):
             wait_until(lambda name=name: self._is_emptied(name), f"namespace {name} to be empty")  # type: ignore[misc]  # no types for defaults
@@ -73,7 +73,7 @@ class AsNew:
         return self.sandbox
 
     def _is_emptied(self, namespace: str) -> bool:
-        """Delete what is in a namespace, and tell whether nothing is left that would hold up its end.
+        """Delete the objects in a namespace, and return whether nothing is left that would delay its deletion.
 
         It is asked again until then: a controller may have been about to make one more.
         """

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120
 
 
 class Edge:
-    """What is known of the cluster, as it comes in."""
+    """What the operator knows about the cluster."""
 
     def __init__(self, kubeconfig: Path) -> None:
         kinds = watched_kinds()
@@ -46,15 +46,15 @@ class Edge:
         )
 
     def pods(self, namespace: str) -> set[str]:
-        """The names of a namespace's pods."""
+        """Return the names of a namespace's pods."""
         return {key.name for key in self.informers.state.snapshot.pods if key.namespace == namespace}
 
     def problems(self) -> dict[str, str]:
-        """What keeps it from being ready, by kind."""
+        """Return the obstacles to readiness, by kind."""
         return {each.name.removeprefix("sync-"): each.message for each in self.health.sync_checks() if not each.passed}
 
     def relists(self, resource: str) -> float:
-        """How often a kind has been listed after its first time."""
+        """Return how often a kind has been listed after the first time."""
         return self.registry.get_sample_value("respread_watch_relists_total", {"kind": resource}) or 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -70,7 +70,7 @@ class Edge:
 
 @contextlib.asynccontextmanager
 async def running_edge(kubeconfig: Path, *, synced: bool = True) -> AsyncIterator[Edge]:
-    """Run an edge, and stop it in the end; what it fails with is raised."""
+    """Run an edge, stop it at the end, and raise its exception if it failed."""
     edge = Edge(kubeconfig)
     running = asyncio.create_task(edge.run())
     try:
@@ -87,12 +87,12 @@ async def running_edge(kubeconfig: Path, *, synced: bool = True) -> AsyncIterato
 
 
 async def request(sandbox: Sandbox, method: str, path: str, body: Any = None) -> Any:
-    """Ask the API server as the administrator, without holding up the loop."""
+    """Send a request as the administrator, without blocking the loop."""
     return await asyncio.to_thread(sandbox.api.request, method, path, body)
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:
-    """A pod that is bound to a node."""
+    """Return a pod that is bound to a node."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,4 +1,4 @@
-"""A sandbox's etcd, behind its API server's back."""
+"""Access to a sandbox's etcd without its API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from respread_sandbox import Sandbox
 
 
 class Etcd:
-    """Puts in what the API server would not take, and takes out what it shall not tell anyone of."""
+    """Writes objects that the API server would reject, and deletes objects without events for clients."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._socket = str(sandbox.files.directory / "etcd:1")
@@ -22,11 +22,11 @@ class Etcd:
         await self._ask("put", {"key": _encoded(key), "value": _encoded(json.dumps(value))})
 
     async def delete(self, key: str) -> None:
-        """Delete what there is under a key."""
+        """Delete the object under a key."""
         await self._ask("deleterange", {"key": _encoded(key)})
 
     async def compact(self) -> None:
-        """Forget everything but the newest versions, so that no list or watch can go on from an older one."""
+        """Compact etcd to the newest revision, so that no list or watch can continue from an older one."""
         revision = (await self._ask("range", {"key": _encoded("/"), "limit": 1}))["header"]["revision"]
         await self._ask("compaction", {"revision": revision, "physical": True})
 

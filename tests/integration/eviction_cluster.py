@@ -1,4 +1,4 @@
-"""Pods and budgets in whatever state a test wants, in a cluster where nothing but the API server runs."""
+"""Pods and budgets in any state, in a cluster with only an API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 def with_requests(kubeconfig: Path, act: Callable[[Requests], Awaitable[_T]]) -> _T:
-    """Do something with requests to the API server of a kubeconfig, in an event loop of its own."""
+    """Use requests to the API server of a kubeconfig, in an own event loop."""
 
     async def run() -> _T:
         async with open_requests(load_access(kubeconfig=str(kubeconfig))) as requests:
@@ -29,7 +29,7 @@ def with_requests(kubeconfig: Path, act: Callable[[Requests], Awaitable[_T]]) ->
 
 
 class EvictionCluster:
-    """A namespace of a cluster with an API server alone, and the pods and budgets in it."""
+    """A namespace of a cluster with only an API server, and its pods and budgets."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -45,7 +45,7 @@ class EvictionCluster:
         finalizer: bool = False,
         grace_period_seconds: int = 0,
     ) -> Pod:
-        """Create a pod on a node that does not exist, so that nothing ever touches it but the API server."""
+        """Create a pod on a node that does not exist, so that only the API server changes it."""
         manifest = {
             "metadata": {
                 "name": name,
@@ -79,7 +79,7 @@ class EvictionCluster:
         )
 
     def exists(self, name: str) -> bool:
-        """Whether there is a pod of that name that is not being deleted."""
+        """Return whether a pod of that name exists and is not terminating."""
         try:
             return "deletionTimestamp" not in self.request("GET", f"/api/v1/{{}}/pods/{name}")["metadata"]
         except ApiError as error:
@@ -88,7 +88,7 @@ class EvictionCluster:
             raise
 
     def add_budget(self, name: str = "web", *, spec: Mapping[str, Any] | None = None, **status: Any) -> None:
-        """Create a budget of the pods with label app=web, with a status such as the disruption controller writes."""
+        """Create a budget for the pods with label app=web, with a status as the disruption controller writes it."""
         selector = {"selector": {"matchLabels": {"app": "web"}}}
         manifest = {"metadata": {"name": name}, "spec": {**selector, "minAvailable": 2, **(spec or {})}}
         self.request("POST", "/apis/policy/v1/{}/poddisruptionbudgets", manifest)
@@ -108,7 +108,7 @@ class EvictionCluster:
         return status
 
     def may(self, kubeconfig: Path, verb: str, resource: str) -> bool:
-        """Whether the user of a kubeconfig has a right in the namespace, as the API server sees it at this moment."""
+        """Return whether the user of a kubeconfig currently has a permission in the namespace."""
         try:
             self.sandbox.kubectl("auth", "can-i", verb, resource, "-n", self.namespace, kubeconfig=kubeconfig)
         except SandboxError:

@@ -1,4 +1,4 @@
-"""Scenarios side by side on one control plane: each has nodes of its own, a namespace, and a RebalancePolicy there."""
+"""Parallel scenarios on one control plane: each has its own nodes, namespace and RebalancePolicy."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ NO_NODE = "no node"
 
 
 class Pool:
-    """The nodes of one scenario, which no other scenario's pods may use, and its namespace of the same name."""
+    """The nodes of one scenario, which only its pods may use, and its namespace of the same name."""
 
     def __init__(self, sandbox: Sandbox, name: str) -> None:
-        """Create the namespace; there is no node yet."""
+        """Create the namespace, without nodes."""
         self.sandbox = sandbox
         self.name = sandbox.create_namespace(name)
         self._zone_of: dict[str, str] = {}
@@ -38,7 +38,7 @@ class Pool:
     # Nodes
 
     def add_zone(self, zone: str, nodes: int = 1, **shape: Any) -> list[str]:
-        """Add nodes to a zone, new or not, wait until pods may go there, and return their names."""
+        """Add nodes to a zone, wait until they are ready, and return their names."""
         added = self.sandbox.nodes.add(nodes, zone, NodeShape(labels={POOL: self.name}, **shape))
         self._zone_of.update(dict.fromkeys(added, zone))
         # Until then a constraint that honors taints holds without them, and a policy is right to call it balanced.
@@ -46,7 +46,7 @@ class Pool:
         return added
 
     def remove_zone(self, zone: str) -> None:
-        """Take a zone's nodes away, and the pods on them."""
+        """Remove a zone's nodes and their pods."""
         gone = [name for name, of in self._zone_of.items() if of == zone]
         self.sandbox.nodes.remove(*gone)
         for name in gone:
@@ -55,23 +55,23 @@ class Pool:
     # Pods
 
     def deploy(self, name: str, replicas: int, labels: Mapping[str, str] | None = None, **fields: Any) -> None:
-        """Create a Deployment whose pods go to the pool, with more labels and fields of the pod's spec; wait for it."""
+        """Create a Deployment whose pods go to the pool, with more labels and pod spec fields, and wait for it."""
         manifest = deployment(name, replicas=replicas, nodeSelector={POOL: self.name}, **fields)
         manifest["spec"]["template"]["metadata"]["labels"].update(labels or {})
         create_deployment(self.sandbox, self.name, manifest)
         wait_for_ready_pods(self.sandbox, self.name, name, replicas)
 
     def wait_for(self, replicas: int) -> None:
-        """Wait until there are so many pods, all Ready."""
+        """Wait until there are this many pods, all Ready."""
         wait_until(lambda: self.is_settled(replicas), f"{replicas} Ready pods in {self.name}")
 
     def is_settled(self, replicas: int) -> bool:
-        """Whether there are so many pods, all Ready."""
+        """Return whether there are this many pods, all Ready."""
         found = self.pods()
         return len(found) == replicas and all(map(is_ready, found))
 
     def pods(self) -> list[dict[str, Any]]:
-        """Return all its pods, those included that are terminating."""
+        """Return all its pods, including terminating ones."""
         return pods(self.sandbox, self.name)
 
     def uids(self) -> set[str]:
@@ -79,7 +79,7 @@ class Pool:
         return {pod["metadata"]["uid"] for pod in self.pods()}
 
     def counts(self, key: str = ZONE) -> dict[str, int]:
-        """Return its pods in each zone, or on each node, that has nodes; `no node` counts those that have none yet."""
+        """Return its pods in each zone, or on each node; `no node` counts those without one."""
         counts = dict.fromkeys(self._zone_of.values() if key == ZONE else self._zone_of, 0)
         for pod in self.pods():
             node = pod["spec"].get("nodeName")
@@ -90,7 +90,7 @@ class Pool:
     # The policy
 
     def rebalance(self, **spec: Any) -> None:
-        """Create a policy that evicts and waits for nothing."""
+        """Create a policy that evicts without waiting times."""
         hurried = {"mode": "Enforce", "quietPeriod": "1ms", "victims": {"minAge": "0s"}, **spec}
         policy = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy", "spec": hurried}
         self.sandbox.apply(json.dumps({**policy, "metadata": {"name": "all", "namespace": self.name}}))
@@ -102,14 +102,14 @@ class Pool:
         return status
 
     def condition(self, name: str) -> dict[str, Any]:
-        """Return a condition of the policy; empty before there is one."""
+        """Return a condition of the policy; empty before it exists."""
         found = [each for each in self.status().get("conditions", ()) if each["type"] == name]
         return found[0] if found else {}
 
     def wait_until_balanced(self, replicas: int, evictions: int) -> None:
-        """Wait until the policy says that all constraints hold, after so many evictions or more, and pods are Ready.
+        """Wait until the policy reports that all constraints hold, after so many evictions or more, and pods are Ready.
 
-        Without the evictions it might be the first thing that it says, of a cluster whose newest nodes it has not seen.
+        Without the evictions it might be its first report, from before it has observed the newest nodes.
         """
 
         def balanced() -> bool:
@@ -119,7 +119,7 @@ class Pool:
         self.wait_for(replicas)
 
     def wait_until_blocked(self, replicas: int, reason: str, *words: str) -> None:
-        """Wait until the policy says that nothing more can be done, for this reason and in these words.
+        """Wait until the policy reports violations with these words as blocked, for this reason.
 
         All pods are Ready then.
         """
@@ -127,9 +127,9 @@ class Pool:
         self.wait_for(replicas)
 
     def is_blocked(self, reason: str, *words: str) -> bool:
-        """Whether the policy says that nothing more can be done, for this reason, of violations that have these words.
+        """Return whether the policy reports violations with these words as blocked, for this reason.
 
-        What it says before may be of a cluster of which it has not seen everything: each kind is watched apart.
+        Earlier reports may be based on an incomplete view of the cluster, because each kind is watched separately.
         """
         status = self.status()
         said = {each["type"]: (each["status"], each["reason"]) for each in status.get("conditions", ())}
@@ -138,26 +138,26 @@ class Pool:
         return at_the_end and all(word in messages for word in words)
 
     def explain(self, target: str) -> dict[str, Any]:
-        """Return what `respread explain` says of something in the namespace."""
+        """Return the output of `respread explain` for an object in the namespace."""
         command = ["explain", target, "-n", self.name, "-o", "json"]
         done = CliRunner().invoke(respread, command, env={"KUBECONFIG": str(self.sandbox.kubeconfig)})
         report: dict[str, Any] = json.loads(done.stdout)
         return report
 
     def evicted(self) -> list[str]:
-        """Return the pods that the API server evicted for the operator, in that order, as its audit log has it."""
+        """Return the pods that the API server evicted for the operator, in order, from its audit log."""
         references = (entry["objectRef"] for entry in evictions(self.sandbox))
         return [reference["name"] for reference in references if reference["namespace"] == self.name]
 
 
 def holds(counts: Iterable[int], max_skew: int = 1) -> bool:
-    """Whether a constraint holds whose eligible domains have so many pods."""
+    """Return whether a constraint holds whose eligible domains have these numbers of pods."""
     found = list(counts)
     return max(found) - min(found) <= max_skew
 
 
 def fewest_moves(counts: Mapping[str, int], max_skew: int = 1) -> int:
-    """Return the fewest pods that have to go elsewhere until a constraint holds, by trying all ways to spread them."""
+    """Return the fewest pods that must move until a constraint holds, by trying all placements."""
     before = list(counts.values())
     total = sum(before)
     ways = (way for way in product(range(total + 1), repeat=len(before) - 1) if sum(way) <= total)

@@ -1,4 +1,4 @@
-"""Deployments whose pods are to be ranked, and what became of them."""
+"""Deployments whose pods are to be ranked, and functions that read their state."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.integration.workloads import HOSTNAME, ZONE, constraint, create_deplo
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 RIGHT = REPOSITORY / "manifests" / "components" / "prevention" / "cluster-role.yaml"
-"""What lets the operator patch pods."""
+"""The manifests that allow the operator to patch pods."""
 PREVENTS: dict[str, Any] = {"prevention": {"podDeletionCost": "Enabled"}}
-"""Of a policy's spec."""
+"""Part of a policy's spec."""
 
 
 def create(
     sandbox: Sandbox, name: str, replicas: int, *, hostname: str | None = "ScheduleAnyway", **fields: Any
 ) -> None:
-    """Create a Deployment in namespace shop, spread over zones and, if wanted, hosts."""
+    """Create a Deployment in namespace shop, spread over zones and, if requested, hosts."""
     constraints = [constraint(ZONE, name)]
     if hostname is not None:
         constraints.append(constraint(HOSTNAME, name, when_unsatisfiable=hostname))
@@ -28,7 +28,7 @@ def create(
 
 
 def costs(sandbox: Sandbox, name: str) -> dict[str, str]:
-    """Return the costs of an app's pods that have one, by the pods' names."""
+    """Return the costs of an app's pods with costs, by the pods' names."""
     found = {pod["metadata"]["name"]: pod["metadata"].get("annotations", {}) for pod in pods(sandbox, "shop", name)}
     return {pod: annotations[COST] for pod, annotations in found.items() if COST in annotations}
 
@@ -42,7 +42,7 @@ def by_app(sandbox: Sandbox) -> dict[str, list[dict[str, Any]]]:
 
 
 def settled(sandbox: Sandbox, replicas: Mapping[str, int], *, ranked: bool) -> bool:
-    """Whether each app has as many pods as it should, all Ready, and with costs if they are to be ranked."""
+    """Return whether each app has the right number of pods, all Ready, and with costs if they are to be ranked."""
     found = by_app(sandbox)
     return all(
         len(found.get(name, ())) == count
@@ -52,7 +52,7 @@ def settled(sandbox: Sandbox, replicas: Mapping[str, int], *, ranked: bool) -> b
 
 
 def excess(sandbox: Sandbox, key: str) -> dict[str, int]:
-    """Return how many pods of each app are above what the minimum and a maxSkew of 1 allow."""
+    """Return how many pods of each app exceed the minimum plus a maxSkew of 1."""
     nodes = sandbox.api.get("/api/v1/nodes")["items"]
     domains = {node["metadata"]["name"]: node["metadata"]["labels"][key] for node in nodes}
     above = {}

@@ -1,4 +1,4 @@
-"""What a watcher of the cluster would know, read in one go."""
+"""The state that a watcher of the cluster would have, read at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from respread_sandbox import Sandbox
 
 
 def take_snapshot(sandbox: Sandbox) -> ClusterSnapshot:
-    """List every kind there is."""
+    """List every kind."""
     state, decoder = ClusterState(), Decoder()
     for resource, kind in KINDS.items():
         page = decoder.decode_page(resource, json.dumps(sandbox.api.get(kind.path)).encode())

@@ -1,4 +1,4 @@
-"""An API server that answers as it is told to: for what a real one can't be brought to do."""
+"""An API server that gives scripted answers, for cases that a real one can't produce."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class StubApiServer:
-    """Answers each request by what `answers` has for its method and path, and remembers the requests."""
+    """Answers each request by its method and path from `answers`, and records the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[tuple[str, str], Answering] = {}
@@ -25,7 +25,7 @@ class StubApiServer:
         self.bodies: list[Any] = []
 
     def on(self, method: str, path: str, answer: Answering) -> None:
-        """Answer requests of a method whose path ends like this."""
+        """Set the answer to requests of a method whose path ends like this."""
         self.answers[method, path] = answer
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -54,7 +54,7 @@ class StubApiServer:
 
 
 def nobody_at(server: str) -> ClusterAccess:
-    """Reach an API server without saying who we are."""
+    """Return access to an API server without credentials."""
     return ClusterAccess(Endpoint(server=server), FixedIdentity())
 
 
@@ -70,20 +70,20 @@ def answering(body: Any = None, *, status: int = 200, headers: dict[str, str] | 
 
 
 async def dropping(request: web.Request) -> web.StreamResponse:
-    """Take the request and close the connection without a word."""
+    """Read the request and close the connection without an answer."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 async def hanging(_: web.Request) -> web.StreamResponse:
-    """Take the request and never answer."""
+    """Read the request and never answer."""
     await asyncio.sleep(3600)
     return web.Response()
 
 
 async def truncating(request: web.Request) -> web.StreamResponse:
-    """Answer with half of what the header announces."""
+    """Answer with half of the announced content."""
     response = web.StreamResponse(status=201, headers={"Content-Length": "1000"})
     await response.prepare(request)
     await response.write(b'{"kind":"Status"')

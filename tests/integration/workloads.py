@@ -1,4 +1,4 @@
-"""Deployments with topology spread constraints, and waiting for what becomes of them."""
+"""Deployments with topology spread constraints, and functions that wait for their pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTNAME = "kubernetes.io/hostname"
 def constraint(
     topology_key: str, app: str, *, max_skew: int = 1, when_unsatisfiable: str = "DoNotSchedule", **fields: Any
 ) -> dict[str, Any]:
-    """A topology spread constraint over the pods of an app; more fields as Kubernetes names them."""
+    """Return a topology spread constraint over the pods of an app, with additional fields."""
     return {
         "maxSkew": max_skew,
         "topologyKey": topology_key,
@@ -37,7 +37,7 @@ def deployment(
     annotations: dict[str, str] | None = None,
     **pod_spec: Any,
 ) -> dict[str, Any]:
-    """A Deployment whose pods have the label app=name; more fields of the pod's spec as Kubernetes names them."""
+    """Return a Deployment whose pods have the label app=name, with additional fields of the pod's spec."""
     labels = {"app": name}
     container = {"name": "main", "image": "simulated", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
     spec = {"containers": [container], "topologySpreadConstraints": list(constraints), **pod_spec}
@@ -54,7 +54,7 @@ def deployment(
 
 
 def create_deployment(sandbox: Sandbox, namespace: str, manifest: dict[str, Any]) -> None:
-    """Create it; its pods come later."""
+    """Create a Deployment. Its pods are created later."""
     sandbox.api.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", manifest)
 
 
@@ -65,21 +65,21 @@ def scale(sandbox: Sandbox, namespace: str, name: str, replicas: int) -> None:
 
 
 def pods(sandbox: Sandbox, namespace: str, app: str | None = None) -> list[dict[str, Any]]:
-    """The pods of an app, or all of a namespace, terminating ones included."""
+    """Return the pods of an app, or all of a namespace, including terminating ones."""
     selector = f"?labelSelector=app%3D{app}" if app else ""
     items: list[dict[str, Any]] = sandbox.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
     return items
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether it has the condition Ready and is not being deleted."""
+    """Return whether the pod is Ready and not terminating."""
     conditions = pod["status"].get("conditions", ())
     ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def pods_per_domain(sandbox: Sandbox, namespace: str, app: str, topology_key: str = ZONE) -> dict[str, int]:
-    """How many pods of an app each domain that has a node has; terminating pods do not count, as for the scheduler."""
+    """Return how many pods of an app each domain with nodes has, without terminating ones, as the scheduler counts."""
     nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in sandbox.api.get("/api/v1/nodes")["items"]}
     counts = Counter({labels[topology_key]: 0 for labels in nodes.values() if topology_key in labels})
     for pod in pods(sandbox, namespace, app):
@@ -91,7 +91,7 @@ def pods_per_domain(sandbox: Sandbox, namespace: str, app: str, topology_key: st
 def wait_for_ready_pods(
     sandbox: Sandbox, namespace: str, app: str, count: int, *, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Wait until an app has exactly so many pods and all of them are Ready."""
+    """Wait until an app has exactly this many pods, all Ready."""
 
     def settled() -> bool:
         found = pods(sandbox, namespace, app)
@@ -101,7 +101,7 @@ def wait_for_ready_pods(
 
 
 def evict_slowly(sandbox: Sandbox, namespace: str, app: str, seconds: int = 3) -> str:
-    """Evict a Ready pod of an app as another descheduler does, and return its name; it takes its time to terminate."""
+    """Evict a Ready pod of an app as another descheduler does, and return its name. It terminates slowly."""
     ready = next(pod for pod in pods(sandbox, namespace, app) if is_ready(pod))
     name: str = ready["metadata"]["name"]
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -112,7 +112,7 @@ def evict_slowly(sandbox: Sandbox, namespace: str, app: str, seconds: int = 3) -
 
 
 def resize(sandbox: Sandbox, namespace: str, name: str, cpu: str) -> None:
-    """Ask for another amount of cpu for a pod of `deployment`, in place."""
+    """Request another amount of cpu for a pod of `deployment`, in place."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     found = sandbox.api.get(path)
     resources = found["spec"]["containers"][0]["resources"]

@@ -1,4 +1,4 @@
-"""Argo CD's health check judges policies by their statuses: run by gopher-lua, which Argo CD itself uses."""
+"""Argo CD's health check judges policies by their statuses, run by gopher-lua as in Argo CD."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BALANCED: Final = PolicyOutcome(summary=Summary(groups=1, pods=2), plan_time=NOO
 VIOLATED: Final = PolicyOutcome(summary=Summary(groups=1, pods=2, violated=1, planned_evictions=1), plan_time=NOON)
 
 pytestmark = pytest.mark.timeout(900)
-"""gopher-lua's program is built first, where it is not in the cache."""
+"""The fixture builds gopher-lua first if it is not in the cache."""
 
 
 def with_status(manifest: dict[str, Any], outcome: PolicyOutcome | None) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def with_status(manifest: dict[str, Any], outcome: PolicyOutcome | None) -> dict
 
 
 def lua(value: Any) -> str:
-    """Write a JSON value as Lua does."""
+    """Write a JSON value in Lua's syntax."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"[{json.dumps(name)}] = {lua(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list):

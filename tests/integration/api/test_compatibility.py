@@ -1,4 +1,4 @@
-"""A policy that was right stays right: crdify compares the definitions with those that users rely on."""
+"""A valid policy stays valid: crdify compares the CRDs with those that users rely on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ROOT: Final = Path(__file__).parents[3]
 GOLDEN: Final = ROOT / "tests" / "golden" / "crds"
 
 pytestmark = pytest.mark.timeout(900)
-"""crdify itself is built first, where it is not in the cache."""
+"""The fixture builds crdify first if it is not in the cache."""
 
 
 def incompatible(kind: PolicyKind, new: Path) -> str:
-    """Return what crdify has against a definition that replaces the golden one; empty if nothing."""
+    """Return crdify's complaints about a definition that replaces the golden one; empty if there are none."""
     done = subprocess.run(
         [
             find_or_build(PROGRAMS["crdify"]),

@@ -1,4 +1,4 @@
-"""The real API server takes good policies, fills in the documented defaults, and names the field of each bad one."""
+"""The real API server accepts valid policies, sets the documented defaults, and names the field of each invalid one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @pytest.fixture(scope="module")
 def cluster(api_sandbox: Sandbox) -> Sandbox:
-    """An API server that knows both kinds."""
+    """An API server with both kinds of policies."""
     api_sandbox.apply(CRDS)
     api_sandbox.wait_for_definitions(*(f"{plural}.respread.dev" for plural in PLURALS.values()))
     return api_sandbox
@@ -49,7 +49,7 @@ def cluster(api_sandbox: Sandbox) -> Sandbox:
 
 @pytest.fixture
 def policies(cluster: Sandbox) -> Iterator[Sandbox]:
-    """The same, without policies before the test and after it."""
+    """The same server, without policies before and after the test."""
     yield cluster
     for kind in PLURALS:
         cluster.api.request("DELETE", path(kind))
@@ -70,7 +70,7 @@ def create(cluster: Sandbox, kind: PolicyKind, spec: Any, name: str = "tested", 
 
 
 def description(kind: PolicyKind, field: str) -> str:
-    """Return what the definition says of a field, such as spec.mode or spec.windows.0.schedule."""
+    """Return the schema of a field, such as spec.mode or spec.windows.0.schedule."""
     (version,) = custom_resource_definition(kind)["spec"]["versions"]
     node = version["schema"]["openAPIV3Schema"]
     for name in field.split("."):
@@ -79,7 +79,7 @@ def description(kind: PolicyKind, field: str) -> str:
 
 
 def fields(value: Any, at: str = "spec") -> Iterator[str]:
-    """Yield the path of every value in a spec; nulls, empty lists and empty objects say nothing and are left out."""
+    """Yield the path of every value in a spec, without nulls, empty lists and empty objects."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from fields(each, f"{at}.{key}")
@@ -242,7 +242,7 @@ def test_policies_are_selected_by_their_mode(policies: Sandbox) -> None:
 
 
 def documented_policies() -> Iterator[dict[str, Any]]:
-    """Yield every policy that the documentation and the manifests show."""
+    """Yield every policy in the documentation and the manifests."""
     root = CRDS.parent
     for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
@@ -262,7 +262,7 @@ def test_the_api_server_stores_a_spec_as_written_so_that_gitops_tools_see_no_dri
 
 
 def _dropped(given: Any, stored: Any, at: str = "spec") -> list[str]:
-    """Return where a value is not stored as it was given; what the API server adds is its own."""
+    """Return where a stored value differs from the given one. Additions by the API server are ignored."""
     if isinstance(given, dict) and isinstance(stored, dict):
         return [
             path
@@ -279,11 +279,11 @@ def _dropped(given: Any, stored: Any, at: str = "spec") -> list[str]:
 
 
 HEADROOM = 8
-"""How many times over the API server would take the rules' cost."""
+"""The factor by which the rules' cost is below the limit of the API server."""
 
 
 def try_with_rules(cluster: Sandbox, kind: PolicyKind, *, times: int, bounded: bool) -> None:
-    """Have the API server judge a definition whose rules are each evaluated so many times over."""
+    """Make the API server validate a definition whose rules are each evaluated this many times."""
     definition = custom_resource_definition(kind)
     for node in _schemas(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
         for each in node.get("x-kubernetes-validations", ()):
@@ -331,7 +331,7 @@ def test_kubectl_explains_every_field(cluster: Sandbox, field: str, description:
 
 
 def full_outcome(now: datetime, *, plan_time: datetime | None = None) -> PolicyOutcome:
-    """Return an outcome as large as a status can get."""
+    """Return the largest outcome that a status can hold."""
     violations = tuple(
         Violation(
             namespace=f"{'n' * 60}-{index:02}",

@@ -1,4 +1,4 @@
-"""The demo itself, with fewer Deployments than `make demo` has."""
+"""The real demo, with fewer Deployments than `make demo`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMAND = (sys.executable, "-m", "respread.cli.main", "demo", "--deployments", "
 
 
 class Demo:
-    """A running demo, and what it says."""
+    """A running demo, and its output."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
@@ -32,13 +32,13 @@ class Demo:
         return self._log.read_text()
 
     def find(self, pattern: str) -> list[str]:
-        """Return what a pattern finds at the beginnings of lines."""
+        """Return the matches of a pattern at the beginnings of lines."""
         return re.findall(f"^{pattern}", self.text, re.MULTILINE)
 
 
 @pytest.fixture
 def start(binaries: object, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
-    """Start demos; what is left of them after the test is stopped."""
+    """A function that starts demos; those still running after the test are stopped."""
     del binaries  # it is enough that they are there, so that no time limit ends their build
     # A job in the background of a script ignores SIGINT, and so would its children; they don't inherit a handler.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -63,7 +63,7 @@ def command_of(pid: int) -> bytes:
 
 
 def descendants(pid: int) -> set[int]:
-    """Return the processes that a process started, and those that they did."""
+    """Return all descendants of a process."""
     children: dict[int, set[int]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -43,7 +43,7 @@ NAMESPACE = "shop"
 
 @pytest.fixture(scope="module")
 def cluster(sandbox: Sandbox) -> Sandbox:
-    """A cluster in which `fine` is spread, and `bad` is not: it was Ready before the zones were told apart."""
+    """A cluster in which `fine` is spread and `bad` is not: its pods were Ready before the nodes had zones."""
     sandbox.create_namespace(NAMESPACE)
     hard = [constraint(ZONE, "fine"), constraint(HOSTNAME, "fine", when_unsatisfiable="ScheduleAnyway")]
     create_deployment(sandbox, NAMESPACE, deployment("fine", replicas=6, constraints=hard))
@@ -57,7 +57,7 @@ def cluster(sandbox: Sandbox) -> Sandbox:
 
 @contextmanager
 def zone_a_alone(sandbox: Sandbox) -> Iterator[None]:
-    """Cordon all other nodes meanwhile."""
+    """Cordon all other nodes while the context lasts."""
     others = [name for name in sandbox.nodes.names() if not name.startswith("node-a")]
     sandbox.nodes.cordon(*others)
     yield
@@ -66,7 +66,7 @@ def zone_a_alone(sandbox: Sandbox) -> Iterator[None]:
 
 @pytest.fixture
 def young(cluster: Sandbox) -> Sandbox:
-    """The same cluster with new pods of `bad`: however long other tests took, an empty policy lets none of them go."""
+    """The same cluster with new pods of `bad`, which are too young for an empty policy to evict."""
     with zone_a_alone(cluster):
         selected = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3Dbad&gracePeriodSeconds=0"
         cluster.api.request("DELETE", selected)
@@ -76,7 +76,7 @@ def young(cluster: Sandbox) -> Sandbox:
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    """Return a file with a policy under which pods of any age may move."""
+    """Return a file with a policy that allows evicting pods of any age."""
     file = tmp_path / "policy.json"
     file.write_text(json.dumps(hurried("hurried")))
     return file
@@ -241,7 +241,7 @@ def test_every_option_can_be_a_variable(cluster: Sandbox) -> None:
 
 
 def account(cluster: Sandbox, name: str, *rules: dict[str, Any], namespace: str = "") -> Path:
-    """Return the kubeconfig of a ServiceAccount with these rights and no others."""
+    """Return the kubeconfig of a ServiceAccount with only these permissions."""
     core = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
     if not cluster.api.exists(f"{core}/{name}"):
         cluster.api.request("POST", core, {"metadata": {"name": name}})
@@ -308,7 +308,7 @@ def test_a_snapshot_may_lack_owners(cluster: Sandbox, tmp_path: Path) -> None:
 
 
 def changed(cluster: Sandbox, directory: Path, change: dict[str, dict[str, Any]]) -> Path:
-    """Return a copy of the administrator's kubeconfig whose cluster or user is changed."""
+    """Return a copy of the administrator's kubeconfig with a changed cluster or user."""
     content = yaml.safe_load(cluster.kubeconfig.read_text())
     for part, fields in change.items():
         content[f"{part}s"][0][part].update(fields)

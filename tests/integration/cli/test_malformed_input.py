@@ -1,4 +1,4 @@
-"""What can't be read is named with its field, by operator and command line, and everything else goes on."""
+"""The operator and the command line name malformed objects with their fields, and continue with the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAULTS = {
     "empty-key": "spec.topologySpreadConstraints[0].labelSelector: matchExpressions[0]: '' is not a label key",
     "operator": "spec.topologySpreadConstraints[0].labelSelector.matchExpressions[0].operator: Invalid enum value",
 }
-"""What is said of each, behind the pod's name. (Of a quantity that can't be parsed the API server makes an error.)"""
+"""The error for each, after the pod's name. (The API server itself fails for a quantity that can't be parsed.)"""
 
 
 def respread(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,7 +45,7 @@ def respread(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def store(sandbox: Sandbox) -> None:
-    """Put pods into etcd that no API server of this version would take."""
+    """Write pods into etcd that no API server of this version would accept."""
 
     async def put() -> None:
         etcd = Etcd(sandbox)

@@ -1,4 +1,4 @@
-"""The API server takes every policy that `respread migrate` writes, and drops no field of it."""
+"""The API server accepts every policy that `respread migrate` writes, and prunes no field of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CRDS = Path(__file__).parents[3] / "crds"
 
 @pytest.fixture(scope="module")
 def cluster(api_sandbox: Sandbox) -> Sandbox:
-    """An API server that knows both kinds of policies, and the namespaces that the examples name."""
+    """An API server with both kinds of policies, and the namespaces that the examples name."""
     api_sandbox.apply(CRDS)
     api_sandbox.wait_for_definitions(*(f"{plural}.respread.dev" for plural in PLURALS.values()))
     api_sandbox.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")

@@ -1,4 +1,4 @@
-"""What `respread simulate` foretells against what a real control plane does."""
+"""Compares the predictions of `respread simulate` with a real control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`respread ui` follows a real cluster, with the right to list and watch and no other."""
+"""`respread ui` follows a real cluster with only the permissions to list and watch."""
 
 from __future__ import annotations
 

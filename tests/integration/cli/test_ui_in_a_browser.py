@@ -1,4 +1,4 @@
-"""The page in Chromium: every view, by keyboard too, as the cluster changes, and without findings of axe-core."""
+"""The page in Chromium: every view, also by keyboard, while the cluster changes, and without findings of axe-core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VIEWS = {
     "what-if": "#/what-if?workload=default%2Fdeploy%2Fweb&replicas=3",
 }
 SHOWN = {"cluster": ".rows .group", "workload": ".constraint", "what-if": ".outcome .constraint"}
-"""What appears when a view is complete."""
+"""The elements that a complete view shows."""
 AXE = """
 axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'best-practice']}).then((result) =>
   result.violations.map((each) => `${each.id}: ${each.nodes.map((node) => node.html).slice(0, 3).join(" ")}`))

@@ -1,4 +1,4 @@
-"""What we take for a selector, a quantity or a list is what the real API server takes for one."""
+"""Respread and the real API server agree on selectors, quantities and lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def some_selector(rng: random.Random) -> LabelSelector:
 
 @pytest.fixture(scope="module")
 def labelled(api_sandbox: Sandbox) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
-    """The path of objects of every kind of labels, and the labels by name."""
+    """The path of objects with all kinds of labels, and the labels by name."""
     rng = random.Random(7)
     path = f"/api/v1/namespaces/{api_sandbox.create_namespace('labelled')}/configmaps"
     labels = {f"labelled-{position}": some_labels(rng) for position in range(40)}
@@ -54,7 +54,7 @@ def labelled(api_sandbox: Sandbox) -> Iterator[tuple[str, dict[str, dict[str, st
 def test_the_api_server_and_respread_select_the_same_objects(
     api_sandbox: Sandbox, labelled: tuple[str, dict[str, dict[str, str]]]
 ) -> None:
-    """Our text form is its query language, so it can be asked to select by any selector of ours."""
+    """The text form of a selector is the API server's query language, so the API server can evaluate any selector."""
     path, labels = labelled
     rng = random.Random(8)
     matched = 0

@@ -1,4 +1,4 @@
-"""Events of evictions are where people look: on the pod, on the Deployment or StatefulSet, and on the policy."""
+"""Events of evictions are on the pod, on the Deployment or StatefulSet, and on the policy."""
 
 from __future__ import annotations
 

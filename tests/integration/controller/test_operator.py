@@ -1,4 +1,4 @@
-"""The operator on a real control plane, with the rights of manifests/: what users rely on."""
+"""The operator on a real control plane, with the permissions of manifests/."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.integration.workloads import (
 
 @pytest.fixture
 def one_zone(installed_sandbox: Sandbox) -> Sandbox:
-    """A cluster with Respread installed and nodes in zone-a only: more zones come later."""
+    """A cluster with Respread installed and nodes in zone-a only; more zones are added later."""
     installed_sandbox.create_namespace("shop")
     return lay_out(installed_sandbox, 4)
 

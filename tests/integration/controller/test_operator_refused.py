@@ -1,4 +1,4 @@
-"""An operator some of whose evictions are denied, by an admission policy or by its own last look: others are made."""
+"""An admission policy or the last look denies some evictions of an operator, which then makes others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPLICAS = 6
 
 @pytest.fixture
 def skewed(installed_sandbox: Sandbox) -> Sandbox:
-    """Six pods, all in the one zone there was before two more came."""
+    """Six pods in the only zone that existed before two more were added."""
     sandbox = lay_out(installed_sandbox, 4)
     sandbox.create_namespace(NAMESPACE)
     create_deployment(sandbox, NAMESPACE, deployment("web", replicas=REPLICAS, constraints=[constraint(ZONE, "web")]))
@@ -43,7 +43,7 @@ def skewed(installed_sandbox: Sandbox) -> Sandbox:
 
 
 def deny(sandbox: Sandbox, names: Collection[str]) -> None:
-    """Deny the eviction of some pods by an admission policy, and wait until it is in force."""
+    """Deny the eviction of some pods by an admission policy, and wait until it is effective."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
     message = "the shop's admission policy keeps this pod"
     documents = [
@@ -89,7 +89,7 @@ def names_of(sandbox: Sandbox) -> list[str]:
 
 
 def denials(sandbox: Sandbox) -> Counter[str]:
-    """Return how often the eviction of each pod was asked for and denied."""
+    """Return how often the eviction of each pod was requested and denied."""
     return Counter(
         entry["objectRef"]["name"]
         for entry in requests(sandbox)

@@ -1,4 +1,4 @@
-"""Workloads that are not plain Deployments, and namespaces with rules of their own, beside a policy that evicts.
+"""Workloads that are not plain Deployments, and namespaces with their own rules, with a policy that evicts.
 
 In each scenario two pods or more begin in one zone, and another zone with room for them comes later.
 """
@@ -36,7 +36,7 @@ def pool(cluster: Sandbox) -> Pool:
 
 
 def template(pool: Pool, **fields: Any) -> dict[str, Any]:
-    """The template of pods of `web` that are spread over zones."""
+    """Return the template of pods of `web` that are spread over zones."""
     manifest = deployment("web", replicas=2, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name})
     found: dict[str, Any] = manifest["spec"]["template"]
     found["spec"] |= fields
@@ -55,7 +55,7 @@ def replica_set(pool: Pool, replicas: int, name: str = "web", **metadata: Any) -
 
 
 def assert_left_alone(pool: Pool, *reasons: str) -> str:
-    """Say that nothing is evicted, for one of these reasons; return what is said."""
+    """Assert that nothing is evicted, for one of these reasons; return the message."""
 
     def told() -> str:
         return str(pool.status()["violations"][0].get("reason", "")) if pool.status().get("violations") else ""
@@ -121,7 +121,7 @@ def test_several_pods_of_a_stateful_set_are_evicted_at_once(pool: Pool, policy: 
 
 
 def test_an_ordered_stateful_set_with_a_broken_first_pod_is_not_evicted(pool: Pool) -> None:
-    """Its controller would bring back none of the others before that one is Ready."""
+    """Its controller would recreate none of the others before the first is Ready."""
     spec = {
         "replicas": 3,
         "serviceName": "web",
@@ -179,7 +179,7 @@ def test_a_full_quota_holds_moves_until_it_is_raised(pool: Pool) -> None:
 
 
 def test_pods_that_a_replica_set_adopted_are_not_evicted(pool: Pool) -> None:
-    """The adopted ones are small, and there is no room for what the template would make."""
+    """The adopted pods are small, and there is no room for pods of the template."""
     small = template(pool)
     for name in ("adopted-1", "adopted-2"):
         create(pool, "api/v1/{namespace}/pods", "Pod", small["spec"], name)

@@ -47,7 +47,7 @@ def templates(sandbox: Sandbox) -> list[dict[str, Any]]:
 
 
 def waiting(sandbox: Sandbox) -> list[dict[str, Any]]:
-    """Return the placeholders' pods that the scheduler has no node for."""
+    """Return the placeholders' pods without a node."""
     return [pod for pod in placeholders(sandbox, "pods") if "nodeName" not in pod["spec"]]
 
 
@@ -60,7 +60,7 @@ def room_missing(sandbox: Sandbox) -> dict[str, str]:
 
 @pytest.fixture
 def pool(installed_sandbox: Sandbox) -> Pool:
-    """A namespace whose workload could be spread over two zones, of which one has no node."""
+    """A namespace whose workload could be spread over two zones, one of which has no node."""
     pool = Pool(installed_sandbox, "shop")
     pool.add_zone("zone-a", nodes=4, cpu="2")
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")], cpu="800m")

@@ -1,4 +1,4 @@
-"""Whatever somebody has written into a policy's status, the operator goes on: on a real API server."""
+"""The operator continues on a real API server whatever is written into a policy's status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOMENTS = ("0001-01-01T00:00:00Z", "2026-11-22T03:00:00+23:59", "9999-12-31T23:
 
 
 def extreme(namespace: str) -> dict[str, Any]:
-    """What schemas without bounds took."""
+    """Values that schemas without bounds accepted."""
     move = {"namespace": namespace, "node": "gone", "workload": "Deployment/web", "controllerKind": "ReplicaSet"}
     return {
         "observedGeneration": 2**63 - 1,
@@ -68,7 +68,7 @@ def without_bounds(schema: Any) -> Any:
 
 @pytest.fixture
 def sandbox(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    """A cluster with Respread installed, and a Deployment for each of two policies, of which one is a namespace's."""
+    """A cluster with Respread installed, and a Deployment for each of two policies, one of which is namespaced."""
     sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(2,), audit=True))
     install(sandbox)
     for namespace in ("shop", "own"):
@@ -84,7 +84,7 @@ def sandbox(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
 
 
 def write_what_is_extreme(sandbox: Sandbox) -> None:
-    """Write statuses while the CRDs have no bounds for them, as they had none before."""
+    """Write statuses while the CRDs have no bounds for them, like earlier CRDs."""
     for file in (REPOSITORY / "crds").glob("*respread.dev.yaml"):
         definition = yaml.safe_load(file.read_text(encoding="utf-8"))
         (version,) = definition["spec"]["versions"]

@@ -1,4 +1,4 @@
-"""Namespaces whose replacements never get Ready don't keep the others from being balanced."""
+"""Namespaces whose replacements never get Ready do not prevent others from being balanced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVES = 2 * APPS
 """From three pods in one zone to one in each of three."""
 HEAD_START_SECONDS = 5.0
 SOON = "1"
-"""After so many seconds replacements are Ready, so that limits decide how long it takes rather than the machine."""
+"""Replacements are Ready after this time, so that limits and not the machine determine the duration."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def cluster(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def fill(sandbox: Sandbox, name: str, *, ready_after: str) -> Pool:
-    """Return a namespace with Deployments that have all their pods in the one zone that there is for them."""
+    """Create a namespace with Deployments that have all their pods in its only zone, and return it."""
     pool = Pool(sandbox, name)
     pool.add_zone("zone-a", 2)
     for number in range(APPS):
@@ -63,7 +63,7 @@ def is_running(pod: dict[str, Any]) -> bool:
 
 
 def make_ready(sandbox: Sandbox, pod: dict[str, Any]) -> None:
-    """Make this one Ready, but none that replaces it."""
+    """Make this pod Ready, but none of its replacements."""
     metadata = pod["metadata"]
     ready = [
         {**each, "status": "True", "reason": ""} if each["type"] in {"Ready", "ContainersReady"} else each
@@ -79,14 +79,14 @@ def open_zones(pool: Pool) -> None:
 
 
 def govern(sandbox: Sandbox, pools: list[Pool]) -> None:
-    """Let one policy, whose limits they share, act on all of them."""
+    """Let one policy act on all of them, whose limits they share."""
     names = [pool.name for pool in pools]
     selector = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]}
     sandbox.apply(json.dumps(policy("shared", namespaceSelector=selector)))
 
 
 def balance(tenants: list[Pool]) -> dict[str, float]:
-    """Give them their other zones one right after another; return how many seconds it takes to balance each."""
+    """Add their other zones one after another; return how many seconds it takes to balance each."""
     started: dict[str, float] = {}
     for pool in tenants:
         started[pool.name] = time.monotonic()

@@ -1,4 +1,4 @@
-"""What can't be read is not empty, on a real control plane: nothing is evicted that would stay Pending or be lost.
+"""Unreadable objects on a real control plane: nothing is evicted that would stay Pending or be lost.
 
 Objects that a later version of Kubernetes may store are put into etcd behind the API server's back: it serves them, the
 scheduler and the controllers go by them, and this version of Respread can't read them in full. Others are legal, but
@@ -41,7 +41,7 @@ def pool(cluster: Sandbox) -> Pool:
 
 
 def store(sandbox: Sandbox, resource: str, body: dict[str, Any]) -> None:
-    """Put an object into etcd as it is, behind the API server's back."""
+    """Write an object into etcd unchanged, without the API server."""
     metadata = body["metadata"]
     metadata.setdefault("uid", f"3f2b1e9a-0000-4000-8000-{secrets.token_hex(6)}")
     metadata.pop("resourceVersion", None)
@@ -54,7 +54,7 @@ def store(sandbox: Sandbox, resource: str, body: dict[str, Any]) -> None:
 
 
 def scaled_down_to_one_zone(pool: Pool) -> str:
-    """Leave two pods of `web` in zone-a and none in zone-b by a scale-down; return zone-b's node, of one CPU."""
+    """Leave two pods of `web` in zone-a and none in zone-b by a scale-down; return zone-b's node, which has one CPU."""
     pool.add_zone("zone-a")
     (small,) = pool.add_zone("zone-b", cpu="1")
     pool.deploy("web", 4, constraints=[constraint(ZONE, "web")])
@@ -73,7 +73,7 @@ def path_of(pool: Pool, pod: str = "") -> str:
 
 
 def filler(pool: Pool, node: str, cpu: str = "1", **spec: Any) -> dict[str, Any]:
-    """A pod of nobody's that takes all of a small node."""
+    """Return a pod without an owner that uses all of a small node."""
     requests = {"requests": {"cpu": cpu}}
     return {
         "apiVersion": "v1",
@@ -88,7 +88,7 @@ def filler(pool: Pool, node: str, cpu: str = "1", **spec: Any) -> dict[str, Any]
 
 
 def assert_blocked(pool: Pool, reason: str, word: str) -> None:
-    """Say that nothing is evicted, for this reason, which names what is in the way."""
+    """Assert that nothing is evicted, for this reason, whose message names the obstacle."""
     wait_until(lambda: pool.is_blocked(reason, word), lambda: f"{reason} {word}; it says {pool.status()}")
     assert len(pool.status()["violations"]) == 1
     time.sleep(QUIET_SECONDS)
@@ -127,7 +127,7 @@ def test_a_pod_with_too_many_labels_may_match_any_selector(pool: Pool) -> None:
 
 
 def test_a_node_of_a_later_version_is_an_eligible_domain(pool: Pool) -> None:
-    """Without it the spread of [3, 1] would be restored by an eviction; with it the replacement would go nowhere."""
+    """Without the node, an eviction would restore the spread of [3, 1]; with it, the replacement would stay Pending."""
     pool.add_zone("zone-a")
     pool.deploy("web", 3, constraints=[constraint(ZONE, "web")])
     (later,) = pool.add_zone("zone-c")
@@ -163,7 +163,7 @@ def test_an_unreadable_budget_protects_its_pods(pool: Pool) -> None:
 
 
 def test_pods_of_an_unreadable_template_are_not_evicted(pool: Pool) -> None:
-    """The API server refuses the replacement that the ReplicaSet would make of it: a pod would be lost."""
+    """The API server rejects the replacement that the ReplicaSet would create: a pod would be lost."""
     pool.add_zone("zone-a")
     manifest = deployment("web", replicas=2, constraints=[constraint(ZONE, "web")], nodeSelector={POOL: pool.name})
     path = f"/apis/apps/v1/namespaces/{pool.name}/replicasets"

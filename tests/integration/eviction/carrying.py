@@ -1,4 +1,4 @@
-"""Carriers on a real cluster, and two Deployments whose pods they may evict."""
+"""Evictions on a real cluster, and two Deployments with pods that they may evict."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ MayEvict = Callable[[Move], Held | None]
 
 
 class Allowing(Permission):
-    """A permission for which nothing counts but what a test says."""
+    """A permission that depends only on the test."""
 
     def __init__(self, may_evict: MayEvict) -> None:
         self._may_evict = may_evict
 
     async def confirm(self, namespace: str) -> None:
-        """Ask nobody."""
+        """Create it without a source of policies."""
 
     def why_not(self, move: Move, planned: PlannedFor) -> Held | None:
-        """Return what the test says."""
+        """Return the test's answer."""
         del planned
         return self._may_evict(move)
 
 
 class Written(Accounts):
-    """Accounts for which everything could be written down but what a test names."""
+    """Accounts that can record everything except what a test names."""
 
     def __init__(self, register: Register, clock: Callable[[], float], unwritten: Collection[str]) -> None:
         parts = Parts()
@@ -91,7 +91,7 @@ class Written(Accounts):
         self._unwritten = unwritten
 
     async def write_down(self, step: Step, bounding: Bounding, policies: Policies) -> Held | None:
-        """Return the answer that a test wants."""
+        """Return the answer that a test sets."""
         del bounding, policies
         if any(move.pod.uid in self._unwritten for move in step):
             return Held(Reason.API_UNAVAILABLE, "not written down")
@@ -99,7 +99,7 @@ class Written(Accounts):
 
 
 class Carrying:
-    """Evictions, and what follows them up."""
+    """Evictions, and their follow-up."""
 
     def __init__(
         self,
@@ -126,29 +126,29 @@ class Carrying:
         self.follow_up = FollowUp(self.evictions, owners, notify=lambda: None, clock=clock)
 
     async def carry_out(self, moves: Sequence[Move], snapshot: ClusterSnapshot) -> tuple[Carried, ...]:
-        """Make moves, and return what came of each, in their order."""
+        """Make moves, and return their results in order."""
         tasks = self.evictions.begin(moves, self.batch(snapshot))
         return tuple([carried for task in tasks for carried in await task])
 
     async def ask_again(self, snapshot: ClusterSnapshot, *, wanted: bool = True) -> tuple[Carried, ...]:
-        """Ask again for what is due, and return what came of it."""
+        """Send due evictions again, and return their results."""
         tasks = self.follow_up.ask_again(self.batch(snapshot), lambda _: wanted)
         return tuple([carried for task in tasks for carried in await task])
 
     async def look_after(self, snapshot: ClusterSnapshot) -> None:
-        """Ask after replacements that are late."""
+        """Look up late replacements."""
         for task in self.follow_up.look_after(snapshot):
             await task
 
     def update(self, snapshot: ClusterSnapshot) -> tuple[Ended, ...]:
-        """Take over what the watch shows; whatever replacement is Ready has improved the spread."""
+        """Take over the watched state. Every Ready replacement counts as an improvement."""
         self.register.in_flight, ended = self.register.in_flight.updated(
             snapshot, self.clock(), lambda *_: Outcome.IMPROVED
         )
         return ended
 
     def batch(self, snapshot: ClusterSnapshot) -> Batch:
-        """Return what moves have in common that are chosen now; the watch shows nothing else until the next call."""
+        """Return what moves have in common that are chosen now. The watch shows nothing new until the next call."""
         self._snapshot = snapshot
         return self.evictions.batch(snapshot, PlannedFor(Map(), {}, 0, 0.0), Bounding())
 
@@ -159,7 +159,7 @@ class Carrying:
 
     @property
     def stages(self) -> list[Stage]:
-        """How far each has come."""
+        """Return the stage of each move."""
         return [flight.stage for flight in self.in_flight.flights]
 
 
@@ -172,7 +172,7 @@ Scenario = Callable[[Counted], Awaitable[None]]
 
 
 def two_deployments(sandbox: Sandbox, namespace: str) -> Look:
-    """Make web-0 and web-1, of three Ready pods each; call what is returned for how they stand."""
+    """Create web-0 and web-1 with three Ready pods each; the returned function returns their current state."""
     names = ("web-0", "web-1")
     for name in names:
         create_deployment(sandbox, namespace, deployment(name, replicas=3))

@@ -1,4 +1,4 @@
-"""Every answer of the real Eviction API that can be provoked, and what each does to pods and budgets."""
+"""Every answer of the real Eviction API that can be provoked, and its effect on pods and budgets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def answer(cluster: EvictionCluster, pod: Pod, **options: Any) -> Answer:
 
 
 class TestAccepted:
-    """201: the pod is deleted, and its budget, if it has a say, has one disruption less."""
+    """201: the pod is deleted, and its budget, if it applies, has one disruption less."""
 
     def test_a_pod_without_a_budget_is_evicted(self, cluster: EvictionCluster) -> None:
         assert answer(cluster, cluster.add_pod("a")) == Answer(result=EvictionResult.EVICTED)
@@ -117,7 +117,7 @@ class TestAccepted:
 
 
 class TestRefused:
-    """Whatever the reason, the pod is left where it is and no disruption is taken off the budget."""
+    """In each case the pod stays and the budget loses no disruption."""
 
     @pytest.fixture
     def refused(self, cluster: EvictionCluster) -> Any:
@@ -205,7 +205,7 @@ class TestRefused:
 
 
 class TestGone:
-    """There is nothing to evict any more, and no budget is touched to find that out."""
+    """The pod no longer exists, and no budget is changed."""
 
     def test_a_missing_pod_is_gone(self, cluster: EvictionCluster) -> None:
         pod = cluster.add_pod("a")
@@ -238,7 +238,7 @@ class TestGone:
 
 
 class TestBetweenReadingAndEvicting:
-    """What happens at the last moment: the last look is where a test can make it happen."""
+    """Changes at the last moment: a test can make them in the last look."""
 
     def test_the_pod_is_replaced_by_one_of_the_same_name(self, cluster: EvictionCluster) -> None:
         cluster.add_budget()

@@ -1,4 +1,4 @@
-"""The ledger's verdict on random pods and budgets is what the real API server answers to a dry run."""
+"""The ledger's verdict on random pods and budgets equals the real API server's answer to a dry run."""
 
 from __future__ import annotations
 

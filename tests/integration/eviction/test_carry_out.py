@@ -1,4 +1,4 @@
-"""Carrying moves out on a real cluster: what is sent, what is not, and what is remembered."""
+"""Moves on a real cluster: which evictions are sent, and what is recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.worlds import cluster, pod
 
 @pytest.fixture
 def web(sandbox: Sandbox, namespace: str) -> Look:
-    """Two Deployments, web-0 and web-1, of three Ready pods each; call it for how they stand."""
+    """Two Deployments, web-0 and web-1, with three Ready pods each; call the value for their current state."""
     return two_deployments(sandbox, namespace)
 
 
@@ -84,7 +84,7 @@ def test_a_policy_changed_to_dry_run_stops_its_wave(sandbox: Sandbox, web: Look)
 
 
 class TestBudget:
-    """A budget of web-0, and a wave that asks for more than it allows."""
+    """A budget of web-0, and a wave with more evictions than it allows."""
 
     @pytest.fixture
     def set_min_available(self, sandbox: Sandbox, namespace: str, web: Look) -> Callable[[int], None]:
@@ -214,7 +214,7 @@ def test_a_late_replacement_is_looked_up_until_it_appears_or_is_not_wanted() -> 
 
 
 class Losing(Counted):
-    """Requests of which the first eviction is not answered, whether or not it arrives."""
+    """Requests whose first eviction gets no answer, whether or not it arrives."""
 
     def __init__(self, requests: Requests, *, arrives: bool) -> None:
         super().__init__(requests)
@@ -232,7 +232,7 @@ class Losing(Counted):
 
 
 class Later:
-    """A clock that can be put forward."""
+    """A clock that a test can advance."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""Answers that a real API server gives only in distress, and none at all: what may have happened counts as happened."""
+"""Answers that a real API server gives only when it fails, and missing answers: a possible eviction counts as made."""
 
 from __future__ import annotations
 

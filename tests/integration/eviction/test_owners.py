@@ -1,4 +1,4 @@
-"""Real controllers, at rest and not."""
+"""Real controllers, at rest and in motion."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pods_of(snapshot: ClusterSnapshot, namespace: str) -> list[Pod]:
 
 @contextmanager
 def without_controllers(sandbox: Sandbox) -> Iterator[None]:
-    """No controller does anything meanwhile."""
+    """Stop all controllers while the context lasts."""
     sandbox.freeze_component(CONTROLLER_MANAGER)
     try:
         yield
@@ -66,7 +66,7 @@ def without_controllers(sandbox: Sandbox) -> Iterator[None]:
 
 @pytest.fixture
 def web(sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
-    """A Deployment of three Ready pods, and one of them."""
+    """A Deployment with three Ready pods, and one of them."""
     create_deployment(sandbox, namespace, deployment("web", replicas=3))
     wait_for_ready_pods(sandbox, namespace, "web", 3)
     wait_until(lambda: updated(sandbox, namespace) == 3, "the Deployment's status")
@@ -191,7 +191,7 @@ def stateful_set(replicas: int, **spec: Any) -> dict[str, Any]:
 
 
 class TestStatefulSet:
-    """A StatefulSet makes each pod anew from the revision that its strategy says."""
+    """A StatefulSet recreates each pod from the revision that its strategy selects."""
 
     def create(self, sandbox: Sandbox, namespace: str, **spec: Any) -> None:
         sandbox.api.request("POST", STATEFUL_SETS.format(namespace), stateful_set(3, **spec))
@@ -309,7 +309,7 @@ def test_missing_permissions_are_named(sandbox: Sandbox, web: tuple[ClusterSnaps
 
 
 class TestGroup:
-    """Other workloads whose pods a spread group counts: what they miss may cure it."""
+    """Other workloads whose pods a spread group counts: their missing pods may restore it."""
 
     def test_a_missing_pod_of_another_workload_in_the_group_holds_the_move(
         self, sandbox: Sandbox, namespace: str, web: tuple[ClusterSnapshot, Pod]
@@ -328,7 +328,7 @@ class TestGroup:
 
 
 class TestWanted:
-    """Whether a pod that has left is to be replaced at all."""
+    """Whether an evicted pod is to be replaced at all."""
 
     def wanted(self, sandbox: Sandbox, pod: Pod, kubeconfig: Path | None = None) -> bool:
         snapshot = take_snapshot(sandbox)
@@ -368,10 +368,10 @@ class TestWanted:
 
 
 class TestOrder:
-    """Under OrderedReady a StatefulSet creates one pod after another; what waits for what is seen before."""
+    """Under OrderedReady a StatefulSet creates one pod after another, in the order of their ordinals."""
 
     def broken(self, sandbox: Sandbox, namespace: str, name: str) -> None:
-        """Take a pod's readiness away, for good: nothing but KWOK ever gives it."""
+        """Make a pod not Ready permanently: only KWOK ever makes it Ready."""
         status = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
         sandbox.api.request("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": status})
 
@@ -399,7 +399,7 @@ class TestOrder:
         wait_for_ready_pods(sandbox, namespace, "db", 3)
 
     def touch(self, sandbox: Sandbox, namespace: str) -> None:
-        """Let the controller go over the set once more."""
+        """Trigger another sync of the set by the controller."""
         path = f"{STATEFUL_SETS.format(namespace)}/db"
         sandbox.api.request("PATCH", path, {"spec": {"revisionHistoryLimit": 5}})
 
@@ -457,7 +457,7 @@ ROLLOUTS = {
 
 
 class TestOwnersAbove:
-    """A ReplicaSet that a custom resource owns."""
+    """A ReplicaSet that belongs to a custom resource."""
 
     @pytest.fixture
     def owned(self, sandbox: Sandbox, namespace: str) -> tuple[ClusterSnapshot, Pod]:
@@ -517,7 +517,7 @@ class TestOwnersAbove:
 
 
 class Watched(PassedOn):
-    """Requests that count what was read, and how many of it at the same time."""
+    """Requests that count reads, and how many are concurrent."""
 
     def __init__(self, requests: Requests) -> None:
         super().__init__(requests)

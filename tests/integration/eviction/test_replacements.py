@@ -1,4 +1,4 @@
-"""What would come in an evicted pod's place, on a real API server with what it adds to every pod."""
+"""The replacement of an evicted pod, on a real API server with its additions to every pod."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CORE = "/api/v1/namespaces/{}/{}"
 
 
 def created(sandbox: Sandbox, namespace: str, kind: str, manifest: dict[str, Any]) -> None:
-    """Create a workload and wait until its pods are Ready and its status says so."""
+    """Create a workload and wait until its pods are Ready and its status shows it."""
     plural = f"{kind.lower()}s"
     path = (CORE if kind == "ReplicationController" else APPS).format(namespace, plural)
     sandbox.api.request("POST", path, manifest)
@@ -54,7 +54,7 @@ def created(sandbox: Sandbox, namespace: str, kind: str, manifest: dict[str, Any
 
 
 def of_kind(kind: str, name: str, replicas: int = 2, **pod_spec: Any) -> dict[str, Any]:
-    """A workload of any kind whose pods have the label app=name."""
+    """Return a workload of any kind whose pods have the label app=name."""
     manifest = deployment(name, replicas=replicas, **pod_spec)
     manifest["kind"] = kind
     if kind == "StatefulSet":
@@ -72,7 +72,7 @@ def looked_at(
     rules: VictimRules | None = None,
     in_flight: InFlight | None = None,
 ) -> list[Held | None]:
-    """What the last look finds of some pods, in one wave."""
+    """Return the results of the last look for some pods, in one wave."""
 
     async def look(requests: Requests) -> list[Held | None]:
         owners = Owners(requests, lambda: 0.0, rules=lambda _: rules or VictimRules())
@@ -144,7 +144,7 @@ TEMPLATE: dict[str, Any] = {
 
 
 class TestOrdinaryPods:
-    """What the API server and admission add to every pod holds none."""
+    """Additions by the API server and admission to every pod hold no move."""
 
     @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"])
     def test_a_pod_equal_to_its_template_may_be_evicted(self, sandbox: Sandbox, namespace: str, kind: str) -> None:
@@ -223,7 +223,7 @@ class TestOrdinaryPods:
         assert why(sandbox, namespace, name) is None
 
     def test_a_stateful_set_pod_is_compared_with_its_own_revision(self, sandbox: Sandbox, namespace: str) -> None:
-        """The revision that they are made of is read, not the newest template."""
+        """Respread reads the revision from which the pods are made, not the newest template."""
         manifest = of_kind("StatefulSet", "db")
         manifest["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
         created(sandbox, namespace, "StatefulSet", manifest)
@@ -236,7 +236,7 @@ class TestOrdinaryPods:
 
 
 class TestOtherPods:
-    """Pods whose replacement would be another are held, by a message that says what is different."""
+    """Pods whose replacement would differ are held, with a message that names the difference."""
 
     @pytest.fixture
     def web(self, sandbox: Sandbox, namespace: str) -> list[str]:
@@ -271,7 +271,7 @@ class TestOtherPods:
     def test_a_pod_of_an_older_template_is_held(
         self, sandbox: Sandbox, namespace: str, web: list[str], change: dict[str, Any], field: str
     ) -> None:
-        """A ReplicaSet whose template is changed leaves its pods as they are."""
+        """Changing the template of a ReplicaSet does not change its pods."""
         path = f"{APPS.format(namespace, 'replicasets')}/web"
         sandbox.api.request("PATCH", path, {"spec": {"template": change}})
 
@@ -288,7 +288,7 @@ class TestOtherPods:
     def test_a_pod_with_additions_to_its_template_is_held(
         self, sandbox: Sandbox, namespace: str, web: list[str]
     ) -> None:
-        """A toleration that somebody added is not in the replacement; nor is a label that a constraint asks for."""
+        """The replacement lacks a toleration that was added to the pod, and a label that a constraint selects."""
         path = f"{CORE.format(namespace, 'pods')}/{web[0]}"
         tolerations = [*sandbox.api.get(path)["spec"]["tolerations"], {"key": "dedicated", "operator": "Exists"}]
         sandbox.api.request("PATCH", path, {"spec": {"tolerations": tolerations}})
@@ -308,7 +308,7 @@ class TestOtherPods:
 
 
 class TestRefused:
-    """Replacements that admission would refuse."""
+    """Replacements that admission would reject."""
 
     def quota(self, sandbox: Sandbox, namespace: str, **spec: Any) -> None:
         path = CORE.format(namespace, "resourcequotas")

@@ -1,4 +1,4 @@
-"""What evictions ask of the API server: two reads and the eviction each, and what they share."""
+"""The requests of evictions: two reads and the eviction each, and the shared ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKLOADS: Final = 10
 
 
 class Kinds(PassedOn):
-    """Requests, counted by what they ask for."""
+    """Requests, counted by what they request."""
 
     def __init__(self, requests: Requests) -> None:
         super().__init__(requests)

@@ -1,4 +1,4 @@
-"""Moves that are only safe together: made whole or not at all, and once begun brought to its end."""
+"""Moves that are safe only together: they are made together or not at all, and completed once started."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def together(*pods: Pod) -> list[Move]:
 
 
 class Refusing(PassedOn):
-    """Requests of which some evictions are answered here, as a full budget would be."""
+    """Requests, some of whose evictions are answered here as by a full budget."""
 
     def __init__(self, requests: Counted) -> None:
         super().__init__(requests)
         self.refused: set[str] = set()
-        """Names of pods."""
+        """The names of the pods."""
         self.rehearsals_too = False
         self.evictions: list[str] = []
 
@@ -121,7 +121,7 @@ def test_neither_pod_is_evicted_if_one_of_them_is_held(sandbox: Sandbox, web: Lo
 
 
 class Later:
-    """A clock that can be put forward."""
+    """A clock that a test can advance."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -169,7 +169,7 @@ def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, name
     sandbox.api.request("POST", budgets, {"metadata": {"name": "web"}, "spec": spec})
 
     def fill(pods_needed: int) -> None:
-        """Change the budget, and wait until its status says so."""
+        """Change the budget, and wait until its status shows it."""
         sandbox.api.request("PATCH", f"{budgets}/web", {"spec": {"minAvailable": pods_needed}})
         wait_until(
             lambda: sandbox.api.get(f"{budgets}/web")["status"].get("disruptionsAllowed") == 3 - pods_needed,
@@ -201,7 +201,7 @@ def test_an_owed_pod_is_evicted_once_its_budget_allows_it(sandbox: Sandbox, name
 
 
 class FullInBetween(PassedOn):
-    """Requests after the first eviction of which something happens."""
+    """Requests that call a function after the first eviction."""
 
     def __init__(self, requests: Requests, happen: Any) -> None:
         super().__init__(requests)

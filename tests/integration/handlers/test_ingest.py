@@ -1,4 +1,4 @@
-"""Against the real API server: what is in the cluster comes in, stays right through all that may happen, and stops."""
+"""On the real API server: the state of the cluster is loaded, kept correct through all changes, and watching stops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ API_SERVER_ONLY = SandboxOptions(nodes=0, scheduler=False, controller_manager=Fa
 
 @pytest.fixture(scope="module")
 def cluster(api_sandbox: Sandbox) -> Sandbox:
-    """An API server that knows our kinds."""
+    """An API server with our CRDs."""
     api_sandbox.apply(CRDS)
     return api_sandbox
 
@@ -43,7 +43,7 @@ def team(cluster: Sandbox) -> str:
 
 @pytest.fixture
 def own_cluster(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    """An API server that may be broken, without our kinds."""
+    """An API server without our CRDs, which tests may break."""
     return start_sandbox(API_SERVER_ONLY)
 
 
@@ -92,7 +92,7 @@ def test_created_changed_and_deleted_objects_are_stored(cluster: Sandbox, team: 
 
 
 def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -> None:
-    """Each object in a way that shows that it was read, not just seen."""
+    """Each object with values that show that it was decoded."""
     node = {
         "metadata": {"name": team, "labels": {"zone": "a"}},
         "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]},
@@ -132,7 +132,7 @@ def test_objects_of_every_watched_kind_are_stored(cluster: Sandbox, team: str) -
     )
 
     def read(edge: Edge) -> dict[str, object]:
-        """What should have been read of each object; empty while one of them is missing."""
+        """Return the decoded values of each object; empty while one of them is missing."""
         snapshot, policies = edge.informers.state.snapshot, edge.informers.policies.policies
         try:
             return {
@@ -223,7 +223,7 @@ def test_changed_policies_wake_the_loop_and_their_statuses_do_not(cluster: Sandb
 
 
 def test_nothing_is_written_to_watched_objects(cluster: Sandbox, team: str) -> None:
-    """No finalizer, no annotation, no status of Kopf's: an uninstalled operator leaves nothing behind."""
+    """No finalizer, no annotation, no status of Kopf: an uninstalled operator leaves nothing behind."""
 
     async def scenario() -> None:
         async with running_edge(cluster.kubeconfig) as edge:
@@ -262,7 +262,7 @@ def _policy(kind: str, name: str) -> dict[str, Any]:
 def test_a_malformed_object_does_not_affect_the_others(
     cluster: Sandbox, team: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stored by an API server that knows more than we do: here, another way for a constraint to be unsatisfiable.
+    """Stored by an API server of a later version: here, with another value of whenUnsatisfiable.
 
     What can be read of it is kept, since it takes up room and may belong to spread groups.
     """
@@ -328,7 +328,7 @@ def test_the_operator_waits_for_a_restarted_api_server(own_cluster: Sandbox) -> 
 def test_a_list_with_an_expired_continue_token_is_started_again(
     start_sandbox: Callable[[SandboxOptions], Sandbox],
 ) -> None:
-    """Kopf would end the process on the 410; this API server gives one because it keeps no old pages in its cache."""
+    """Kopf would end the process on the 410. This API server sends one because it keeps no old pages in its cache."""
     own_cluster = start_sandbox(
         msgspec.structs.replace(API_SERVER_ONLY, apiserver_flags=("--feature-gates=ListFromCacheSnapshot=false",))
     )
@@ -449,7 +449,7 @@ def test_policies_are_removed_with_their_crd_and_return_with_it(own_cluster: San
 # -- how it stops --------------------------------------------------------------------------------------------------
 
 AT_ONCE_SECONDS = 10
-"""On a machine that is busy with other things; a watch that is waited for lasts minutes."""
+"""On a busy machine; a watch that is waited for lasts minutes."""
 
 
 def test_the_watches_stop_at_once(cluster: Sandbox) -> None:

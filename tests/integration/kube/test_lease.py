@@ -1,4 +1,4 @@
-"""The Lease on a real API server, with no more rights than it needs. Its timing is in tests/unit."""
+"""The Lease on a real API server, with only the necessary permissions. tests/unit tests its timing."""
 
 from __future__ import annotations
 

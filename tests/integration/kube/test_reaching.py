@@ -1,4 +1,4 @@
-"""Every way that a kubeconfig can say how the API server is reached, for the operator's requests and the commands'."""
+"""Every setting of a kubeconfig for reaching the API server, for the operator's requests and the commands'."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from respread.kube.service_account import find_service_account
 from respread_sandbox import Sandbox
 
 Change = Callable[[Sandbox, Path, dict[str, Any]], None]
-"""Makes another kubeconfig of the administrator's, with the same rights."""
+"""Makes a variant of the administrator's kubeconfig with the same permissions."""
 
 PATH = "/api/v1/namespaces/kube-system"
 
 
 class Tunnel(socketserver.BaseRequestHandler):
-    """A proxy that does nothing but CONNECT."""
+    """A proxy that supports only CONNECT."""
 
     asked: ClassVar[list[str]] = []
 
     def handle(self) -> None:
-        """Join who asks and what was asked for."""
+        """Return the client and the requested address."""
         head = b""
         while b"\r\n\r\n" not in head:
             head += self.request.recv(1)
@@ -94,7 +94,7 @@ def everything_inline(sandbox: Sandbox, folder: Path, content: dict[str, Any]) -
 
 
 def client_certificate(folder: Path) -> tuple[Path, Path]:
-    """Return a certificate that the API server does not ask for, and its key."""
+    """Return a certificate that the API server does not request, and its key."""
     certificate, key = folder / "me.crt", folder / "me.key"
     made = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=me"]
     subprocess.run(["openssl", *made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
@@ -130,7 +130,7 @@ def exec_plugin(_sandbox: Sandbox, folder: Path, content: dict[str, Any]) -> Non
 
 
 def statuses(access: ClusterAccess) -> tuple[int, int]:
-    """Return what the API server answers the operator's requests and the commands', in status codes."""
+    """Return the API server's answers to the operator's requests and the commands', as status codes."""
 
     async def operator() -> int:
         async with open_requests(access) as requests:
@@ -202,7 +202,7 @@ def test_both_clients_use_the_service_account_of_a_pod(
 
 
 def test_neither_client_trusts_another_authority(api_sandbox: Sandbox, tmp_path: Path) -> None:
-    """Not even those that the system or Python's packages trust, where the kubeconfig names one."""
+    """Not even the authorities that the system or Python packages trust, if the kubeconfig names one."""
     authority, _ = client_certificate(tmp_path)
     content = yaml.safe_load(api_sandbox.kubeconfig.read_text())
     content["clusters"][0]["cluster"]["certificate-authority"] = str(authority)

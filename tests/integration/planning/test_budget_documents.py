@@ -1,4 +1,4 @@
-"""The arithmetic of PodDisruptionBudgets on Kubernetes' task page: the real disruption controller's, and ours."""
+"""The examples of PodDisruptionBudgets on Kubernetes' task page, with the real disruption controller and the ledger."""
 
 from __future__ import annotations
 

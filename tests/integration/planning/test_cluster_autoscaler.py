@@ -1,4 +1,4 @@
-"""The taints that Cluster Autoscaler and others put on nodes that come or go, and what the operator makes of them."""
+"""Taints that Cluster Autoscaler and others put on starting and leaving nodes, and the operator's reaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.integration.pools import Pool
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, wait_until
 
 QUIET_SECONDS = 3
-"""How long nothing may happen for a scenario to have ended."""
+"""How long nothing may happen until a scenario counts as finished."""
 
 TO_BE_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1795000000", "effect": "NoSchedule"}
 CANDIDATE = {"key": "DeletionCandidateOfClusterAutoscaler", "value": "1795000000", "effect": "PreferNoSchedule"}
@@ -18,7 +18,7 @@ STARTUP = {"key": "node.cilium.io/agent-not-ready", "value": "true", "effect": "
 
 
 def set_taints(pool: Pool, node: str, *taints: dict[str, str]) -> None:
-    """Give a node exactly these taints."""
+    """Set exactly these taints on a node."""
     pool.sandbox.api.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": list(taints) or None}})
 
 

@@ -1,4 +1,4 @@
-"""Constraints that only the scheduler's configuration has: kept by a real scheduler, and restored by the operator."""
+"""Default constraints of the scheduler's configuration: applied by a real scheduler, and restored by the operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def without_constraints(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def crowded(start_sandbox: Callable[[SandboxOptions], Sandbox]) -> Sandbox:
-    """A cluster whose scheduler has hard defaults, with a workload of each kind, all in the only zone there was."""
+    """A cluster whose scheduler has hard defaults, with a workload of each kind in the only zone that existed."""
     sandbox = start_sandbox(SandboxOptions(nodes_per_zone=(4,), audit=True, scheduler_configuration=HARD_DEFAULTS))
     install(sandbox)
     sandbox.create_namespace("shop")
@@ -56,7 +56,7 @@ def balanced(sandbox: Sandbox, name: str) -> bool:
 
 
 def said(sandbox: Sandbox, command: str, *options: str) -> dict[str, Any]:
-    """Return what a command says of the cluster."""
+    """Return the output of a command for the cluster."""
     words = [command, "-o", "json", "--kubeconfig", str(sandbox.kubeconfig), *options]
     done = subprocess.run([sys.executable, "-m", "respread.cli.main", *words], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Nodes that lose their pods anyway, on a real control plane: what the drain restores takes no eviction besides."""
+"""Nodes that lose their pods, on a real control plane: a skew that the drain restores causes no eviction."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SLOWLY = {TERMINATE_AFTER_ANNOTATION: "3"}
 
 
 def taint(pool: Pool, node: str, key: str, effect: str) -> None:
-    """Give a node a taint besides those that it has."""
+    """Add a taint to a node."""
     path = f"/api/v1/nodes/{node}"
     taints = pool.sandbox.api.get(path)["spec"].get("taints", [])
     pool.sandbox.api.request("PATCH", path, {"spec": {"taints": [*taints, {"key": key, "effect": effect}]}})
 
 
 def crowded(pool: Pool) -> str:
-    """Have all pods in one of two zones, and return the node there that has at least half of them.
+    """Place all pods in one of two zones, and return a node there with at least half of them.
 
     Half of them have to move. If those of this node do, nothing else has to.
     """
@@ -44,7 +44,7 @@ def evict(pool: Pool, pod: str) -> None:
 
 
 def drain(pool: Pool, node: str) -> int:
-    """Evict what is left on a node, one pod after the other, and return how many there were."""
+    """Evict the remaining pods of a node one after another, and return their number."""
     names = on_node(pool, node)
     for name in names:
         evict(pool, name)
@@ -72,7 +72,7 @@ def by_cluster_autoscaler(pool: Pool, node: str) -> int:
 
 
 def by_kubectl_drain(pool: Pool, node: str) -> int:
-    """Cordon it, and evict the first pod: a cordon alone says nothing about the pods there."""
+    """Cordon the node, and evict the first pod: a cordon alone does not say that its pods will leave."""
     pool.sandbox.nodes.cordon(node)
     evict(pool, on_node(pool, node)[0])
     return 1
@@ -107,7 +107,7 @@ def test_pods_that_a_taint_evicts_are_waited_for(pool: Pool, key: str) -> None:
 
 
 def test_pods_of_a_leaving_node_are_evicted_first_if_the_drain_is_not_enough(pool: Pool) -> None:
-    """Three nodes hold the pods evenly, and half of them have to move: those of the node that leaves are among them."""
+    """Three nodes hold the pods evenly, and half of them must move, including those of the leaving node."""
     pool.add_zone("zone-a", 4)
     even = [constraint(ZONE, "web"), constraint(HOSTNAME, "web", max_skew=2)]
     pool.deploy("web", REPLICAS, constraints=even)

@@ -1,4 +1,4 @@
-"""What the operator makes of a cluster: as many evictions as are needed, all constraints met, and no pod Pending.
+"""The operator restores the spread with the expected number of evictions, and no pod stays Pending.
 
 One control plane and one operator serve all scenarios (see `pools`). The number of evictions is worked out by hand, and
 counted twice: by the pods that are gone, and by the API server's audit log.
@@ -15,11 +15,11 @@ from tests.integration.pools import Pool, fewest_moves, holds
 from tests.integration.workloads import HOSTNAME, ZONE, constraint, scale, wait_until
 
 QUIET_SECONDS = 3
-"""How long nothing may happen for a scenario to have ended."""
+"""How long nothing may happen until a scenario counts as finished."""
 
 
 def assert_evicted(pool: Pool, before: set[str], count: int) -> None:
-    """Say that so many pods were evicted, no replacement among them, and that no other pod is gone."""
+    """Assert that this number of pods was evicted, no replacement among them, and that no other pod was deleted."""
     assert len(pool.evicted()) == len(before - pool.uids()) == count
 
 

@@ -1,4 +1,4 @@
-"""Room that is promised is room that is gone: moves under way and Pending pods are reckoned with, whoever made them.
+"""The room for replacements of moves in flight and for Pending pods is reserved.
 
 Six applications have two pods in zone-a and one in zone-b, and zone-c has room for three. With default limits three
 can be restored, and the other three have to stay as they are: a fourth move would leave a pod Pending.
@@ -30,7 +30,7 @@ ROOM = 3
 
 
 def deploy_all(pool: Pool, **fields: Any) -> None:
-    """Deploy the applications into two zones, two pods of each in zone-a; the third zone comes after them."""
+    """Deploy the applications into two zones, two pods of each in zone-a. The third zone is added later."""
     pool.add_zone("zone-a", 3)  # so that inFlightPerNode is not what bounds the moves
     for number in range(APPLICATIONS):
         name = f"web-{number}"
@@ -86,7 +86,7 @@ def test_late_replacements_of_stateful_sets_leave_no_pod_pending(pool: Pool) -> 
 
 
 def create_stateful_set(pool: Pool, name: str, replicas: int) -> None:
-    """Create one whose pods take three seconds to be gone, and are replaced then."""
+    """Create a StatefulSet whose pods terminate for three seconds and are recreated then."""
     manifest = deployment(
         name,
         replicas=replicas,
@@ -121,7 +121,7 @@ def test_pending_pods_of_other_workloads_get_their_room(pool: Pool) -> None:
 
 
 def waiting_for_others(pool: Pool) -> list[dict[str, Any]]:
-    """Return the violated constraints of which the status says that they wait for the others' pods."""
+    """Return the violated constraints that wait for pods of other workloads, according to the status."""
     return [
         each
         for each in pool.status().get("violations", ())

@@ -18,12 +18,12 @@ from tests.processes import wait_until
 
 REPLICAS = {"web": 6, "api": 5, "queue": 3, "lone": 1}
 AMPLE = dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode", "inFlightPerWorkload"), 100)
-"""Limits that have room for every move that a plan makes first."""
+"""Limits with room for every first move of a plan."""
 
 
 @pytest.fixture
 def crowded(installed_sandbox: Sandbox) -> Sandbox:
-    """Deployments whose pods are all in the first zone of three, and a policy that evicts nothing yet."""
+    """Deployments whose pods are all in the first of three zones, and a policy that does not evict yet."""
     sandbox = lay_out(installed_sandbox, 4)
     sandbox.create_namespace("shop")
     for name, replicas in REPLICAS.items():

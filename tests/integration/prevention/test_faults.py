@@ -1,4 +1,4 @@
-"""Pod deletion costs while replicas are killed and the API server's answers get lost: no pod is patched twice."""
+"""Pod deletion costs while replicas are killed and answers of the API server are lost: no pod is patched twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 300
 
 
 class Dice:
-    """Spoils many a patch of a pod, in each way there is."""
+    """Spoils many patches of pods in every possible way."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -71,7 +71,7 @@ def test_lost_answers_and_killed_leaders_cause_no_second_patch(installed_sandbox
 def test_lost_answers_cause_no_second_patch_even_if_no_watch_shows_the_first(
     installed_sandbox: Sandbox, tmp_path: Path
 ) -> None:
-    """Nothing but reading the pods tells what became of the patches."""
+    """Only reading the pods shows the result of the patches."""
     cluster = lay_out(installed_sandbox, 4, 4, 4)
     cluster.apply(RIGHT)
     cluster.create_namespace("shop")

@@ -1,4 +1,4 @@
-"""Pod deletion costs on a real control plane: scale-downs that leave nothing to be evicted."""
+"""Pod deletion costs on a real control plane: after a scale-down nothing has to be evicted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 
 @pytest.fixture
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
-    """Twelve nodes in three zones, with Respread installed; it may not patch pods yet."""
+    """Twelve nodes in three zones, with Respread installed, without permission to patch pods."""
     installed_sandbox.create_namespace("shop")
     return lay_out(installed_sandbox, 4, 4, 4)
 
 
 def prevent(sandbox: Sandbox, **spec: Any) -> None:
-    """Let a policy prevent and evict nothing, so that what a scale-down does wrong stays to be seen."""
+    """Apply a policy that prevents and does not evict, so that the skew of a scale-down stays visible."""
     sandbox.apply(RIGHT)
     sandbox.apply(json.dumps(policy(mode="DryRun", **PREVENTS, **spec)))
 
@@ -74,7 +74,7 @@ def test_no_scale_down_violates_a_constraint(cluster: Sandbox, tmp_path: Path) -
 
 
 def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path: Path) -> None:
-    """As a HorizontalPodAutoscaler does it, by the scale subresource: up, and down again once all pods are Ready."""
+    """As a HorizontalPodAutoscaler does it with the scale subresource: up, and down again once all pods are Ready."""
     rng = random.Random(14)
     cluster.apply(RIGHT)
     cluster.apply(json.dumps(policy(**PREVENTS)))
@@ -94,7 +94,7 @@ def test_an_oscillating_autoscaler_causes_no_eviction(cluster: Sandbox, tmp_path
 
 @pytest.mark.long
 def test_without_costs_an_oscillating_autoscaler_causes_evictions(cluster: Sandbox) -> None:
-    """What the test above would show if prevention did nothing."""
+    """The result of the previous test without prevention."""
     replicas = {f"web-{number}": 12 for number in range(20)}
     for name, count in replicas.items():
         create(cluster, name, count)

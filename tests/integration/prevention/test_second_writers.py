@@ -1,4 +1,4 @@
-"""Somebody else who writes pod deletion costs too, on a real control plane: no fight, and costs where they can be."""
+"""Another writer of pod deletion costs on a real control plane: Respread gives way and keeps costs where possible."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.integration.workloads import ZONE, pods, scale, wait_until
 
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/test"
 PERIOD_SECONDS = 1.0
-"""How often the other writer goes over the pods. Karpenter does so once a minute."""
+"""How often the other writer changes the pods. Karpenter does so once a minute."""
 REPEATEDLY_SECONDS = 4 * FIRST_WAIT_SECONDS
 """Long enough for three rounds."""
 
 
 class OtherWriter:
-    """Changes the costs of an app's pods again and again, as long as the context lasts."""
+    """Changes the costs of an app's pods repeatedly while the context lasts."""
 
     def __init__(self, sandbox: Sandbox, app: str, cost: Callable[[dict[str, Any]], str | None]) -> None:
         """Start with the context.
@@ -70,14 +70,14 @@ class OtherWriter:
 
 @pytest.fixture
 def cluster(installed_sandbox: Sandbox) -> Sandbox:
-    """Twelve nodes in three zones, with Respread installed, and the right to patch pods."""
+    """Twelve nodes in three zones, with Respread installed and the permission to patch pods."""
     installed_sandbox.create_namespace("shop")
     installed_sandbox.apply(RIGHT)
     return lay_out(installed_sandbox, 4, 4, 4)
 
 
 def prevent(sandbox: Sandbox, **prevention: str) -> None:
-    """Let a policy prevent and evict nothing, so that what a scale-down does wrong stays to be seen."""
+    """Apply a policy that prevents and does not evict, so that the skew of a scale-down stays visible."""
     sandbox.apply(json.dumps(policy(mode="DryRun", prevention={"podDeletionCost": "Enabled", **prevention})))
 
 
@@ -88,7 +88,7 @@ def condition(sandbox: Sandbox) -> dict[str, str]:
 
 
 def scale_downs(sandbox: Sandbox) -> dict[str, str]:
-    """Return what `respread skew -o json` says about how scale-downs choose pods, by Deployment."""
+    """Return how scale-downs choose pods according to `respread skew -o json`, by Deployment."""
     command = [sys.executable, "-m", "respread.cli.main", "skew", "-n", "shop", "-o", "json"]
     command += ["--kubeconfig", str(sandbox.kubeconfig)]
     shown = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
@@ -97,7 +97,7 @@ def scale_downs(sandbox: Sandbox) -> dict[str, str]:
 
 
 def ours(sandbox: Sandbox, app: str) -> list[str]:
-    """Return the app's pods that have a cost of which nobody but Respread is the owner."""
+    """Return the app's pods with a cost that only Respread owns."""
     return [
         pod["metadata"]["name"]
         for pod in pods(sandbox, "shop", app)
@@ -157,7 +157,7 @@ def test_a_new_leader_continues_the_wait(cluster: Sandbox, tmp_path: Path) -> No
 
 
 def test_a_policy_may_allow_replacing_costs_of_others(cluster: Sandbox, tmp_path: Path) -> None:
-    """The other one's costs would empty a zone first."""
+    """The costs of the other writer would empty a zone first."""
     prevent(cluster, costsOfOthers="Replace")
     create(cluster, "web", 9, hostname=None)
     wait_until(lambda: settled(cluster, {"web": 9}, ranked=False), "all pods to be there")

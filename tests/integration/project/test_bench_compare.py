@@ -1,4 +1,4 @@
-"""bench/compare end to end: real programs on small clusters of a real control plane, and what is told of them."""
+"""bench/compare end to end: real programs on small clusters of a real control plane, and the reported outcome."""
 
 from __future__ import annotations
 

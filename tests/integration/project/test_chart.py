@@ -1,4 +1,4 @@
-"""The Helm chart on a real API server: it renders what kustomize does, installs, upgrades, and uninstalls."""
+"""The Helm chart on a real API server: it renders the same objects as kustomize, installs, upgrades and uninstalls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS_OF_THE_TOOL = {"app.kubernetes.io/managed-by", "app.kubernetes.io/instanc
 INSTALL = ("upgrade", "--install", "respread", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
 
 pytestmark = pytest.mark.timeout(1800)
-"""Helm itself is built first, where it is not in the cache."""
+"""The fixture builds Helm first if it is not in the cache."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def helm(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 def objects(text: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the objects of some YAML by kind and name, as far as kustomize and Helm are to agree on them."""
+    """Return the objects of a YAML text by kind and name, without the expected differences of kustomize and Helm."""
     found = {}
     for each in yaml.safe_load_all(text):
         if each is None or each["kind"] in ("Namespace", "CustomResourceDefinition"):

@@ -1,4 +1,4 @@
-"""The manifests on a real API server: they apply as they are, run as `restricted`, and grant what they say, no more."""
+"""The manifests on a real API server: they apply unchanged, run as `restricted`, and grant only what is documented."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Render: TypeAlias = Callable[[Path], list[dict[str, Any]]]
 
 
 class Right(NamedTuple):
-    """Something that may be done."""
+    """A permission."""
 
     verb: str
     group: str
@@ -64,7 +64,7 @@ ON_ITS_LEASE = rights("get update", "coordination.k8s.io", "leases")
 
 @pytest.fixture(scope="module")
 def installed(sandbox: Sandbox) -> Sandbox:
-    """A cluster with the base, installed as docs/install.md says."""
+    """A cluster with the base installed as in docs/install.md."""
     install(sandbox, BASE)
     return sandbox
 
@@ -77,7 +77,7 @@ def install(sandbox: Sandbox, kustomization: Path) -> str:
 
 @pytest.fixture(scope="module")
 def render(sandbox: Sandbox) -> Render:
-    """Objects as kubectl's kustomize makes them, new ones at each call."""
+    """Return the objects as kubectl's kustomize builds them."""
     text = {path: sandbox.kubectl("kustomize", str(path)) for path in KUSTOMIZATIONS}
     return lambda path: list(yaml.safe_load_all(text[path]))
 
@@ -95,7 +95,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def disruptions_allowed(sandbox: Sandbox) -> int | None:
-    """As the operator's own budget has it."""
+    """As in the budget of the operator."""
     budget = sandbox.api.get(f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets/respread")
     allowed: int | None = budget.get("status", {}).get("disruptionsAllowed")
     return allowed
@@ -259,7 +259,7 @@ def may(sandbox: Sandbox, user: str, groups: list[str], right: Right, namespace:
 
 
 def every_right(sandbox: Sandbox) -> list[Right]:
-    """Each verb on each resource and subresource that the API server serves, known to it or not."""
+    """Return each verb on each resource and subresource that the API server serves, whether or not it supports it."""
     paths = [
         "/api/v1",
         *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in sandbox.api.get("/apis")["groups"]),
@@ -273,7 +273,7 @@ def every_right(sandbox: Sandbox) -> list[Right]:
 
 
 def granted(sandbox: Sandbox, namespace: str, name: str = "") -> set[Right]:
-    """What the operator's account may do and an account without any binding may not."""
+    """Return what the operator's account may do and an account without bindings may not."""
     everything = every_right(sandbox)
     assert len(everything) > 500
     nobody = f"system:serviceaccount:{NAMESPACE}:nobody"

@@ -1,4 +1,4 @@
-"""An upgrade by Helm, as docs/upgrade.md says it, while the previous version's operator is evicting."""
+"""An upgrade with Helm as in docs/upgrade.md, while the operator of the previous version evicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.integration.workloads import (
 
 ROOT = Path(__file__).parents[3]
 PREVIOUS = "21f5dfb"
-"""The commit whose chart, definitions and operator are upgraded from: the first with a chart, until one is released."""
+"""The commit whose chart, CRDs and operator are upgraded: the first one with a chart, until there is a release."""
 NAMESPACE = "respread-system"
 POLICY = "/apis/respread.dev/v1alpha1/clusterrebalancepolicies/default"
 READY_AFTER = "sandbox.respread.dev/ready-after-seconds"
@@ -39,7 +39,7 @@ SHOP = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
 HURRIED = json.dumps({"mode": "Enforce", "quietPeriod": "1ms", "victims": {"minAge": "0s"}, "namespaceSelector": SHOP})
 
 pytestmark = pytest.mark.timeout(1800)
-"""Helm itself is built first, where it is not in the cache."""
+"""The fixture builds Helm first if it is not in the cache."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Helm:
-    """Helm for a sandbox's cluster, with a home of its own."""
+    """Helm for a sandbox's cluster, with its own home directory."""
 
     def __init__(self, sandbox: Sandbox, home: Path) -> None:
         self._program = find_or_build(PROGRAMS["helm"])
@@ -76,7 +76,7 @@ class Helm:
 
 @contextmanager
 def operating(source: Path, sandbox: Sandbox, log: Path) -> Iterator[None]:
-    """Run the operator of a source tree, with the rights that the chart grants; it ends well with the context."""
+    """Run the operator of a source tree with the permissions of the chart, until the context ends."""
     kubeconfig = sandbox.kubeconfig_for_service_account(NAMESPACE, "respread")
     run = [sys.executable, "-m", "respread.cli.main", "run", "--kubeconfig", str(kubeconfig)]
     options = ["--listen-address", "127.0.0.1:0", "--lease-namespace", NAMESPACE, "--leader-election"]
@@ -93,7 +93,7 @@ def operating(source: Path, sandbox: Sandbox, log: Path) -> Iterator[None]:
 
 
 def heal(sandbox: Sandbox) -> None:
-    """Let every pod there is become Ready."""
+    """Make every pod Ready."""
     for pod in pods(sandbox, "shop"):
         if (
             pod["metadata"].get("annotations", {}).get(READY_AFTER) == "never"

@@ -1,4 +1,4 @@
-"""Each wheel holds what it is for, both run from where they are installed, and the image with nothing writable."""
+"""Each wheel contains only its own files, both work when installed, and the image runs without write access."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Wheels(NamedTuple):
 
 
 COPIED = re.findall(r"^COPY (?!--from)(.*) (\S+)$", DOCKERFILE, re.MULTILINE)
-"""What the image is built from, and where to."""
+"""The sources and targets of the image's COPY instructions."""
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the Dockerfile copies before it builds the wheel, and nothing else."""
+    """The files that the Dockerfile copies before it builds the wheel."""
     directory = tmp_path_factory.mktemp("src")
     for sources, target in COPIED:
         for each in sources.split():
@@ -49,7 +49,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
-    """Built as the Dockerfile does it: by the installed hatchling, without the network."""
+    """The wheels, built as in the Dockerfile: by the installed hatchling, without the network."""
     directory = tmp_path_factory.mktemp("wheels")
     build = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-build-isolation", "--no-deps"]
     projects = [source, ROOT / "operator" / "respread_sandbox"]
@@ -58,7 +58,7 @@ def wheels(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
 
 
 def install(environment: Path, *what: str | Path) -> None:
-    """Install into a new environment that has the dependencies, but not this checkout, and without the network."""
+    """Install into a new environment with the dependencies, but without this checkout and the network."""
     venv.create(environment, with_pip=False, symlinks=True)
     library = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     borrowed = environment / "borrowed"
@@ -75,7 +75,7 @@ def install(environment: Path, *what: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def image(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the Dockerfile leaves in /opt/respread: compiled, without pip; here with borrowed dependencies."""
+    """The content of /opt/respread in the image: compiled, without pip; here with borrowed dependencies."""
     environment = tmp_path_factory.mktemp("image") / "respread"
     install(environment, wheels.respread)
     return environment
@@ -83,7 +83,7 @@ def image(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def with_sandbox(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pip install respread[sandbox]` leaves where these two wheels are all that it finds."""
+    """The result of `pip install respread[sandbox]` if only these two wheels are available."""
     environment = tmp_path_factory.mktemp("with-sandbox") / "respread"
     install(environment, f"--find-links={wheels.respread.parent}", "respread[sandbox]")
     return environment
@@ -101,7 +101,7 @@ def contents(wheel: Path) -> set[str]:
 
 
 def files(*folders: str) -> set[str]:
-    """Everything in folders of the project but caches, by path from its root."""
+    """Return all files of the project's folders except caches, by path."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
     return {str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts}
 

@@ -1,4 +1,4 @@
-"""The sandbox behaves as a cluster does: its scheduler, controllers, kubelets, budgets and rights are the real ones."""
+"""The sandbox behaves like a cluster, with real scheduling, controllers, budgets and permissions."""
 
 from __future__ import annotations
 

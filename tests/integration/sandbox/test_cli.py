@@ -1,4 +1,4 @@
-"""`respread sandbox up`, `status` and `down`, as a person types them."""
+"""`respread sandbox up`, `status` and `down`, as a user types them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-m", "respread.cli.main", "sandbox"]
 
 
 class Done(NamedTuple):
-    """A command that has ended."""
+    """A finished command."""
 
     code: int
     stdout: str
@@ -34,7 +34,7 @@ Respread = Callable[..., Done]
 
 @pytest.fixture
 def respread(binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Respread]:
-    """Run `respread sandbox …` where no other sandbox is; those left up are stopped after the test."""
+    """A function that runs `respread sandbox …` without other sandboxes; those still up are stopped after the test."""
     assert binaries.paths
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)  # so that TMPDIR is read again

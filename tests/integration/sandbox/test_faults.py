@@ -1,4 +1,4 @@
-"""What happens to a sandbox when its parts, its owner or its options fail."""
+"""A sandbox whose parts, owner or options fail."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_api_server_and_etcd_restart_with_all_data(start_sandbox: StartSandbox) 
 
 @pytest.mark.long
 def test_pods_that_were_starting_when_etcd_died_start_later(start_sandbox: StartSandbox) -> None:
-    """To a few requests the API server answers 500 then, and KWOK, which starts pods, tries no more."""
+    """The API server answers some requests with 500 then, and KWOK, which starts pods, does not retry."""
     sandbox = start_sandbox(SandboxOptions(nodes=6))
     create_deployment(sandbox, "default", deployment("web", replicas=120))
     wait_until(lambda: sum(map(is_ready, pods(sandbox, "default", "web"))) > 10, "the first pods to start")
@@ -122,7 +122,7 @@ def test_pods_that_were_starting_when_etcd_died_start_later(start_sandbox: Start
 
 @pytest.mark.long
 def test_a_scheduler_that_exits_is_restarted(start_sandbox: StartSandbox) -> None:
-    """It exits when it finds a pod on another node than before.
+    """The scheduler exits when it finds a pod on another node than before.
 
     An outage is enough: in it the pod of a StatefulSet was deleted and another of that name came. The scheduler takes
     that for a change of the same pod.
@@ -211,7 +211,7 @@ def test_pods_become_ready_late_even_if_they_are_updated(start_sandbox: StartSan
 
 
 def became(pod: dict[str, Any], condition_type: str) -> datetime:
-    """When a condition last changed, in whole seconds."""
+    """Return when a condition last changed, in whole seconds."""
     (condition,) = (each for each in pod["status"]["conditions"] if each["type"] == condition_type)
     return datetime.fromisoformat(condition["lastTransitionTime"])
 

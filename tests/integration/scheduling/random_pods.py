@@ -14,7 +14,7 @@ CLAIMS = ("shared-a", "shared-b", "single")
 
 
 def random_pod(rng: random.Random, name: str, nodes: list[str]) -> dict[str, Any]:
-    """Return a manifest with a few of the things that decide where a pod may go.
+    """Return a manifest with some fields that affect scheduling.
 
     More than half of the pods ask for one certain node, so that the scheduler's answer is a plain yes or no about it.
     """

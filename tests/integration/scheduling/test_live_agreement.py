@@ -1,4 +1,4 @@
-"""A real scheduler decides about random pods, one by one, as predicted just before from what the API server says."""
+"""A real scheduler decides about random pods one by one as Respread predicted just before."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ OWNERS = {
 }
 DECISION_SECONDS = 20
 SETTLING_SECONDS = 0.1
-"""How long the scheduler gets to hear of a change before it is asked: it watches, as everyone does."""
+"""How long the scheduler has to notice a change before the next pod, because it watches like every client."""
 TRIES = 3
 
 
 class Decision(NamedTuple):
-    """What the scheduler did with a pod."""
+    """The scheduler's decision about a pod."""
 
     node: str
     """Empty if it found none."""
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
 
 
 class Cluster:
-    """The cluster as the API server shows it, and what we make of it."""
+    """The cluster as the API server shows it, and Respread's view of it."""
 
     def __init__(self, sandbox: Sandbox, configuration: SchedulerConfiguration) -> None:
         self.api = sandbox.api
@@ -61,7 +61,7 @@ class Cluster:
         self._predictor = Predictor(self._view, of_version(configuration, version), workloads_complete=True)
 
     def prediction(self, manifest: dict[str, Any]) -> set[str]:
-        """Return the nodes that the pod may go to, as the API server would store it."""
+        """Return the predicted nodes for the pod, as the API server would store it."""
         self._look()
         path = f"/api/v1/namespaces/{manifest['metadata']['namespace']}/pods?dryRun=All"
         pod = self._decoder.decode_object("pods", self.api.request("POST", path, manifest))
@@ -71,7 +71,7 @@ class Cluster:
         return set(prepared.feasible_nodes())
 
     def decision(self, manifest: dict[str, Any]) -> Decision:
-        """Create the pod and return what becomes of it; one without a node is deleted again."""
+        """Create the pod and return the decision. A pod without a node is deleted again."""
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         self.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", manifest)
         deadline = time.monotonic() + DECISION_SECONDS
@@ -121,7 +121,7 @@ def test_the_scheduler_decides_as_predicted(start_sandbox: Callable[[SandboxOpti
 def test_the_scheduler_decides_as_predicted_with_hard_default_constraints(
     start_sandbox: Callable[[SandboxOptions], Sandbox],
 ) -> None:
-    """Services and owners come and go, and with them what the constraints of pods without any count."""
+    """Services and owners are created and deleted, which changes the selectors of default constraints."""
     sandbox = start_sandbox(msgspec.structs.replace(ON_SMALL_NODES, scheduler_configuration=TWO_HARD_DEFAULTS))
     cluster = Cluster(sandbox, read_configuration(TWO_HARD_DEFAULTS))
     rng = random.Random(SEED)
@@ -181,7 +181,7 @@ def _agree(
 
 
 def _prepare(cluster: Cluster, rng: random.Random) -> list[str]:
-    """Give the nodes something to tell them apart, and make the namespaces and claims that the pods use."""
+    """Label the nodes differently, and create the namespaces and claims that the pods use."""
     names = sorted(node["metadata"]["name"] for node in cluster.api.get("/api/v1/nodes")["items"])
     for number, name in enumerate(names):
         labels = {"cores": str(rng.choice([2, 4, 8])), RACK: rng.choice(["r1", "r2", "r3", None])}
@@ -197,7 +197,7 @@ def _prepare(cluster: Cluster, rng: random.Random) -> list[str]:
 
 
 def _make_owner(cluster: Cluster, namespace: str, app: str, kind: str) -> dict[str, Any]:
-    """Make a workload that no controller acts for, and return the reference to it."""
+    """Create a workload without an active controller, and return the reference to it."""
     version, path = OWNERS[kind]
     labels = {"app": app}
     container = {"name": "main", "image": "simulated"}
@@ -214,7 +214,7 @@ def _make_owner(cluster: Cluster, namespace: str, app: str, kind: str) -> dict[s
 
 
 def _make_service(cluster: Cluster, rng: random.Random, namespace: str) -> None:
-    """Make a Service that selects some of the pods, or take it away."""
+    """Create a Service that selects some of the pods, or delete it."""
     name = rng.choice(["one", "two"])
     path = f"/api/v1/namespaces/{namespace}/services"
     if any(each["metadata"]["name"] == name for each in cluster.api.get(path)["items"]):
@@ -244,7 +244,7 @@ def _make_claim(cluster: Cluster, rng: random.Random, namespace: str, name: str)
 
 
 def _disturb(cluster: Cluster, rng: random.Random, nodes: list[str], placed: list[tuple[str, str]]) -> None:
-    """Change something between two pods: delete some, let some terminate, cordon or relabel a node."""
+    """Change something between two pods: delete some, terminate some, cordon or relabel a node."""
     node = f"/api/v1/nodes/{rng.choice(nodes)}"
     match rng.choice(["delete", "delete", "terminate", "cordon", "uncordon", "label"]):
         case "delete":

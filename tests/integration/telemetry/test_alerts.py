@@ -1,4 +1,4 @@
-"""Alerts and recording rules, judged by promtool, each with a runbook; and what a dashboard has to have."""
+"""Alerts and recording rules, tested with promtool, each alert with a runbook; and the requirements of a dashboard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DASHBOARD: Final[dict[str, Any]] = json.loads((MONITORING / "dashboard.json").re
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
-    """The rules as Prometheus itself reads them."""
+    """The rules as Prometheus reads them."""
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(RULES), encoding="utf-8")
     return file

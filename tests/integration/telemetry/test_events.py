@@ -1,4 +1,4 @@
-"""Events on a real API server: how they look, that they are counted, and that failures stay in the log."""
+"""Events on a real API server: their form and counts, and failures that are only logged."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def evicted(namespace: str, note: str = "Moved one pod from zone-a") -> Event:
 
 
 def read(sandbox: Sandbox, namespace: str) -> list[dict[str, Any]]:
-    """The Events of a namespace, oldest first."""
+    """Return the Events of a namespace, oldest first."""
     events: list[dict[str, Any]] = sandbox.api.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
     return sorted(events, key=lambda event: str(event["eventTime"]))
 
@@ -231,7 +231,7 @@ def test_without_permission_to_write_events_one_line_is_logged(
 
 
 class StubApi:
-    """Answers Event requests as told, for what a healthy API server can't be made to answer."""
+    """Gives scripted answers to Event requests, which a healthy API server would not give."""
 
     def __init__(self, *answers: int) -> None:
         self.answers = list(answers)

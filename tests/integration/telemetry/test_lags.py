@@ -1,4 +1,4 @@
-"""The gauges of how far a real operator is behind, against an API server that sends more at once than it can take."""
+"""The lag metrics of a real operator, with an API server that sends more than it can process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_SECONDS = 120
 
 
 class Seen(NamedTuple):
-    """What /metrics said at some moment."""
+    """The metrics at some moment."""
 
     at: float
     watch_lag_seconds: float
@@ -45,7 +45,7 @@ async def look(session: aiohttp.ClientSession, address: str) -> Seen:
 
 
 async def until_nothing_is_left(session: aiohttp.ClientSession, address: str, events: float) -> list[Seen]:
-    """Return what was seen until so many events were applied and nothing waited."""
+    """Return the observations until this many events were applied and nothing was waiting."""
     seen: list[Seen] = []
     async with asyncio.timeout(LONGEST_SECONDS):
         while True:

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real operator: every query of dashboard and rules returns what the cluster is like."""
+"""A real Prometheus scrapes a real operator: every query of dashboard and rules returns the state of the cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.prometheus_programs import require
 PREVENTION: Final = Path(__file__).parents[3] / "manifests" / "components" / "prevention" / "cluster-role.yaml"
 PANELS: Final = {each["title"]: each for each in DASHBOARD["panels"] if each["type"] != "row"}
 NOT_HERE: Final = {"Why groups stay violated"}
-"""Panels that show nothing of this cluster: no group is blocked."""
+"""Panels without data for this cluster: no group is blocked."""
 
 Series: TypeAlias = list[dict[str, Any]]
 
@@ -53,7 +53,7 @@ class Prometheus:
         return True
 
     def _read(self, path: str) -> bytes:
-        """Return what it answers: LookupError before it listens, which its log tells."""
+        """Return its answer. LookupError before it listens, as its log shows."""
         found = re.findall(r'msg="Listening on".* address=(\S+)', self._log.read_text(encoding="utf-8"))
         with urllib.request.urlopen(f"http://{found[0]}{path}", timeout=30) as answer:
             body: bytes = answer.read()
@@ -64,7 +64,7 @@ class Prometheus:
         return found
 
     def panel(self, title: str) -> Series:
-        """Return what a panel shows, all targets together, for every cluster and namespace."""
+        """Return the data of a panel, all targets together, for every cluster and namespace."""
         variables = {"$__rate_interval": "1m", "$cluster": ".*", "$namespace": ".*"}
         found: Series = []
         for target in PANELS[title]["targets"]:
@@ -80,7 +80,7 @@ class Prometheus:
 
 @contextmanager
 def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus with the rules while the context lasts, in the place of one of a fleet's."""
+    """Run Prometheus with the rules while the context lasts, as the Prometheus of a fleet."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(RULES), encoding="utf-8")
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -171,12 +171,12 @@ def _see_what_is_violated(prometheus: Prometheus) -> None:
 
 
 def _see(read: Callable[[], list[Any]], expected: list[Any], what: str) -> None:
-    """Wait until Prometheus, which scrapes and evaluates once a second, shows what is expected."""
+    """Wait until Prometheus, which scrapes and evaluates once a second, shows the expected value."""
     wait_until(lambda: read() == expected, lambda: f"{what} to be {expected}: it is {read()}")
 
 
 def _scale_down_until_it_is_counted(sandbox: Sandbox, prometheus: Prometheus) -> None:
-    """Scale down, again if need be: it counts if the operator has seen all pods at rest before and after."""
+    """Scale down, repeatedly if necessary: it counts only if the operator saw all pods at rest before and after."""
     for rest_seconds in (REST_SECONDS + 1, 3 * REST_SECONDS, 6 * REST_SECONDS):
         for replicas in (6, 4):
             scale(sandbox, "shop", "web", replicas)
