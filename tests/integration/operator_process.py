@@ -1,4 +1,4 @@
-"""The operator as its own process, with exactly the rights of manifests/, and what it asked of the API server."""
+"""The operator as its own process, with exactly the permissions of manifests/, and its requests to the API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ACCOUNT = "system:serviceaccount:respread-system:respread"
 
 
 def install(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
-    """Apply crds/ and manifests/ of this version or of another one's source; wait until policies can be created."""
+    """Apply crds/ and manifests/ of this version or of another source; wait until policies can be created."""
     sandbox.apply(source / "crds")
     sandbox.wait_for_definitions("rebalancepolicies.respread.dev", "clusterrebalancepolicies.respread.dev")
     wait_until(lambda: _are_served(sandbox), "policies to be served")
@@ -35,7 +35,7 @@ def install(sandbox: Sandbox, source: Path = REPOSITORY) -> None:
 
 
 def _are_served(sandbox: Sandbox) -> bool:
-    """Whether policies can be listed: for a moment after they were defined, the API server answers 429."""
+    """Return whether policies can be listed. Just after their definition, the API server answers 429."""
     try:
         for plural in ("rebalancepolicies", "clusterrebalancepolicies"):
             sandbox.api.get(f"/apis/respread.dev/v1alpha1/{plural}")
@@ -45,7 +45,7 @@ def _are_served(sandbox: Sandbox) -> bool:
 
 
 def policy(name: str = "test", *, mode: str = "Enforce", **spec: Any) -> dict[str, Any]:
-    """A ClusterRebalancePolicy that comes before the default one and waits for nothing."""
+    """Return a ClusterRebalancePolicy that has precedence over the default one, without waiting times."""
     hurried = {"mode": mode, "priority": 1, "quietPeriod": "1ms", "victims": {"minAge": "0s"}}
     return {
         "apiVersion": "respread.dev/v1alpha1",
@@ -59,7 +59,7 @@ class OperatorProcess:
     """A running `respread run`."""
 
     def __init__(self, sandbox: Sandbox, directory: Path, *options: str, source: Path = REPOSITORY) -> None:
-        """Start it, from this version's source or another one's; it is not ready yet."""
+        """Start it, from this source or another one. It is not ready yet."""
         self.sandbox = sandbox
         kubeconfig = sandbox.kubeconfig_for_service_account("respread-system", "respread")
         self.log = directory / f"operator-{time.monotonic_ns()}.log"
@@ -83,7 +83,7 @@ class OperatorProcess:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
     def wait_until_ready(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until `/readyz` says so."""
+        """Wait until `/readyz` succeeds."""
         deadline = time.monotonic() + seconds
         while not self._is_ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -91,17 +91,17 @@ class OperatorProcess:
             time.sleep(0.1)
 
     def get(self, path: str) -> str:
-        """Ask its telemetry server."""
+        """Send a request to its telemetry server."""
         with urllib.request.urlopen(f"http://{self.address()}{path}", timeout=30) as response:
             body: bytes = response.read()
         return body.decode()
 
     def metric(self, series: str) -> float:
-        """Return the sum of the samples that a selector such as `name{policy="test"}` matches, 0 if none does."""
+        """Return the sum of the samples that a selector such as `name{policy="test"}` matches, 0 if there are none."""
         return sum(sample.value for sample in matching(series, self.get("/metrics")))
 
     def stop(self, seconds: float = PATIENCE_SECONDS) -> int:
-        """Ask it to stop, and return its exit code."""
+        """Stop it, and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
 
@@ -112,7 +112,7 @@ class OperatorProcess:
             return False
 
     def address(self) -> str:
-        """Return where its telemetry is served."""
+        """Return the address of its telemetry."""
         if not self._served_at:
             (address,) = [line["address"] for line in self.lines() if line["event"].startswith("Serving")]
             self._served_at = str(address)
@@ -121,7 +121,7 @@ class OperatorProcess:
 
 @contextmanager
 def operated(sandbox: Sandbox, folder: Path) -> Iterator[Sandbox]:
-    """Run the operator beside a cluster in which it is installed; it ends well with the context."""
+    """Run the operator beside a cluster in which it is installed, until the context ends."""
     with OperatorProcess(sandbox, folder) as operator:
         operator.wait_until_ready()
         yield sandbox
@@ -139,7 +139,7 @@ def matching(series: str, metrics: str) -> Iterator[Sample]:
 
 
 def audited(sandbox: Sandbox, *words: str) -> list[str]:
-    """Return the lines of the audit log that have all the words.
+    """Return the lines of the audit log that contain all the words.
 
     Where it was emptied, there is a hole in the file before what came since.
     """
@@ -154,13 +154,13 @@ def audited(sandbox: Sandbox, *words: str) -> list[str]:
 
 
 def requests(sandbox: Sandbox, *words: str) -> list[dict[str, Any]]:
-    """Return what the operator asked of the API server, as the audit log has it in lines that have all the words."""
+    """Return the operator's requests in the lines of the audit log that contain all the words."""
     entries = [json.loads(line) for line in audited(sandbox, ACCOUNT, *words)]
     return [entry for entry in entries if entry["user"]["username"] == ACCOUNT]
 
 
 def evictions(sandbox: Sandbox) -> list[dict[str, Any]]:
-    """Return the evictions that the API server carried out for the operator."""
+    """Return the evictions that the API server made for the operator."""
     return [
         entry
         for entry in requests(sandbox, '"eviction"')
@@ -169,7 +169,7 @@ def evictions(sandbox: Sandbox) -> list[dict[str, Any]]:
 
 
 def refused(sandbox: Sandbox) -> list[str]:
-    """Return the requests that the operator's rights did not cover."""
+    """Return the operator's requests that were forbidden."""
     return [
         f"{entry['verb']} {entry['requestURI']}"
         for entry in requests(sandbox)

@@ -1,4 +1,4 @@
-"""Another descheduler on the same cluster, with real evictions: it is recognized, named, and not fought."""
+"""Another descheduler on the same cluster, with real evictions: it is recognized and named, and Respread waits."""
 
 from __future__ import annotations
 
