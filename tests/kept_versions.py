@@ -1,4 +1,4 @@
-"""The versions of Respread whose definitions and objects are kept in tests/golden/versions, and how one is added.
+"""The versions of Respread whose CRDs and objects are kept in tests/golden/versions, and how to add one.
 
 `python -m tests.kept_versions NAME [REVISION]` runs the operator of a git revision on a sandbox until its policies have
 a status with all that an operator remembers, and keeps the policies and the CustomResourceDefinitions.
@@ -29,25 +29,25 @@ from tests.policy_specs import GOOD_SPECS
 
 KEPT: Final = REPOSITORY / "tests" / "golden" / "versions"
 OLDEST: Final = "410469d"
-"""The version before the first release that has other fields than today's. Its name is its git revision."""
+"""The version before the first release with other fields than today's. Its name is its git revision."""
 _LISTS: Final = tuple(f"/apis/respread.dev/v1alpha1/{plural}" for plural in PLURALS.values())
 _SOURCE: Final = ("operator", "crds", "manifests")
 _EVICTIONS: Final = 5
-"""Three for the policy whose moves fail, one for each workload, and two for the one that has two in flight."""
+"""The number of workloads: three for the policy whose moves fail, and two for the one with two moves in flight."""
 _SETTLED_SECONDS: Final = 8.0
 
 
 class KeptVersion(NamedTuple):
-    """What is kept of a version."""
+    """The kept files of a version."""
 
     name: str
     definitions: dict[PolicyKind, dict[str, Any]]
     policies: list[dict[str, Any]]
-    """As the API server showed them, with the status that this version's operator wrote."""
+    """The policies as the API server showed them, with the status that this version's operator wrote."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read it from a folder that `keep` has written."""
+        """Read a version from a folder that `keep` has written."""
         definitions = {kind: yaml.safe_load((folder / file_name(kind)).read_text(encoding="utf-8")) for kind in PLURALS}
         policies = yaml.safe_load_all((folder / "policies.yaml").read_text(encoding="utf-8"))
         return cls(folder.name, definitions, list(policies))
@@ -58,7 +58,7 @@ class KeptVersion(NamedTuple):
 
 
 def kept_versions() -> list[KeptVersion]:
-    """Return all that are kept."""
+    """Return all kept versions."""
     return [KeptVersion.read(folder) for folder in sorted(KEPT.iterdir()) if folder.is_dir()]
 
 
@@ -70,7 +70,7 @@ def schema_of(definition: dict[str, Any], part: str) -> dict[str, Any]:
 
 
 def pruned(value: Any, schema: dict[str, Any]) -> Any:
-    """Return a value without the fields that a schema does not have, as the API server prunes it."""
+    """Return a value without the fields that a schema lacks, as the API server prunes it."""
     match value:
         case dict() if "properties" in schema:
             known = schema["properties"]
@@ -93,7 +93,7 @@ def source_of(revision: str, folder: Path) -> Path | None:
 
 
 def keep(name: str, source: Path) -> None:
-    """Run a version's operator on a sandbox, and keep its definitions and what it made of two policies."""
+    """Run a version's operator on a sandbox, and keep its CRDs and its statuses of two policies."""
     with tempfile.TemporaryDirectory() as folder, Sandbox.start(SandboxOptions(nodes=9, audit=True)) as sandbox:
         install(sandbox, source)
         scale(sandbox, "respread-system", "respread", 0)
@@ -114,7 +114,7 @@ def keep(name: str, source: Path) -> None:
 
 
 def _make_policies(sandbox: Sandbox) -> None:
-    """Make one policy whose moves fail, one whose moves stay in flight, and one with every field that there is."""
+    """Create one policy whose moves fail, one whose moves stay in flight, and one with every field."""
     for namespace in ("failing", "moving", "idle"):
         sandbox.create_namespace(namespace)
     for namespace in ("failing", "moving"):

@@ -1,4 +1,4 @@
-"""Whether `make test` would notice: plausible faults are put into a copy of the code, one after another.
+"""Checks that `make test` detects faults: plausible ones are put into a copy of the code, one after another.
 
     python -m tests.mutants [--only WORD] [--with-control-plane]
 
@@ -28,13 +28,13 @@ CODE: Final = "operator/respread"
 
 
 class Fault(NamedTuple):
-    """Something that somebody might get wrong."""
+    """A plausible fault."""
 
     name: str
     file: str
-    """Below `CODE`."""
+    """Relative to `CODE`."""
     right: str
-    """What stands there, exactly once."""
+    """The code to replace, which occurs exactly once."""
     wrong: str
     rooms: tuple[str, ...]
     """Folders of tests to try first."""
@@ -204,16 +204,16 @@ KINDS: Final = ("unit", "integration", "properties")
 
 
 class Verdict(NamedTuple):
-    """What came of a fault."""
+    """The result of a fault."""
 
     by: str
-    """The first test that failed; empty: none did."""
+    """The first test that failed; empty if none did."""
     seconds: float
 
 
 @contextmanager
 def tree() -> Iterator[Path]:
-    """Copy what is under version control, as it stands in the work tree."""
+    """Copy the files under version control from the work tree."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -266,7 +266,7 @@ def first_failure(copy: Path, selected: Sequence[str]) -> str:
 
 
 def selections_for(copy: Path, rooms: Sequence[str], *, marked: Sequence[str]) -> list[list[str]]:
-    """Return what is run: first the tests of some rooms, kind after kind, then everything."""
+    """Return the tests to run: first those of some rooms, type after type, then all."""
     by_kind = [[str(path) for room in rooms for path in copy.glob(f"tests/{kind}/{room}")] for kind in KINDS]
     return [[*folders, *marked] for folders in by_kind if folders] + [["tests", *marked]]
 

@@ -1,4 +1,4 @@
-"""A plan for a cluster as it is once, with everything that a test does not care about left out."""
+"""A plan for one snapshot, with defaults for everything that a test does not set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs of policies, good and bad: what the API server must accept and refuse, and our own decoder no less."""
+"""Valid and invalid specs of policies for the API server and for our decoder."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Spec = dict[str, Any]
 
 
 def enforces(policy: Policy) -> bool:
-    """Return whether pods may be evicted in its name: its mode is Enforce and nothing in it is wrong."""
+    """Return whether pods may be evicted for the policy: its mode is Enforce and it is valid."""
     return policy.spec.mode == "Enforce" and not policy.problems
 
 
 class BadSpec(NamedTuple):
-    """A spec that is wrong in one field."""
+    """A spec with one invalid field."""
 
     spec: Spec
     field: str
     """The field that every message must name."""
     says: str
-    """What the API server's message must say about it."""
+    """A part of the API server's message."""
     kind: PolicyKind = CLUSTER
 
     @property
@@ -162,7 +162,7 @@ GOOD_SPECS: dict[str, tuple[PolicyKind, Spec]] = {
     "all of a workload": (NAMESPACED, _limits(inFlightPerWorkload="100%")),
     "a tenth of a group": (NAMESPACED, _limits(perHourPerGroup="10%")),
 }
-"""By what they show."""
+"""By what they demonstrate."""
 
 _WHOLE_NUMBER = "must be of type int"
 _ONE_OF = "Unsupported value"
@@ -371,4 +371,4 @@ WRONG_THOUGH_ACCEPTED: tuple[tuple[Spec, str, str], ...] = (
     (_windows(schedule="a b c d e"), "spec.windows[0].schedule", "bad minute"),
     (_windows(schedule="0 0 * FEBRUARY *"), "spec.windows[0].schedule", "bad month"),
 )
-"""Specs that the API server can't judge, with the field and what the policy's condition says about it."""
+"""Specs with mistakes that the API server can't detect, with the field and the message in the policy's condition."""

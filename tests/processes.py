@@ -1,4 +1,4 @@
-"""Waiting for things, and looking at processes that a test did not start itself."""
+"""Waiting for conditions, and looking at processes that a test did not start itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PATIENCE_SECONDS = 240.0
-"""How long tests wait for what takes some seconds: also on a machine that is slow, or does other things meanwhile."""
+"""How long tests wait for something that takes a few seconds, also on a slow or busy machine."""
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for yet (a zombie) does not."""
+    """Return whether a process runs, without zombies that have ended."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError):

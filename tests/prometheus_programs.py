@@ -1,4 +1,4 @@
-"""Prometheus and promtool, which tests of monitoring use: those on the PATH, or Debian's package in the cache.
+"""Prometheus and promtool for tests of monitoring: from the PATH, or from Debian's package in the cache.
 
     python -m tests.prometheus_programs
 
@@ -23,7 +23,7 @@ _NAMES: Final = ("prometheus", "promtool")
 
 
 def require(name: str) -> Path:
-    """Return one of the programs; a test that asks for it is skipped where it is not installed."""
+    """Return one of the programs; a test without it is skipped."""
     found = _find(name)
     if found is None:
         pytest.skip(f"{name} is not installed: `make prometheus` fetches it from Debian's package")
@@ -41,7 +41,7 @@ def _find(name: str) -> Path | None:
 
 
 def main() -> None:
-    """Fetch the package if need be, and print where the programs are."""
+    """Fetch the package if necessary, and print where the programs are."""
     if any(_find(name) is None for name in _NAMES):
         if shutil.which("apt-get") is None:
             sys.exit("There is no apt-get here: install Prometheus, so that prometheus and promtool are on the PATH")

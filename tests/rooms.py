@@ -1,4 +1,4 @@
-"""The rooms of operator/ and which of them import which, as a Mermaid diagram and a table: `make architecture`.
+"""The packages of operator/ and their imports, as a Mermaid diagram and a table: `make architecture`.
 
 An arrow is left out where a longer way of arrows says the same, so that the picture shows the layers.
 """
@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "architecture.md"
 PACKAGES: Final = ("respread", "respread_sandbox")
 EVERYWHERE: Final = "respread"
-"""The package itself: its version, which is no room."""
+"""The package itself, with its version, which is not a room."""
 PARTS: Final = GeneratedParts("make architecture")
 
 
@@ -35,7 +35,7 @@ def rooms() -> dict[str, set[str]]:
 
 
 def reduced(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the imports without those that a longer way says too.
+    """Return the imports without transitive ones.
 
     Raises:
         ValueError: rooms import one another in a circle.
@@ -56,7 +56,7 @@ def reduced(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def diagram() -> str:
-    """Return the picture."""
+    """Return the diagram."""
     lines = ["```mermaid", "flowchart TD"]
     edges = reduced(rooms())
     lines += [f'    {_short(room)}["{_short(room)}/"]' for room in sorted(edges)]
@@ -65,7 +65,7 @@ def diagram() -> str:
 
 
 def table() -> str:
-    """Return what each folder is for, in its own words."""
+    """Return the purpose of each folder, from its docstring."""
     lines = ["| folder | what is in it |", "|---|---|"]
     for name, path in sorted(_modules()):
         if path.name == "__init__.py" and name != EVERYWHERE:
@@ -76,7 +76,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with its generated parts made anew."""
+    """Return the page with its generated parts updated."""
     for name, content in (("picture", diagram()), ("folders", table())):
         text = PARTS.write(text, name, content)
     return text

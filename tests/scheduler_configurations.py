@@ -13,4 +13,4 @@ profiles:
       defaultConstraints:
       - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule}
 """
-"""A default constraint that the scheduler keeps; more can follow as further lines of the list."""
+"""A default constraint for the scheduler; more can be appended to the list."""

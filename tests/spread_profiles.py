@@ -1,4 +1,4 @@
-"""What kube-scheduler's default constraints are configured to be, as a profile."""
+"""The configuration of kube-scheduler's default constraints as a profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spread groups of a cluster as it is once, without what a spread index keeps from one snapshot to the next."""
+"""The spread groups of one snapshot, without the state that a spread index keeps between snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control plane whose only nodes are those that Karpenter launches, with the operator beside it."""
+"""A control plane whose only nodes are those that Karpenter launches, with the operator."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ZONES = ("zone-a", "zone-b", "zone-c")
 NODE_POOL = "/apis/karpenter.sh/v1/nodepools/default"
 NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 PATIENCE_SECONDS = 180
-"""How long Karpenter may take: it looks for something to consolidate every 10 s, and waits 15 s before it acts."""
+"""The longest time for Karpenter, which looks for consolidation every 10 s and waits 15 s before it acts."""
 _REPLACEMENT = re.compile(r"its replacement (\S+)")
 
 
 class KarpenterCluster:
-    """What Karpenter, the scheduler and the operator make of it."""
+    """Karpenter's nodes, the pods on them and the operator's policy."""
 
     def __init__(self, sandbox: Sandbox, operator: OperatorProcess) -> None:
         self.sandbox = sandbox
@@ -34,7 +34,7 @@ class KarpenterCluster:
     # Karpenter
 
     def set_pool(self, *, zones: tuple[str, ...] = ZONES, consolidate_after: str = "Never", **template: Any) -> None:
-        """Say in which zones Karpenter may launch nodes, when it consolidates, and more of the nodes' template."""
+        """Set where Karpenter may launch nodes, when it consolidates, and more fields of the nodes' template."""
         in_zones = {"key": ZONE, "operator": "In", "values": list(zones)}
         on_demand = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
         spec = {
@@ -58,7 +58,7 @@ class KarpenterCluster:
         return self.nodes_of(zone)[0]
 
     def claim_of(self, node: str) -> dict[str, Any]:
-        """Return the NodeClaim of a node, as soon as it says so."""
+        """Return the NodeClaim of a node once it names the node."""
 
         def claims() -> list[dict[str, Any]]:
             found = self.sandbox.api.get(NODE_CLAIMS)["items"]
@@ -70,11 +70,11 @@ class KarpenterCluster:
     # Pods
 
     def pods(self, namespace: str, app: str) -> list[dict[str, Any]]:
-        """Return the pods of an app that are not being deleted."""
+        """Return the pods of an app that are not terminating."""
         return [pod for pod in pods(self.sandbox, namespace, app) if "deletionTimestamp" not in pod["metadata"]]
 
     def zones(self, namespace: str, app: str) -> Counter[str]:
-        """Return how many pods of an app each zone has that has nodes; those without a node count for none."""
+        """Return how many pods of an app each zone with nodes has, without pods that have no node."""
         zones = {name: str(node["metadata"]["labels"][ZONE]) for name, node in self.nodes().items()}
         counts = Counter(dict.fromkeys(zones.values(), 0))
         counts.update(
@@ -85,7 +85,7 @@ class KarpenterCluster:
     # The operator
 
     def enforce(self, namespace: str, **spec: Any) -> None:
-        """Let the operator evict in a namespace."""
+        """Create a policy that evicts in a namespace."""
         hurried = {"mode": "Enforce", "quietPeriod": "1s", "victims": {"minAge": "0s"}, **spec}
         policy = {"apiVersion": "respread.dev/v1alpha1", "kind": "RebalancePolicy", "spec": hurried}
         self.sandbox.apply(json.dumps({**policy, "metadata": {"name": "all", "namespace": namespace}}))
@@ -102,16 +102,16 @@ class KarpenterCluster:
         return next((str(each["status"]) for each in conditions if each["type"] == name), "")
 
     def messages(self, namespace: str) -> str:
-        """Return what the policy says of the namespace's violations."""
+        """Return the violations of the namespace's policy."""
         return "; ".join(each["message"] for each in self.status(namespace).get("violations", ()))
 
     def evicted(self, namespace: str) -> list[str]:
-        """Return the pods that the API server evicted for the operator, in that order."""
+        """Return the pods that the API server evicted for the operator, in order."""
         references = (entry["objectRef"] for entry in evictions(self.sandbox))
         return [reference["name"] for reference in references if reference["namespace"] == namespace]
 
     def replacements(self) -> set[str]:
-        """Return the pods that came in place of those that the operator evicted, as its log has them."""
+        """Return the replacements of the pods that the operator evicted, according to its log."""
         ended = (line["how"] for line in self.operator.lines() if line["event"].startswith("Move ended"))
         return {found[1] for how in ended if (found := _REPLACEMENT.match(how))}
 
@@ -120,7 +120,7 @@ class KarpenterCluster:
         return [str(line["kind"]) for line in self.operator.lines() if line["event"] == "Room is asked for"]
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for what takes Karpenter's pace."""
+        """Wait until a condition is true, with a limit that fits Karpenter."""
         wait_until(condition, lambda: f"{what}; {self._karpenter_says()}", seconds=PATIENCE_SECONDS)
 
     def _karpenter_says(self) -> str:

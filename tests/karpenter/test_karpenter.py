@@ -22,7 +22,7 @@ from tests.integration.workloads import ZONE, constraint, create_deployment, dep
 from tests.karpenter.karpenter_cluster import KarpenterCluster, karpenter_cluster
 
 QUIET_SECONDS = 5
-"""How long nothing may happen for a scenario to have ended."""
+"""How long nothing may happen until a scenario counts as finished."""
 SWINGS_SECONDS = float(os.environ.get("RESPREAD_KARPENTER_SECONDS", "90"))
 """How long the workload is scaled up and down while Karpenter consolidates."""
 SWING_SECONDS = 20
@@ -45,7 +45,7 @@ def namespace(cluster: KarpenterCluster) -> str:
 
 
 def deploy(cluster: KarpenterCluster, namespace: str, name: str, replicas: int, **fields: Any) -> None:
-    """Create a Deployment and wait until Karpenter has given its pods nodes and they are Ready."""
+    """Create a Deployment and wait until Karpenter has launched nodes for its pods and they are Ready."""
     create_deployment(cluster.sandbox, namespace, deployment(name, replicas=replicas, **fields))
     wait_for_ready(cluster, namespace, name, replicas)
 
@@ -59,7 +59,7 @@ def wait_for_ready(cluster: KarpenterCluster, namespace: str, name: str, replica
 
 
 def keep_those_in(cluster: KarpenterCluster, namespace: str, zone: str) -> None:
-    """Let the next scale-down take pods of other zones first, so that it breaks the spread."""
+    """Make the next scale-down delete pods of other zones first, so that it violates the constraint."""
     kept = set(cluster.nodes_of(zone))
     for pod in cluster.pods(namespace, "web"):
         cost = "100" if pod["spec"].get("nodeName") in kept else "-100"
@@ -156,7 +156,7 @@ def test_a_zone_without_a_node_gets_one_and_the_spread_is_restored(
 
 
 def test_oscillating_replicas_during_consolidation_move_no_pod_twice(cluster: KarpenterCluster, namespace: str) -> None:
-    """They end balanced, and no pod that came in place of an evicted one is evicted for spread itself."""
+    """The pods end balanced, and no replacement is evicted again for the spread."""
     cluster.set_pool(consolidate_after="1s")
     deploy(cluster, namespace, "web", MANY, constraints=[constraint(ZONE, "web")], cpu="900m")
     cluster.enforce(namespace, limits={"inFlightPerWorkload": 4, "perHourPerGroup": 1_000_000})

@@ -1,4 +1,4 @@
-"""How many instances a property is tried on, and that each part of a long test draws its own."""
+"""The number of instances for a property, different ones for each part of a long test."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _T = TypeVar("_T")
 
 
 def factor() -> int:
-    """Return how many times as many instances are tried as by `make test`."""
+    """Return the factor for the number of instances compared with `make test`."""
     return int(os.environ.get(FACTOR_VARIABLE, "1"))
 
 
 def try_on(instances: SearchStrategy[_T], ordinarily: int, part: int, holds: Callable[[_T], None]) -> None:
-    """Try a property on instances that are drawn anew for each part, but the same ones every time.
+    """Test a property on random instances, different for each part, but the same in every run.
 
     Args:
         instances: where they are drawn from.

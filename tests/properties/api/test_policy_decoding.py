@@ -1,4 +1,4 @@
-"""Whatever stands in a policy, reading it gives a policy that can be evaluated."""
+"""Any policy can be decoded and evaluated, whatever it contains."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ json_values = st.recursive(
 
 
 def paths(value: Any) -> list[tuple[str | int, ...]]:
-    """Return the paths of all values within JSON."""
+    """Return the paths of all values in a JSON document."""
     found: list[tuple[str | int, ...]] = [()]
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
@@ -174,7 +174,7 @@ def test_durations_survive_a_round_trip(value: timedelta) -> None:
 
 
 def evaluate(document: dict[str, Any]) -> None:
-    """Do with a policy whatever is done with policies."""
+    """Use a policy in every way that Respread does."""
     policy = decode_policy(CLUSTER, document)
     spec = policy.spec
     assert isinstance(spec, ClusterPolicySpec)

@@ -1,4 +1,4 @@
-"""Whatever is changed in a policy of descheduler, it is migrated or refused: never half, and never with a traceback."""
+"""Any changed policy of descheduler is migrated completely or rejected, and never causes a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever an object holds, it is either decoded or named and left out, and the object after it is not touched."""
+"""Any object is either decoded or named and left out, and the next object is not affected."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ SUSPICIOUS = st.sampled_from(["", "aws://[/", "-", "1e1000000000", "__", "0", 0,
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Return every member of every object and every entry of every list, as its container and key."""
+    """Return every member of every object and every entry of every list, with its container and key."""
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [place for key in keys for place in ((value, key), *places(value[key]))]
 

@@ -1,4 +1,4 @@
-"""Quantities against an oracle in exact fractions, which knows only what the API's documentation says."""
+"""Quantities compared with an oracle in exact fractions, written from the API's documentation alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DIGITS = st.text("0123456789", max_size=22)
 
 @st.composite
 def quantities(draw: st.DrawFn) -> tuple[str, Fraction]:
-    """Return a quantity as it may be written, and the number it stands for before any rounding."""
+    """Return a text of a quantity, and its exact number before any rounding."""
     whole, fraction = draw(DIGITS), draw(st.none() | DIGITS)
     assume(whole or fraction)
     number = Fraction(int(f"{whole}{fraction or ''}"), 10 ** len(fraction or ""))
@@ -55,7 +55,7 @@ def away_from_zero(number: Fraction) -> int:
 
 
 def as_held(number: Fraction) -> Fraction:
-    """Return the number as a quantity can hold it: to a billionth, and no more than 64 bits of whole units."""
+    """Return the number that a quantity can hold: rounded to a billionth, and at most 64 bits of whole units."""
     held = Fraction(away_from_zero(number * 10**9), 10**9)
     return max(Fraction(-MAX_VALUE), min(held, Fraction(MAX_VALUE)))
 
@@ -99,7 +99,7 @@ def test_any_string_is_a_quantity_or_is_rejected(text: str) -> None:
 def test_a_quantity_with_many_digits_has_the_same_value(
     quantity: tuple[str, Fraction], zeros: int, digits: str, exponent: int
 ) -> None:
-    """Leading zeros, digits far behind the point, digits that an exponent moves there or back."""
+    """Leading zeros, many decimal places, and digits that an exponent shifts."""
     text, _ = quantity
     sign = text[0] if text[0] in "+-" else ""
     written = text.removeprefix(sign)

@@ -1,4 +1,4 @@
-"""The reckoning of requests against the definition in KEP 753, in exact fractions."""
+"""Requests of pods compared with the definition in KEP 753, in exact fractions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PODS = st.builds(
 
 
 def needed(pod: PodRequests, name: str) -> Fraction:
-    """Return the most that is in use at any moment of the pod's life, in whole units."""
+    """Return the maximum use at any moment of the pod's life, in whole units."""
     moments = []
     sidecars = Fraction(0)
     for init in pod.init_containers:

@@ -1,4 +1,4 @@
-"""Compiled selectors against the words of the API's documentation."""
+"""Compiled selectors compared with the API's documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statuses of policies, made of the CRD's own schema: whatever field it has now or gets later."""
+"""Statuses of policies, generated from the CRD's schema, including any future field."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _MOMENTS_ONCE = (
 
 
 def status_schema(kind: PolicyKind) -> dict[str, Any]:
-    """The schema of a policy's status, as the API server has it."""
+    """Return the schema of a policy's status, as the API server has it."""
     (version,) = custom_resource_definition(kind)["spec"]["versions"]
     schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]["status"]
     return schema
 
 
 def statuses(schema: Mapping[str, Any], words: Sequence[str], *, older: bool) -> st.SearchStrategy[Any]:
-    """Values that a schema admits.
+    """Values that a schema allows.
 
     Args:
         schema: as the CRD has it.
@@ -89,7 +89,7 @@ def _strings(schema: Mapping[str, Any], words: Sequence[str], *, older: bool) ->
 
 
 def largest(schema: Mapping[str, Any], number: int = 0, *, most_items: int) -> Any:
-    """The largest value that a schema admits.
+    """Return the largest value that a schema allows.
 
     Args:
         schema: as the CRD has it.

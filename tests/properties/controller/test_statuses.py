@@ -1,4 +1,4 @@
-"""No status of a policy breaks the operator, whatever is in it: it is read, gone on from and written over."""
+"""No status of a policy breaks the operator: it is read, used and overwritten."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WITHOUT_SLASH: Final = {
     "sent": "2027-01-15T08:00:00Z",
     "newest": "1970-01-01T00:00:00Z",
 }
-"""A move whose workload is as long as it may be, and no kind and name."""
+"""A move with a workload of maximum length and without kind and name."""
 _MIB: Final = 1 << 20
 
 
@@ -58,7 +58,7 @@ def any_status(kind: Any) -> st.SearchStrategy[Any]:
 
 
 class Remembering(Scripted):
-    """Answers lists of both kinds with policies that have a status, and takes what is written."""
+    """Answers lists of both kinds with policies that have a status, and records writes."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Remembering(Scripted):
         """Statuses by the policies' plural names."""
 
     async def answer(self, method: str, path: str, names: Mapping[str, str], **options: Any) -> Response:
-        """Answer."""
+        """Return the answer."""
         del names
         plural = path.split("/{name}", maxsplit=1)[0].rpartition("/")[2]
         if method == "GET" and options.get("query") is not None:
@@ -84,7 +84,7 @@ def metadata_of(plural: str) -> dict[str, Any]:
 
 
 def run(found: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Let a new leader take these statuses over, and return what it writes within five hours."""
+    """Make a new leader read these statuses, and return what it writes within five hours."""
     requests = Remembering(found)
     loop = Loop(requests=requests)
     loop.parts.informers.state.apply("nodes", [(each.key, each) for each in WORLD.nodes.values()])
@@ -105,7 +105,7 @@ def run(found: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def assert_admitted(schema: Mapping[str, Any], value: Any, at: str = "status") -> None:
-    """Assert that the API server would take a value: its schema has no more kinds of bounds than these."""
+    """Assert that the API server would accept a value; its schema has only these types of bounds."""
     match schema["type"]:
         case "object":
             assert set(schema.get("required", ())) <= set(value), at
@@ -147,7 +147,7 @@ def test_any_status_is_recovered_and_overwritten(of_cluster: Any, of_namespace: 
 
 
 def test_the_largest_status_is_processed_quickly() -> None:
-    """Sixteen of every item: with more the API server would not store it, an object being 1.5 MiB at most."""
+    """Sixteen of every item. With more, the object would exceed the 1.5 MiB that the API server stores."""
     status = largest(status_schema(CLUSTER), most_items=16)
     size = len(json.dumps(status))
     assert _MIB / 4 < size < 3 * _MIB / 2

@@ -1,4 +1,4 @@
-"""Tenants whose replacements never get Ready cost the others little: pacing and what is in flight in a closed loop."""
+"""Tenants whose replacements never get Ready slow the others down little: pacing and following in a closed loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.worlds import NOW, cluster, pod
 
 TURN_SECONDS = 1.0
 GREEDY = ("a-greedy", "b-greedy")
-"""By name before all others, so that plans have their moves first."""
+"""A name before all others, so that plans have its moves first."""
 
 
 class Tenant(NamedTuple):
@@ -35,22 +35,22 @@ class Tenant(NamedTuple):
     namespace: str
     moves: int
     ready_seconds: float | None
-    """How long its replacements take to be Ready; None if they never are."""
+    """How long its replacements take to become Ready; None if they never do."""
     from_seconds: float = 0.0
     """When its moves are planned first."""
 
 
 class Ran(NamedTuple):
-    """What came of it."""
+    """The result of a run."""
 
     balanced_after: Mapping[str, float]
-    """Seconds until a tenant's last replacement was Ready, since its moves were planned first."""
+    """Seconds from the first plan of a tenant's moves until its last replacement was Ready."""
     used: float
-    """Of the places that limits allow, the share that was taken while healthy tenants had something left to do."""
+    """The used share of the limits while healthy tenants had moves left."""
 
 
 def run(tenants: Sequence[Tenant], limits: Limits, *, most_seconds: float = 5_000) -> Ran:
-    """Pace, evict, replace, until all moves of healthy tenants are done."""
+    """Pace, evict and replace until all moves of healthy tenants are done."""
     policy = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(limits=limits))
     limiters = (Limiter.of(policy),)
     waiting = {tenant.namespace: [_move(tenant, number) for number in range(tenant.moves)] for tenant in tenants}

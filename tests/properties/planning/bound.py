@@ -1,4 +1,4 @@
-"""The bound for larger worlds: which pods sit where in the end, with the fewest moved, whatever order leads there.
+"""The lower bound for larger clusters: a final placement with the fewest moved pods, whatever the order of moves.
 
 An exact mixed-integer program, solved by HiGHS. No sequence of safe steps that cures all restored groups can have fewer
 evictions, because it ends in such a state.
@@ -16,7 +16,7 @@ from tests.properties.planning.scheduler_model import Kind, Position, SchedulerM
 
 
 class Bound(NamedTuple):
-    """An end in which every restored group is within maxSkew, and no other has more excess than at the start."""
+    """A final placement with every selected group within maxSkew, and no other with more excess than at the start."""
 
     evictions: int
     evicted: tuple[Kind, ...]
@@ -26,7 +26,7 @@ class Bound(NamedTuple):
 
 
 def bound_of(model: SchedulerModel) -> Bound | None:
-    """Return an end that takes the fewest evictions, or None where there is none at all."""
+    """Return a final placement with the fewest evictions, or None if there is none."""
     program = _Program()
     ends = _Ends(model, program)
     cure = model.to_cure(model.start())
@@ -74,7 +74,7 @@ def fewest_violated(model: SchedulerModel, ranks: Mapping[int, int], ranks_in_al
 
 
 class _Ends:
-    """The ends that evictions may lead to, as rows of a program: each replacement on a node with room for it."""
+    """The possible final placements, as rows of a program: each replacement is on a node with room."""
 
     def __init__(self, model: SchedulerModel, program: _Program) -> None:
         self._model, self._program, self._start = model, program, model.start()
@@ -101,7 +101,7 @@ class _Ends:
             program.row(net, None, model.free(host, self._start, []))
 
     def excesses(self, at: int, most: float | None) -> list[int]:
-        """Return a variable for each domain of a group: at least what it holds too many, and no more than `most`."""
+        """Return a variable for each domain of a group: at least its excess pods, and at most `most`."""
         model, program, group = self._model, self._program, self._model.groups[at]
         counts = model.counts(group, self._start)
         minimum = program.variable(0, 0 if group.at_least_zero else None)
@@ -117,7 +117,7 @@ class _Ends:
 
 
 def order_of(model: SchedulerModel, bound: Bound) -> list[tuple[Kind, ...]] | None:
-    """Return safe steps that lead to the bound's end by its own moves, in an order that works; None if none does."""
+    """Return safe steps with the bound's moves that lead to its placement; None if there are none."""
     dead: set[Position] = set()
 
     def search(
@@ -151,7 +151,7 @@ def _without(items: tuple[Kind, ...], gone: Iterable[Kind]) -> tuple[Kind, ...] 
 
 
 class _Program:
-    """A mixed-integer program, put together row by row."""
+    """A mixed-integer program, built row by row."""
 
     def __init__(self, eviction_cost: float = 1) -> None:
         self.eviction_cost = eviction_cost

@@ -1,4 +1,4 @@
-"""Plan, evict, place, plan again until nothing is left to do: on small worlds, with schedulers of different tempers."""
+"""Plan, evict, place, and plan again until nothing is left to do: on small clusters, with different schedulers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tests.properties.planning.small_worlds import NOW, Place, World, policy_of,
 from tests.spreads import spread_of
 
 Temper: TypeAlias = Literal["random", "score", "adversarial"]
-"""How the scheduler chooses among feasible nodes: any, one that PodTopologySpread scores best, or the one that leaves
-most to be done."""
+"""The scheduler's choice among feasible nodes: any, one with the best PodTopologySpread score, or the worst for the
+plan."""
 MOST_ROUNDS = 100
 
 
 class Ended(NamedTuple):
-    """How a loop ended."""
+    """The end of a loop."""
 
     evictions: int
     rounds: int
     excess: int
-    """Left of the groups that were to be cured at the start."""
+    """The remaining excess of the groups that were selected at the start."""
 
 
 class EndlessError(AssertionError):
-    """It went on for `MOST_ROUNDS` rounds."""
+    """It continued for `MOST_ROUNDS` rounds."""
 
 
 class PendingError(AssertionError):
@@ -45,7 +45,7 @@ class WorseError(AssertionError):
 
 
 def run(world: World, temper: Temper, seed: int) -> Ended:
-    """Run a world until no move is planned any more."""
+    """Run a cluster until no move is planned any more."""
     random = Random(seed)
     model = SchedulerModel(world)
     start = model.start()
@@ -84,7 +84,7 @@ def _position(model: SchedulerModel, world: World) -> Position:
 def _carry_out(
     model: SchedulerModel, world: World, wave: Sequence[Move], temper: Temper, random: Random
 ) -> tuple[World, list[int], bool]:
-    """Evict a wave in any order, the scheduler acting in between, and pods taking any time to be gone.
+    """Evict a wave in any order, with the scheduler acting in between, and terminations of any length.
 
     Returns:
         The world after it; for each move the host of the replacement; and whether all of these were likely.

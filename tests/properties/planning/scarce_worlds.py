@@ -1,4 +1,4 @@
-"""Small clusters in which several applications want into the same few places, and not all of them fit."""
+"""Small clusters in which several applications compete for a few places, and not all of them fit."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PRIORITIES: Final = {IMPORTANT: 10, ORDINARY: 0, TRIED: 20}
 
 
 class ScarceWorld(NamedTuple):
-    """A world, and how important its applications are."""
+    """A cluster, and the importance of its applications."""
 
     world: World
     importance: tuple[str, ...]
-    """That of each shape."""
+    """The importance of each shape."""
 
     @property
     def policies(self) -> list[Policy]:
-        """One for each importance."""
+        """One policy for each importance."""
         kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule",)
         if self.world.restores_soft:
             kinds += ("ScheduleAnyway",)
@@ -48,7 +48,7 @@ class ScarceWorld(NamedTuple):
 
 
 def scarce_world(seed: int) -> ScarceWorld:
-    """Return the world of a seed."""
+    """Return the cluster of a seed."""
     random = Random(seed)
     zones = random.choice((2, 3, 3, 3, 4))
     hosts = [
@@ -90,7 +90,7 @@ def _application(random: Random, name: str, importance: str) -> Shape:
 
 
 def _skewed(random: Random, hosts: list[Host], shape: Shape, count: int) -> list[int]:
-    """Place pods as after the zone that is last has come back: seldom there."""
+    """Place pods as after the return of the last zone: rarely there."""
     allowed = [at for at, host in enumerate(hosts) if shape.pools is None or host.labels["pool"] in shape.pools]
     last = hosts[-1].labels["zone"]
     elsewhere = [at for at in allowed if hosts[at].labels["zone"] != last]

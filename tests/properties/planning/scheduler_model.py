@@ -1,4 +1,4 @@
-"""The scheduler's rules and the definition of a safe step (docs/planning.md), written a second time, for small worlds.
+"""The scheduler's rules and the definition of a safe step (docs/planning.md), written again for small clusters.
 
 Only the plain data of `small_worlds` is read, and nothing of the product is used: what the planner is compared with
 must not share its mistakes. Everything is counted anew whenever it is asked for.
@@ -16,17 +16,17 @@ from tests.properties.planning.small_worlds import HOSTNAME, Host, Rule, Shape, 
 _T = TypeVar("_T")
 
 Kind: TypeAlias = tuple[int, int]
-"""Pods of a shape on a host: they are alike."""
+"""Equal pods of a shape on a host."""
 LARGEST_STEP = 3
 
 
 class Position(NamedTuple):
-    """Where the pods are; a tuple of numbers by host for each shape."""
+    """The pods' hosts: a tuple of numbers by host for each shape."""
 
     movable: tuple[tuple[int, ...], ...]
     """Pods that may be evicted."""
     staying: tuple[tuple[int, ...], ...]
-    """All others, the replacements of evicted pods among them."""
+    """All others, including the replacements of evicted pods."""
 
     def evict(self, kind: Kind) -> Position:
         return Position(_changed(self.movable, kind, -1), self.staying)
@@ -36,7 +36,7 @@ class Position(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a step may end."""
+    """A possible end of a step."""
 
     position: Position
     likely: bool
@@ -46,19 +46,19 @@ class _Group(NamedTuple):
     identity: tuple[object, ...]
     """Equal for constraints that the product keeps as one group."""
     domain_of: tuple[str | None, ...]
-    """By host; None for hosts that don't count."""
+    """By host; None for hosts that are not eligible."""
     domains: frozenset[str]
     counts: tuple[bool, ...]
     """By shape, whether its pods are counted."""
     max_skew: int
     at_least_zero: bool
-    """Whether the minimum is 0 because there are too few domains."""
+    """Whether the minimum is 0 because of too few domains."""
     hard: bool
     restored: bool
 
 
 class SchedulerModel:
-    """A world's rules."""
+    """The rules of a cluster."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -105,13 +105,13 @@ class SchedulerModel:
         return tuple(self.excess(group, position) for group in self.groups)
 
     def to_cure(self, position: Position) -> list[int]:
-        """Return the groups that a plan is to bring within maxSkew."""
+        """Return the groups that a plan must restore."""
         return [at for at, group in enumerate(self.groups) if group.restored and self.excess(group, position)]
 
     # Where a pod may go
 
     def feasible(self, shape: int, position: Position, terminating: list[Kind]) -> list[int]:
-        """Return the hosts that the scheduler finds feasible for one more pod of a shape.
+        """Return the hosts that are feasible for one more pod of a shape.
 
         Args:
             shape: of the pod.
@@ -127,7 +127,7 @@ class SchedulerModel:
         ]
 
     def likeliest(self, shape: int, feasible: list[int], position: Position) -> list[int]:
-        """Return the feasible hosts that the ScheduleAnyway constraints of a shape score best."""
+        """Return the feasible hosts with the best score of a shape's ScheduleAnyway constraints."""
         soft = [(self.groups[at], rule) for at, rule in self._own[shape] if not rule.hard]
         if not soft or not feasible:
             return feasible
@@ -151,7 +151,7 @@ class SchedulerModel:
         return [host for host in feasible if final[host] == best]
 
     def may_leave(self, group: _Group, shape: int) -> bool:
-        """Whether a pod of a shape may land on a host that does not count for a group."""
+        """Return whether a pod of a shape may land on a host that is not eligible for a group."""
         return any(self.allows(shape, host) for host in self._hosts if group.domain_of[host] is None)
 
     # Safe steps
@@ -162,7 +162,7 @@ class SchedulerModel:
     def safe_steps(
         self, position: Position, largest: int = LARGEST_STEP, kinds: Collection[Kind] | None = None
     ) -> Iterator[tuple[tuple[Kind, ...], set[Position]]]:
-        """Yield every safe step, the single ones first, with the likely positions that it ends in.
+        """Yield every safe step, single ones first, with the likely final positions.
 
         Args:
             position: before the step.
@@ -183,7 +183,7 @@ class SchedulerModel:
                     yield step, outcomes
 
     def placed(self, before: Position, after: Position) -> list[Kind]:
-        """Return what a step placed, by the positions before and after it."""
+        """Return the pods that a step placed, by the positions before and after it."""
         return [
             (shape, host)
             for shape in self._shapes
@@ -192,13 +192,13 @@ class SchedulerModel:
         ]
 
     def allows(self, shape: int, host: int) -> bool:
-        """Whether a pod of a shape may be on a host if there is room, its DoNotSchedule constraints counting it."""
+        """Return whether a host with room is allowed for a pod of a shape if its DoNotSchedule constraints count it."""
         return self._allowed[shape][host] and all(
             self.groups[at].domain_of[host] is not None for at, rule in self._own[shape] if rule.hard
         )
 
     def outcomes_if_safe(self, position: Position, step: tuple[Kind, ...]) -> set[Position] | None:
-        """Return the likely positions that a step ends in, or None if it is not safe in itself."""
+        """Return the likely final positions of a step, or None if it is not safe."""
         before = self.excesses(position)
         cure = self.to_cure(position)
         likely: set[Position] = set()
@@ -217,7 +217,7 @@ class SchedulerModel:
         return likely
 
     def _outcomes(self, start: Position, step: tuple[Kind, ...], seen: set[object]) -> Iterator[Outcome | None]:
-        """Yield how a step may end, and None where a replacement is left without a node.
+        """Yield the possible ends of a step, and None if a replacement stays without a node.
 
         Evictions come one after the other, in any order; the scheduler may place a replacement as soon as its pod is
         evicted, and does so on any feasible node.

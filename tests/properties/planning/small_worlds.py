@@ -1,4 +1,4 @@
-"""Small clusters for the oracles of planning: plain data, drawn by hypothesis, with the snapshot that the planner gets.
+"""Small clusters for the oracles of planning: plain data, drawn by hypothesis, with the snapshot for the planner.
 
 Nothing here knows how spread is counted or a plan is made. What a world means is said twice, independently: by the
 product, which sees the snapshot, and by `scheduler_model`, which sees the plain data.
@@ -40,9 +40,9 @@ class Host(NamedTuple):
     """A node."""
 
     labels: dict[str, str]
-    """Among them its own name, under `HOSTNAME`."""
+    """The labels, including its own name under `HOSTNAME`."""
     room: int = PLENTY
-    """How many units it has for pods, each of which takes as many as its template says."""
+    """Its units of room for pods. Each pod uses as many as its template says."""
     tainted: bool = False
     cordoned: bool = False
 
@@ -60,12 +60,12 @@ class Rule(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What the pods of one template have in common."""
+    """The common properties of the pods of one template."""
 
     labels: dict[str, str]
     rules: tuple[Rule, ...]
     pools: tuple[str, ...] | None = None
-    """The values of the label `pool` that its node affinity asks for; None for any node."""
+    """The values of the label `pool` in its node affinity; None for any node."""
     tolerates: bool = False
     """Whether its pods tolerate the taint of tainted nodes."""
     size: int = 1
@@ -82,7 +82,7 @@ class Place(NamedTuple):
 
 
 class World(NamedTuple):
-    """A cluster, and which of its constraints are to be restored."""
+    """A cluster, and the constraints to restore."""
 
     hosts: tuple[Host, ...]
     shapes: tuple[Shape, ...]
@@ -92,12 +92,12 @@ class World(NamedTuple):
     """Empty for all keys."""
 
     def restores(self, rule: Rule) -> bool:
-        """Whether the policy wants a constraint restored."""
+        """Return whether the policy selects a constraint."""
         return (rule.hard or self.restores_soft) and (not self.restored_keys or rule.key in self.restored_keys)
 
 
 def snapshot_of(world: World) -> ClusterSnapshot:
-    """Return the world as the product sees it."""
+    """Return the snapshot of the cluster."""
     specs = [_spec(shape) for shape in world.shapes]
     names = [f"{number:02}" for number in range(len(world.pods))]
     pods = [
@@ -124,7 +124,7 @@ def snapshot_of(world: World) -> ClusterSnapshot:
 
 
 def policy_of(world: World) -> Policy:
-    """Return the policy that restores what the world says."""
+    """Return the policy that restores the selected constraints."""
     kinds: tuple[WhenUnsatisfiable, ...] = ("DoNotSchedule",)
     if world.restores_soft:
         kinds += ("ScheduleAnyway",)
@@ -177,14 +177,14 @@ def _constraint(rule: Rule) -> TopologySpreadConstraint:
 
 
 class Size(NamedTuple):
-    """How large worlds are drawn."""
+    """The sizes of drawn clusters."""
 
     zones: int
     hosts: int
     pods: int
     shapes: int
     rules: int
-    """Of one template."""
+    """Draws values for one template."""
 
 
 TINY = Size(zones=4, hosts=6, pods=9, shapes=2, rules=2)
@@ -194,13 +194,13 @@ _KEYS = ("zone", HOSTNAME, "region", "rack")
 
 
 def _often(likely: object, *rest: object) -> st.SearchStrategy:
-    """Draw the first three times out of four where there are few others."""
+    """Draw one of the first three in three of four cases if there are few others."""
     return st.sampled_from((likely,) * (3 * len(rest)) + rest)
 
 
 @st.composite
 def worlds(draw: st.DrawFn, size: Size) -> World:
-    """Draw a cluster with everything that planning has to mind, most of it seldom: plain cases come often."""
+    """Draw a cluster with everything that affects planning, most of it rarely, so that plain cases are frequent."""
     hosts = draw(_hosts(size))
     keys = tuple(key for key in _KEYS if any(key in host.labels for host in hosts))
     shapes = draw(st.lists(_shape(size, keys), min_size=1, max_size=size.shapes))
@@ -231,7 +231,7 @@ def worlds(draw: st.DrawFn, size: Size) -> World:
 
 
 def _skewed(hosts: int) -> st.SearchStrategy[int]:
-    """Draw a host's number, the first ones more often: that is what skew is."""
+    """Draw a host's number, low ones more often, which causes skew."""
     return st.integers(0, hosts * (hosts + 1) // 2 - 1).map(lambda number: _triangular(number, hosts))
 
 
@@ -310,7 +310,7 @@ def _rule(draw: st.DrawFn, labels: dict[str, str], keys: tuple[str, ...]) -> Rul
 
 
 def _with_room(world: World, draw: st.DrawFn) -> World:
-    """Make some hosts small, but never smaller than what they hold."""
+    """Make some hosts small, but never smaller than their pods."""
     if draw(_often(True, False)):
         return world
     held = [sum(world.shapes[pod.shape].size for pod in world.pods if pod.host == at) for at in range(len(world.hosts))]

@@ -1,4 +1,4 @@
-"""The ledger's verdict is the API server's, on any budgets and pods, and a plan within it is carried out by the server.
+"""The ledger's verdict is the API server's, for any budgets and pods, and the API server accepts a plan within it.
 
 The model below is written from `EvictionREST.Create` alone, on objects as the API sends them.
 """
@@ -48,7 +48,7 @@ def holds(expression: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def evict(pod: dict[str, Any], budgets: list[dict[str, Any]]) -> tuple[int, str]:  # noqa: PLR0911 - as the handler has it
-    """Carry out one eviction as the API server would, and return the status code and what it is about."""
+    """Evict a pod as the API server would, and return the status code and the subject of the answer."""
     if pod["phase"] in {"Succeeded", "Failed", "Pending"} or pod["deleting"]:
         return 201, "none"
     selecting = [each for each in budgets if matches(each["selector"], pod["labels"])]

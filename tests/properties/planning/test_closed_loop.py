@@ -1,4 +1,4 @@
-"""Planned and carried out again and again, whatever the scheduler chooses: it ends, and costs little too much."""
+"""Repeated planning and evicting ends, with any scheduler, and makes few unnecessary evictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations of plans for clusters of any kind: they can always be given, and never contradict the plan."""
+"""Explanations exist for plans of any cluster, and never contradict the plan."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _most(constraint: ConstraintReport) -> int:
 
 
 def _is_too_full(pod: str, planned: Planned) -> bool:
-    """Whether a pod is counted in a domain that is too full, of a group that is to be restored."""
+    """Return whether a pod is counted in a domain with too many pods, of a selected group."""
     found = next(each for each in planned.view.snapshot.pods.values() if each.name == pod)
     return any(
         found.labels in group.matched
@@ -84,7 +84,7 @@ def _is_too_full(pod: str, planned: Planned) -> bool:
 
 
 def _is_to_the_point(blocked: BlockedGroup, spread: Spread) -> None:
-    """Assert that a reason is that of the group, and that its message names what it is about."""
+    """Assert that a reason is that of the group, and that its message names its subject."""
     group = spread.groups[blocked.group]
     few = len(group.domains.nodes) < group.key.min_domains
     assert blocked.reason is not Reason.TOO_FEW_DOMAINS or few

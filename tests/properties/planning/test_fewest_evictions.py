@@ -1,4 +1,4 @@
-"""Plans are minimal: equal to the truth in tiny worlds, to the static bound in larger ones wherever it can be met."""
+"""Plans are minimal: equal to the truth in tiny clusters, to the static bound in larger ones if it can be reached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = range(4)
 
 
 def excess_after(plan: Plan, snapshot: ClusterSnapshot) -> int:
-    """Return what the plan leaves of the total excess of the groups it is to cure, by the counts that it predicts."""
+    """Return the predicted remaining excess of the groups that the plan restores."""
     spread = spread_of(snapshot)
     left = 0
     for key in plan.policies:

@@ -1,4 +1,4 @@
-"""A cluster for which a plan once took an eviction more than the fewest, or left some excess."""
+"""A cluster for which a plan once had one eviction too many, or left some excess."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def host(number: int, zone: int, rack: int = 0, room: int = PLENTY) -> Host:
 
 
 def test_a_step_of_two_pods_is_found_where_single_steps_are_safe_too() -> None:
-    """Single pods that are safe lead to where nothing is; two that go together before them lead to the cure."""
+    """Single safe steps lead to a dead end; a step of two pods before them leads to a solution."""
     hosts = (host(0, 0, room=7), host(1, 1), host(2, 2, room=5), host(3, 3), host(4, 4), host(5, 5), host(6, 0, 1))
     soft = Rule(HOSTNAME, 1, WEB, hard=False)
     shapes = (

@@ -1,4 +1,4 @@
-"""Where room is not enough for all, it cures as many groups as it can: those of more important policies first."""
+"""Without enough room for all groups, a plan restores as many as possible, those of important policies first."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.spreads import spread_of
 
 PARTS = range(4)
 WORLDS = 20
-"""Of each part; `make test-all` takes 25 times as many."""
+"""For each part; `make test-all` runs 25 times as many."""
 MOST_POSITIONS = 150
 MOST_UNKNOWN = 0.1
 LEAST_SCARCE = 0.3
-"""Of the first 200 worlds room is not enough for all in half; of 50 in a row, in 19 at least."""
+"""The room is insufficient in half of the first 200 clusters, and in at least 19 of any 50 in a row."""
 MOST_TURNS = {0: 0, 1: 2, 2: 10, 3: 10} if factor() > 1 else {2: 10}
-"""How many turns a replacement may take, by the seed."""
+"""The most turns that a replacement may take, by seed."""
 
 
 def violated_after(plan: Plan, snapshot: ClusterSnapshot) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ def violated_after(plan: Plan, snapshot: ClusterSnapshot) -> tuple[int, ...]:
 
 
 def ranks_of(model: SchedulerModel) -> dict[int, int]:
-    """Return the ranks of the groups that are to be cured: each is of the application whose pods it counts."""
+    """Return the ranks of the selected groups: each is that of the application whose pods it counts."""
     shapes = model.world.shapes
     return {
         at: RANKS[shapes[model.groups[at].counts.index(True)].labels["importance"]]
@@ -56,7 +56,7 @@ def ranks_of(model: SchedulerModel) -> dict[int, int]:
 
 
 def fewest_by_single_steps(model: SchedulerModel, ranks: Mapping[int, int]) -> tuple[int, ...] | None:
-    """Return how few groups any sequence of safe evictions one by one leaves violated; None if there are too many."""
+    """Return the fewest groups that a sequence of safe single evictions leaves violated; None if there are too many."""
     start = model.start()
     best = _violated(model, ranks, start)
     seen, left = {start}, [start]
@@ -79,16 +79,16 @@ def _violated(model: SchedulerModel, ranks: Mapping[int, int], position: Positio
 
 
 class Tried(NamedTuple):
-    """What became of one world."""
+    """The result for one cluster."""
 
     scarce: bool
-    """Whether no plan can cure all groups."""
+    """Whether no plan can restore all groups."""
     unknown: bool
-    """Whether there are too many sequences of steps to know whether the plan is as good as any."""
+    """Whether there are too many sequences of steps to know the best plan."""
 
 
 def tried(seed: int, draw: Callable[[int], ScarceWorld] = scarce_world) -> Tried:
-    """Plan for a world, and compare with the best that there is."""
+    """Plan for a cluster, and compare with the best plan."""
     scarce = draw(seed)
     model = SchedulerModel(scarce.world)
     ranks = ranks_of(model)
@@ -113,12 +113,12 @@ def test_the_plan_restores_as_many_groups_as_possible(part: int, draw: Callable[
 
 @pytest.mark.parametrize("seed", [408, 1745])
 def test_cases_found_by_longer_runs_stay_fixed(seed: int) -> None:
-    """In 408, presolve of the exact program was wrong. In 1745, it matters on which of two nodes another group is."""
+    """In 408, the presolve of the exact program was wrong. In 1745, it matters which of two nodes a group uses."""
     assert not tried(seed).unknown
 
 
 def applications(number: int, room: int) -> World:
-    """Return applications with three pods in each of two zones, and a third zone that has room for some pods."""
+    """Return applications with three pods in each of two zones, and a third zone with room for some pods."""
     names = [f"app{at}" for at in range(number)]
     hosts = [
         Host({HOSTNAME: f"n{zone}", "zone": f"z{zone}"}, room=3 * number if zone < 2 else room) for zone in range(3)
@@ -131,7 +131,7 @@ def applications(number: int, room: int) -> World:
 @pytest.mark.parametrize("in_flight", [1, 5, 50])
 @pytest.mark.parametrize(("number", "room"), [(5, 5), pytest.param(8, 8, marks=pytest.mark.long), (6, 7)])
 def test_a_started_group_is_finished_before_others_get_the_room(number: int, room: int, in_flight: int) -> None:
-    """Each takes two moves. However slowly pods go, no group is begun with the room that another one needs."""
+    """Each group needs two moves. However slowly pods terminate, no group starts with the room of another one."""
     limits = Limits(in_flight=in_flight, in_flight_per_namespace=50, in_flight_per_node=50, in_flight_per_workload=3)
     for seed, most_turns in MOST_TURNS.items():
         tight = TightWorld(applications(number, room), number, frozenset(), ((),), most_turns, limits)

@@ -1,4 +1,4 @@
-"""What a tally keeps up to date with each pod more or less is what counting anew comes to."""
+"""A tally that is updated pod by pod equals one that is counted from scratch."""
 
 from __future__ import annotations
 

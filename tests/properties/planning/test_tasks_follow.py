@@ -1,4 +1,4 @@
-"""What is to be restored, and who may go for it, follows a cluster that changes as if it were looked at anew."""
+"""Tasks that follow a changing cluster equal those computed from scratch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SETTING = PolicySetting(
 
 
 def owner(namespace: str, kind: str) -> Workload:
-    """Return the ReplicaSet that all pods of a namespace belong to, as something of a kind controls it."""
+    """Return the ReplicaSet of all pods in a namespace, controlled by an owner of some kind."""
     group = "apps/v1" if kind == "Deployment" else "argoproj.io/v1alpha1"
     return Workload(
         namespace=namespace, name="web", uid="uid-web", controller=OwnerReference(group, kind, "web", "uid")
@@ -127,7 +127,7 @@ changes = st.lists(
 
 
 def plain(tasks: Sequence[Task]) -> object:
-    """Return what has to be equal; components, and the groups of each, have no order."""
+    """Return the comparable parts. Components, and the groups of each, have no order."""
     return sorted(
         (
             sorted((str(group.key), sorted(group.counts.items())) for group in task.groups),

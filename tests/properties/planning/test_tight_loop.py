@@ -1,4 +1,4 @@
-"""However slowly pods go and replacements come, whoever else wants the room: no pod is left Pending for a move."""
+"""However slowly pods terminate and replacements are created, no move leaves a pod Pending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.properties.planning.tight_loop import run
 from tests.properties.planning.tight_worlds import tight_world
 
 WORLDS: Final = 2
-"""Of each part; `make test-all` takes 25 times as many, `make tight` 250 times."""
+"""For each part; `make test-all` runs 25 times as many, `make tight` 250 times."""
 PARTS: Final = 4
 MOST_PER_FEWEST: Final = 1.02
 

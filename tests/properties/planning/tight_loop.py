@@ -1,4 +1,4 @@
-"""The operator's own parts in a loop on tight worlds: moves under way, planning, pacing; and a scheduler that is slow.
+"""The operator's parts in a loop on clusters with little room: moves in flight, planning, pacing, and a slow scheduler.
 
 Pods take up to 30 turns to be gone, replacements come late, those of a StatefulSet only when the old pod is gone; the
 scheduler binds in any order, takes any feasible host, and preempts. What is told of the cluster is never behind. The
@@ -39,38 +39,38 @@ from tests.properties.planning.undisturbed import NOWHERE, Scene, ends_of, feasi
 
 MOST_TURNS: Final = 2_000
 _LOOKS: Final = 0.8
-"""How often the operator looks at the cluster in a turn."""
+"""How often the operator reconciles per turn."""
 STILL_TURNS: Final = 3
-"""So many turns without anything to be done are the end."""
+"""The loop ends after this many turns without work."""
 
 
 class Ended(NamedTuple):
-    """How a loop ended."""
+    """The end of a loop."""
 
     evictions: int
     excess: int
-    """Left of the constraints."""
+    """The remaining excess of the constraints."""
     violated: int
-    """How many of them have any left."""
+    """How many constraints have excess left."""
     preemptions: int
     pending: int
     compared: bool
-    """Whether it was small enough to know what would have come of the pods that wait without any evictions."""
+    """Whether the cluster was small enough to know which pods would be Pending without evictions."""
     turns: int
     room: tuple[int, ...]
-    """What foreign pods leave of each host in the end."""
+    """The room that foreign pods leave on each host at the end."""
 
 
 class LeftPendingError(AssertionError):
-    """Pods wait for a node that would not wait without the evictions."""
+    """Pods wait for a node that would have one without the evictions."""
 
 
 class EndlessError(AssertionError):
-    """It went on for `MOST_TURNS` turns."""
+    """It continued for `MOST_TURNS` turns."""
 
 
 class _Mover:
-    """What happens to the pods by itself: controllers, kubelets and the scheduler."""
+    """Everything that happens to the pods without the operator: controllers, kubelets and the scheduler."""
 
     def __init__(self, tight: TightWorld, random: Random) -> None:
         self.model = SchedulerModel(tight.world)
@@ -84,7 +84,7 @@ class _Mover:
         self._gone_at: dict[str, int] = {}
         self._late_by: dict[str, int] = {}
         self._to_create: list[tuple[int, int, str]] = []
-        """When, of which shape, by which name."""
+        """The time, the shape and the name."""
         self.preemptions = 0
         begun = list(self.state.snapshot.pods.values())
         self.state.replace("pods", [])
@@ -125,7 +125,7 @@ class _Mover:
             self._create(shape, "")
 
     def evict(self, pod: Pod, now: int, *, late: bool) -> None:
-        """Let a pod begin to terminate; a ReplicaSet's is replaced then, a StatefulSet's when it is gone.
+        """Make a pod terminate. A ReplicaSet replaces it at once, a StatefulSet after its deletion.
 
         Args:
             pod: the pod.
@@ -149,7 +149,7 @@ class _Mover:
             self._create(self.shape(pod), name)
 
     def turn(self, now: int) -> bool:
-        """Let a moment pass, and return whether anything is still to come of itself."""
+        """Advance by one turn, and return whether anything will still happen without the operator."""
         for pod in self.pods:
             if pod.terminating and self._gone_at[pod.uid] <= now:
                 self.state.apply("pods", [(pod.key, None)])
@@ -223,7 +223,7 @@ class _Mover:
 
 
 class _Operator:
-    """What the operator does in a turn, by its own parts."""
+    """The operator's work in a turn, with its own parts."""
 
     def __init__(self, tight: TightWorld) -> None:
         spec = ClusterPolicySpec(mode="Enforce", limits=tight.limits, victims=VictimRules(min_age=timedelta()))
@@ -237,7 +237,7 @@ class _Operator:
         self.evictions = 0
 
     def turn(self, mover: _Mover, now: int) -> bool:
-        """Look at the cluster and evict, and return whether anything was done or is under way."""
+        """Observe the cluster and evict, and return whether anything was done or is in flight."""
         snapshot = mover.state.snapshot
         spread = self._index.update(snapshot)
         self.in_flight, ended = self.in_flight.updated(snapshot, now, Comparison(spread))
@@ -278,7 +278,7 @@ class _Operator:
 
 
 def run(tight: TightWorld, seed: int) -> Ended:
-    """Run a world until nothing is left to do.
+    """Run a cluster until nothing is left to do.
 
     Raises:
         LeftPendingError: pods wait for a node in the end that would not wait without the evictions.

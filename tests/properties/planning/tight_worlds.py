@@ -1,4 +1,4 @@
-"""Clusters with hardly any room: several applications that want into the same few places, and pods that wait for one.
+"""Clusters with little room: several applications compete for a few places, and pods wait for one.
 
 Drawn from a seed rather than by hypothesis: a loop takes seconds, and there is nothing to shrink that a seed would not
 show as well.
@@ -16,23 +16,23 @@ _WIDE = Limits(in_flight=50, in_flight_per_namespace=50, in_flight_per_node=50, 
 
 
 class TightWorld(NamedTuple):
-    """A world, and what the loop needs to know besides."""
+    """A cluster, and the parameters of its loop."""
 
     world: World
-    """Its pods are those of the applications; the shapes of foreign pods come last."""
+    """Its pods are those of the applications. The shapes of foreign pods are last."""
     applications: int
-    """How many of the shapes are applications."""
+    """The number of shapes that are applications."""
     stateful: frozenset[int]
-    """Shapes whose pods are replaced only when they are gone, under the same name."""
+    """Shapes whose pods are replaced only after their deletion, under the same name."""
     foreign: tuple[tuple[int, ...], ...]
-    """The shapes of pods that others make: those that wait at first, and those that come when all is at rest."""
+    """The shapes of foreign pods: those that wait at the start, and those created when all is at rest."""
     most_turns: int
-    """How long a pod takes at the most to be gone."""
+    """The longest termination of a pod."""
     limits: Limits
 
 
 def tight_world(seed: int) -> TightWorld:
-    """Return the world of a seed."""
+    """Return the cluster of a seed."""
     random = Random(seed)
     zones = random.choice((2, 3, 3, 4))
     hosts = tuple(
@@ -100,7 +100,7 @@ def _foreign(random: Random, name: str, priorities: tuple[int, ...]) -> Shape:
 
 
 def _skewed(random: Random, hosts: tuple[Host, ...], shape: Shape, pods: int) -> list[int]:
-    """Return hosts for an application's pods, those of the first zones more often."""
+    """Return hosts for an application's pods, more often those of the first zones."""
     allowed = [at for at, host in enumerate(hosts) if shape.pools is None or host.labels["pool"] in shape.pools]
     order = allowed or [0]
     weights = [1 + len(order) - at for at in range(len(order))] if random.random() < 0.7 else [1] * len(order)

@@ -1,4 +1,4 @@
-"""The truth for tiny worlds: every sequence of safe steps, with every likely landing, is looked at."""
+"""The truth for tiny clusters: every sequence of safe steps with every likely landing is examined."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tests.properties.planning.scheduler_model import LARGEST_STEP, Position, Sc
 
 
 class Truth(NamedTuple):
-    """The best that can be done."""
+    """The best possible result."""
 
     excess: int
-    """The least total excess of the restored groups."""
+    """The least total excess of the selected groups."""
     evictions: int
-    """The fewest that leave so little."""
+    """The fewest evictions with this excess."""
 
 
 class TooLargeError(Exception):
-    """There are more positions than an exhaustive search should look at."""
+    """There are too many positions for an exhaustive search."""
 
 
 def truth_of(model: SchedulerModel, most_positions: int = 3_000) -> Truth:
-    """Return the best that any sequence of safe steps can do.
+    """Return the best result of any sequence of safe steps.
 
     Raises:
         TooLargeError: there are more positions than `most_positions`.
@@ -36,7 +36,7 @@ def truth_of(model: SchedulerModel, most_positions: int = 3_000) -> Truth:
 
 
 def fewest_of_any_group(model: SchedulerModel) -> int:
-    """Return the evictions that some restored group alone needs at least, found by trying all ends."""
+    """Return the evictions that some selected group needs at least, found by trying all final placements."""
     start = model.start()
     fewest = 0
     for at in model.to_cure(start):

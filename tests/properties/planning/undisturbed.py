@@ -1,4 +1,4 @@
-"""What may become of pods that wait for a node if nobody evicts any: every end that the scheduler may bring about.
+"""What may become of pods that wait for a node without any eviction: every end that the scheduler may cause.
 
 Pods are placed in any order, on any feasible host; where there is none, pods of lower priority are preempted on any
 host where that helps, and may take long to be gone. Of plain data, like `scheduler_model`, and by its rules.
@@ -13,23 +13,23 @@ from typing import NamedTuple, TypeAlias
 from tests.properties.planning.scheduler_model import Kind, Position, SchedulerModel
 
 Waiting: TypeAlias = tuple[tuple[int, int], ...]
-"""The shapes of pods without a node, and the host on which room was made for each, if any; sorted."""
+"""The shapes of pods without a node, and the host that each is nominated for, if any; sorted."""
 NOWHERE = -1
 MOST_STATES = 20_000
 
 
 class Scene(NamedTuple):
-    """How things stand."""
+    """The state of the cluster."""
 
     position: Position
-    """Of the pods that are not terminating; none of them moves by itself."""
+    """The pods that are not terminating. None of them moves without an eviction."""
     waiting: Waiting
     terminating: tuple[Kind, ...] = ()
     """Sorted."""
 
 
 def ends_of(model: SchedulerModel, scene: Scene, stateful: Collection[int]) -> list[Counter[int]] | None:
-    """Return who may be left waiting in the end, by shape; None if there is too much to look at.
+    """Return the pods that may still wait at the end, by shape; None if there are too many cases.
 
     Args:
         model: the rules.
@@ -54,7 +54,7 @@ def ends_of(model: SchedulerModel, scene: Scene, stateful: Collection[int]) -> l
 
 
 def feasible(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> list[int]:
-    """Return the hosts that one of the waiting may go to: beside those too for whom room was made, and can't displace.
+    """Return the hosts for a waiting pod, beside nominated pods that it can't displace.
 
     Args:
         model: the rules.
@@ -70,7 +70,7 @@ def feasible(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> list[
 
 
 def preemptable(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the hosts on which preemption helps one of the waiting, with the shapes of the pods deleted there."""
+    """Return the hosts where preemption helps a waiting pod, with the shapes of the preempted pods."""
     shape, nominated = who
     priority = model.world.shapes[shape].priority
     if any(host == nominated and model.world.shapes[other].priority < priority for other, host in scene.terminating):
@@ -82,7 +82,7 @@ def preemptable(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -> li
 
 
 def without_claims(model: SchedulerModel, waiting: Waiting, priority: int, host: int) -> Waiting:
-    """Return the waiting pods when room is made on a host for another: those of lower priority lose theirs there."""
+    """Return the waiting pods after one is nominated to a host, where those of lower priority lose their nomination."""
     return tuple(
         (shape, NOWHERE if nominated == host and model.world.shapes[shape].priority < priority else nominated)
         for shape, nominated in waiting
@@ -135,7 +135,7 @@ def _with_nominated(model: SchedulerModel, scene: Scene, who: tuple[int, int]) -
 def _preempted(
     model: SchedulerModel, position: Position, terminating: tuple[Kind, ...], shape: int, host: int
 ) -> tuple[int, ...] | None:
-    """Return the shapes of the pods that are preempted on a host for one of a shape; None if that does not help.
+    """Return the shapes of the pods preempted on a host for one of a shape; None if that does not help.
 
     All of lower priority are taken away, and brought back as far as there is room, the highest priority first, and of
     equal ones those that are terminating last.

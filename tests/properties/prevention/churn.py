@@ -1,4 +1,4 @@
-"""A ReplicaSet on a small simulated cluster, ranked by the product while it is scaled and nodes come and go.
+"""A ReplicaSet on a small simulated cluster, ranked by the product while it is scaled and nodes are added and removed.
 
 Scheduler and ReplicaSet controller are models; time goes only as told. What is simulated is everything around
 `CostPlanner`, which decides as it does in the operator.
@@ -42,7 +42,7 @@ class Churn:
     def __init__(
         self, seed: int, spec: PodSpec, *, zones: int = 3, nodes_per_zone: int = 4, hard_hosts: bool = False
     ) -> None:
-        """Begin with nodes and no pods.
+        """Create nodes without pods.
 
         Args:
             seed: of everything that is left to chance.
@@ -57,7 +57,7 @@ class Churn:
         self.replicas = 0
         self.created = 0
         self.placed = 0
-        """Of the pods created, those that got a node: the others are deleted by the next event."""
+        """The number of created pods that got a node. The others are deleted by the next event."""
         self.patched: Counter[Purpose] = Counter()
         self.patches_of: Counter[str] = Counter()
         self._spec = spec
@@ -72,11 +72,11 @@ class Churn:
 
     @property
     def pods(self) -> list[Pod]:
-        """All there are."""
+        """Return all pods."""
         return list(self._state.snapshot.pods.values())
 
     def counts(self) -> Counter[str]:
-        """Return the pods of each zone that has a node."""
+        """Return the pods of each zone with nodes."""
         zones = Counter({self.zone_of[name]: 0 for name in self.up})
         zones.update(self.zone_of[each.node_name] for each in self.pods if each.node_name)
         return zones
@@ -87,7 +87,7 @@ class Churn:
         return [names.index(each.node_name) for each in self.pods if each.node_name]
 
     def model(self) -> Model:
-        """Return the nodes that are up, and the constraints, for what a model says of them."""
+        """Return the nodes that are up, and the constraints, for a model."""
         nodes = tuple(
             ModelNode(name, {HOSTNAME: name, ZONE: self.zone_of[name]} if name in self.up else {})
             for name in sorted(self.zone_of)
@@ -97,11 +97,11 @@ class Churn:
     # What happens
 
     def restart(self) -> None:
-        """Go on with nothing remembered."""
+        """Continue without any memory, as after a restart."""
         self.prevention = CostPlanner(self._now)
 
     def wait(self, seconds: float) -> None:
-        """Let time go by, and what becomes due in it be done."""
+        """Advance the time, and do everything that becomes due."""
         end = self._now + seconds
         while (due := self.prevention.next_examination()) < end:
             self._now = max(self._now, due)
@@ -118,14 +118,14 @@ class Churn:
         self._bring_back()
 
     def fail(self, name: str) -> None:
-        """Lose a node with its pods."""
+        """Remove a node with its pods."""
         self.up.discard(name)
         self._state.apply("nodes", [(node(name).key, None)])
         self._delete([each.name for each in self.pods if each.node_name == name])
         self._bring_back()
 
     def recover(self, name: str) -> None:
-        """Get a node back, empty."""
+        """Return a node, empty."""
         self.up.add(name)
         back = node(name, self.zone_of[name])
         self._state.apply("nodes", [(back.key, back)])
@@ -134,7 +134,7 @@ class Churn:
     # How
 
     def _bring_back(self) -> None:
-        """Create what is missing, and let the scheduler bind one pod after another."""
+        """Create missing pods, and let the scheduler bind one after another."""
         self._delete([each.name for each in self.pods if not each.node_name])
         coming = []
         for _ in range(self.replicas - len(self.pods)):
@@ -152,7 +152,7 @@ class Churn:
                 self._turn()
 
     def _choose(self) -> str | None:
-        """Return a node as the scheduler would: by hard constraints first, then mostly by soft ones."""
+        """Return the node that the scheduler would choose: by hard constraints, then mostly by soft ones."""
         zones = self.counts()
         hosts = Counter(dict.fromkeys(self.up, 0))
         hosts.update(each.node_name for each in self.pods if each.node_name)
@@ -170,7 +170,7 @@ class Churn:
         return self.rng.choice([name for name in feasible if hosts[name] == least])
 
     def _turn(self) -> None:
-        """Let the operator look, and carry out what it wants patched."""
+        """Let the operator observe, and make its patches."""
         snapshot = self._state.snapshot
         self.prevention.observe(View(snapshot, self._spread.update(snapshot), self._policies))
         self.prevention.examine(CostClock(self._now, NOW + timedelta(seconds=self._now)))
@@ -210,7 +210,7 @@ class Churn:
 
 
 def levelled(counts: Iterable[int], pods: int) -> list[int]:
-    """Return the counts that are left when pods are deleted from the fullest domains, to so many in all."""
+    """Return the remaining counts when pods are deleted from the fullest domains, down to a total."""
     left = sorted(counts)
     while sum(left) > pods:
         left[-1] -= 1

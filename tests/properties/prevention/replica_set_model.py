@@ -1,4 +1,4 @@
-"""A ReplicaSet and its constraints as plain data: what its controller deletes, what that violates, what could be best.
+"""A ReplicaSet and its constraints as plain data: the deletions of its controller, and the resulting skew.
 
 Written from Kubernetes' source (`ActivePodsWithRanks` in pkg/controller/controller_utils.go, `getPodsToDelete` in
 pkg/controller/replicaset) and from what the constraints mean, knowing nothing of how the product ranks pods.
@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 Violation = tuple[int, int]
-"""Pods above what is allowed, in hard and in soft constraints."""
+"""Pods above the allowed number, in hard and in soft constraints."""
 
 
 class ModelNode(NamedTuple):
@@ -45,7 +45,7 @@ class ModelPod(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A ReplicaSet's surroundings."""
+    """The surroundings of a ReplicaSet."""
 
     nodes: tuple[ModelNode, ...]
     rules: tuple[ModelRule, ...]
@@ -53,7 +53,7 @@ class Model(NamedTuple):
     """The node of each pod that the constraints count and a scale-down does not delete."""
 
     def violation(self, places: Iterable[int]) -> Violation:
-        """Return what is violated with the ReplicaSet's pods on such nodes."""
+        """Return the violations with the ReplicaSet's pods on these nodes."""
         placed = [*places, *self.others]
         hard = soft = 0
         for rule in self.rules:
@@ -74,7 +74,7 @@ class Model(NamedTuple):
         return hard, soft
 
     def best(self, deletable: Sequence[int], staying: Sequence[int] = ()) -> Violation:
-        """Return the least that any order of deleting pods violates, summed over all numbers left but all of them.
+        """Return the least violations of any order of deletion, summed over all numbers of remaining pods.
 
         Every subset of the pods is looked at, as how many are left on each node: nothing is left out.
 
@@ -101,7 +101,7 @@ class Model(NamedTuple):
         return total
 
     def total(self, order: Sequence[ModelPod]) -> Violation:
-        """Return what an order of deletion violates, summed over all numbers of pods left but all of them."""
+        """Return the violations of an order of deletion, summed over all numbers of remaining pods."""
         hard = soft = 0
         for deleted in range(1, len(order) + 1):
             now_hard, now_soft = self.violation(pod.node for pod in order[deleted:])
@@ -109,12 +109,12 @@ class Model(NamedTuple):
         return hard, soft
 
     def least(self, deletable: Sequence[int], left: int) -> Violation:
-        """Return the least violated by any so many pods out of those that there are."""
+        """Return the least violations with this many of the existing pods."""
         return min(self.violation(chosen) for chosen in set(combinations(sorted(deletable), left)))
 
 
 def deletion_order(pods: Sequence[ModelPod]) -> list[ModelPod]:
-    """Return the order that the ReplicaSet controller deletes pods in, the first first."""
+    """Return the order in which the ReplicaSet controller deletes pods."""
     on_node = Counter(pod.node for pod in pods)
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     return sorted(

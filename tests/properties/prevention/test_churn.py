@@ -1,4 +1,4 @@
-"""What keeping ranks costs over a long time of scale-ups, scale-downs and node failures, and that it is worth it."""
+"""The cost and the benefit of ranks over many scale-ups, scale-downs and node failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOFT_HOSTS = spec(constraint(ZONE), constraint(HOSTNAME, when="ScheduleAnyway"))
 HARD_HOSTS = spec(constraint(ZONE), constraint(HOSTNAME))
 MOST_REPLICAS = 24
 SMALL = 12
-"""So many pods are few enough for looking at every choice of those that a scale-down could leave."""
+"""Few enough pods to examine every choice that a scale-down could leave."""
 
 
 @pytest.mark.parametrize("of", [ZONE_ONLY, SOFT_HOSTS, HARD_HOSTS], ids=["zone", "zone-and-soft-host", "zone-and-host"])

@@ -1,4 +1,4 @@
-"""What is foretold of a scale-down against the ReplicaSet controller's own ordering, as it is modelled."""
+"""Forecasts of scale-downs compared with a model of the ReplicaSet controller's ordering."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.worlds import NOW
 
 
 def violation(forecast: Forecast) -> Violation:
-    """Return what the groups violate as they are foretold."""
+    """Return the forecast violations of the groups."""
     hard = soft = 0
     for group in forecast.groups:
         if group.key.when_unsatisfiable == "DoNotSchedule":
@@ -31,7 +31,7 @@ def workload_of(world: World, costs: dict[str, int]) -> WorkloadPods:
 
 
 def holds(world: World, forecast: Forecast, order: list[ModelPod]) -> bool:
-    """Whether a forecast is what the controller would do, as far as it is said to be certain."""
+    """Return whether a forecast is the controller's behavior, as far as it claims to be certain."""
     surplus = len(forecast.deleted)
     gone = {each.name for each in order[:surplus]}
     left = [each.node for each in world.pods if each.name not in {pod.name for pod in forecast.deleted}]

@@ -1,4 +1,4 @@
-"""Pod deletion costs against every order of deletion, with the ReplicaSet controller's own ordering modelled."""
+"""Pod deletion costs compared with every order of deletion, with a model of the ReplicaSet controller's ordering."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class World(NamedTuple):
     model: Model
     pods: tuple[ModelPod, ...]
     foreign: frozenset[str] = frozenset()
-    """Pods whose cost somebody else wrote."""
+    """Pods whose cost another writer set."""
 
 
 # The product's view of a world
 
 
 def replica_set_of(world: World, costs: Mapping[str, int] = Map()) -> ReplicaSetPods:
-    """Return the ReplicaSet as the product sees it, its pods with costs of ours by name."""
+    """Return the ReplicaSet for the product, with Respread's costs of its pods by name."""
     nodes = [Node(name=node.name, labels=Map(node.labels), allocatable=Map(pods=110)) for node in world.model.nodes]
     of = spec(
         *(
@@ -95,7 +95,7 @@ def named(replica_set: ReplicaSetPods, costs: Costs) -> dict[str, int]:
 
 
 def ranked(world: World) -> dict[str, int]:
-    """Return the costs that pods without any get, and then those that make the best of who is Ready."""
+    """Return the costs of pods without any, and then those after reranking."""
     fresh = replica_set_of(world)
     costs = named(fresh, rank_new(fresh, roles_of(fresh)))
     settled = replica_set_of(world, costs)
@@ -104,14 +104,14 @@ def ranked(world: World) -> dict[str, int]:
 
 
 def order_under(world: World, costs: Mapping[str, int]) -> list[ModelPod]:
-    """Return what the controller deletes in which order once the costs are there."""
+    """Return the order in which the controller deletes pods with these costs."""
     return deletion_order(
         [each if each.name in world.foreign else each._replace(cost=costs.get(each.name, 0)) for each in world.pods]
     )
 
 
 def best_within_bands(world: World, order: Sequence[ModelPod]) -> Violation:
-    """Return the least that any ranking of ours could violate, given what comes before costs.
+    """Return the least violations of any ranking, given the criteria before costs.
 
     Pods are deleted in bands: by phase, whether Ready, and there first those that somebody else gave a negative cost,
     then ours, then the rest of the others'. Only within our bands can costs of ours decide.
@@ -140,7 +140,7 @@ def _band(each: ModelPod) -> tuple[str, bool]:
 
 @st.composite
 def worlds(draw: st.DrawFn, keys: Sequence[str], *, most_pods: int = 8, crossing: bool = False) -> World:
-    """Draw a ReplicaSet, with everything that ranking its pods has to mind."""
+    """Draw a ReplicaSet, with everything that affects ranking."""
     zones = draw(st.integers(1, 4))
     nodes = []
     for number in range(draw(st.integers(2, 7))):
@@ -183,7 +183,7 @@ KEYS = st.sampled_from(
 
 @st.composite
 def disturbed(draw: st.DrawFn) -> World:
-    """Draw a ReplicaSet of which some pods are not Ready, and some have a cost that somebody else wrote."""
+    """Draw a ReplicaSet with some unready pods and some costs of another writer."""
     world = draw(worlds(draw(KEYS)))
     foreign: set[str] = set()
     pods = []
@@ -243,7 +243,7 @@ def test_costs_of_others_are_never_overwritten(world: World) -> None:
 
 @given(st.one_of(worlds((ZONE,)), worlds((HOSTNAME,))), st.data())
 def test_new_pods_do_not_change_the_costs_of_other_pods(world: World, data: st.DataObject) -> None:
-    """Scale-downs take pods in their order, scale-ups bring others: each is patched once, every order is perfect."""
+    """Scale-downs delete pods in order and scale-ups add others: each is patched once, and every order is optimal."""
     costs: dict[str, int] = {}
     for turn in range(3):
         replica_set = replica_set_of(world, costs)

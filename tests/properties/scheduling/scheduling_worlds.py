@@ -1,4 +1,4 @@
-"""Small random clusters in which every filter has something to say, for the properties of views and filters."""
+"""Small random clusters in which every filter matters, for the properties of views and filters."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _node(
 
 
 def nodes_named(name: str) -> st.SearchStrategy[Node]:
-    """Draw a node of a name."""
+    """Draw a node with a name."""
     return st.builds(
         _node,
         st.just(name),
@@ -160,7 +160,7 @@ def nodes_named(name: str) -> st.SearchStrategy[Node]:
 
 @st.composite
 def pods(draw: st.DrawFn, known_specs: list[PodSpec], name: str) -> Pod:
-    """Draw a pod of one of the specs, bound or not, in whatever state."""
+    """Draw a pod with one of the specs, bound or not, in any state."""
     return Pod(
         namespace=draw(st.sampled_from(NAMESPACES)),
         name=name,
@@ -175,7 +175,7 @@ def pods(draw: st.DrawFn, known_specs: list[PodSpec], name: str) -> Pod:
 
 
 def fixed_objects(state: ClusterState) -> None:
-    """Put in what the drawn pods refer to."""
+    """Add the objects that the drawn pods refer to."""
     state.replace("namespaces", [Namespace(name="shop", labels=Map(team="a")), Namespace(name="blog")])
     state.replace("services", [Service(namespace="shop", name="web", selector=Map(app="web"))])
     state.replace(
@@ -204,7 +204,7 @@ def fixed_objects(state: ClusterState) -> None:
 
 
 def rebuilt(snapshot: ClusterSnapshot, held: dict[ObjectKey, Pod]) -> ClusterSnapshot:
-    """Return a snapshot with the same objects but these pods, made anew."""
+    """Return a snapshot with the same objects but these pods, built from scratch."""
     state = ClusterState()
     for resource in ("nodes", "namespaces", "replicasets", "persistentvolumes", "persistentvolumeclaims", "csinodes"):
         objects = getattr(snapshot, _FIELD[resource])

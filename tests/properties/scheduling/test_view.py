@@ -1,4 +1,4 @@
-"""A view that was changed, taken back and moved from snapshot to snapshot answers like one made anew."""
+"""A view that was changed, reverted and moved from snapshot to snapshot answers like a new one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def unbound(pod: Pod) -> Pod:
 
 
 def answers(predictor: Predictor, pod: Pod) -> dict[str, Any]:
-    """Return all that can be asked about a pod, by names."""
+    """Return all answers about a pod, by names."""
     prepared = predictor.prepare(pod)
     table = predictor.view.table
     names = sorted(table.slot_of)

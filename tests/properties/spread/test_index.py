@@ -1,4 +1,4 @@
-"""Spread groups count what the scheduler's filter counts, and stay right from one snapshot to the next."""
+"""Spread groups count what the scheduler's filter counts, and stay correct from one snapshot to the next."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_index_equals_one_built_from_scratch_after_any_change(
 
 
 def plain(spread: Spread) -> object:
-    """Return what has to be equal; the order in which label sets come is that in which they came."""
+    """Return the comparable parts. The order of label sets is that of their creation."""
     groups = {
         key: (group.domains, dict(group.counts), set(group.matched), group.workloads, len(group.carriers))
         for key, group in spread.groups.items()
