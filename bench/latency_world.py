@@ -137,18 +137,22 @@ class World:
                 for each in list(self._pods[app].values())[: self._replicas - 4]:
                     self._set(app, each._replace(ready=ready))
                     yield
-            for app in apps:
-                if app in self._unspread:
-                    continue
-                was = next(iter(self._pods[app].values()))
-                self._delete(app, was.name)
-                yield
-                pod = self._add(app, was.node, ready=False, bound=False)
-                yield
-                pod = self._set(app, pod._replace(bound=True))
-                yield
-                self._set(app, pod._replace(ready=True))
-                yield
+            yield from self.replacements(apps)
+
+    def replacements(self, apps: range) -> Iterator[None]:
+        """Replace a pod of each of some Deployments on its own node: delete, create, bind, Ready."""
+        for app in apps:
+            if app in self._unspread:
+                continue
+            was = next(iter(self._pods[app].values()))
+            self._delete(app, was.name)
+            yield
+            pod = self._add(app, was.node, ready=False, bound=False)
+            yield
+            pod = self._set(app, pod._replace(bound=True))
+            yield
+            self._set(app, pod._replace(ready=True))
+            yield
 
     def _evicted(self, name: str) -> None:
         app = int(name.split("-")[1])

@@ -217,6 +217,17 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
     return "" if process.stdout is None else (await process.stdout.readline()).decode()
 
 
+def _changes(world: World) -> Iterator[None]:
+    """Change a pod each time it is asked for more: in turns whether one is Ready, and where pods are."""
+    spread = range(VIOLATED + FRESH, world.apps)
+    readiness, half = world.changes(spread[::2]), spread[1::2]
+    while True:
+        for _ in world.replacements(half):
+            yield
+            next(readiness)
+            yield
+
+
 async def _change(changes: Iterator[None], rate: float, late: list[float]) -> None:
     """Change pods until cancelled."""
     start, events = time.monotonic(), 0
@@ -287,7 +298,7 @@ async def _look(
     fresh = [await _fresh(look, world, VIOLATED + number) for number in range(FRESH)]
     say(f"a change is shown after {max(fresh):.2f} s at most; now pods change …")
     late: list[float] = []
-    changing = asyncio.create_task(_change(world.changes(range(VIOLATED + FRESH, world.apps)), options.rate, late))
+    changing = asyncio.create_task(_change(_changes(world), options.rate, late))
     await asyncio.sleep(2)
     before, begun = cost_of(pid).cpu_seconds, time.monotonic()
     await look.tab.run(f"scrollTo(0, {ROW_PIXELS * ROWS_ABOVE})")  # to rows that change

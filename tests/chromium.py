@@ -129,8 +129,8 @@ class Tab:
             await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
     async def screenshot(self, file: Path) -> None:
-        """Write what the window shows as PNG."""
-        shot = await self.send("Page.captureScreenshot", format="png")
+        """Write what the window shows, in the format that the file's suffix names: `.png` or `.webp`."""
+        shot = await self.send("Page.captureScreenshot", format=file.suffix.removeprefix("."), quality=85)
         await asyncio.to_thread(file.write_bytes, b64decode(shot["data"]))
 
 

@@ -84,17 +84,19 @@ def _deployment(
 def events() -> ReadEvents:
     """Return what the operator reported."""
     note = f"Evicted pod web-1: {ZONE} zone-a holds more than maxSkew 1 allows, and the replacement goes to zone-c"
+    subjects = EventSubject("Deployment", "shop", "web"), EventSubject("ClusterRebalancePolicy", "", "default")
     return ReadEvents(
-        (
+        tuple(
             OperatorEvent(
                 time=datetime(2026, 1, 1, 11, 58, tzinfo=UTC),
                 warning=False,
                 reason="EvictedForSpread",
                 note=note,
                 count=1,
-                regarding=EventSubject("Deployment", "shop", "web"),
+                regarding=subject,
                 related=EventSubject("Pod", "shop", "web-1"),
-            ),
+            )
+            for subject in subjects
         )
     )
 
@@ -121,7 +123,7 @@ async def main() -> None:
         page.source.read_events = events()
         await tab.size(width, height, dark="dark" in sys.argv)
         for name in VIEWS:
-            await shoot(tab, page, name, folder / f"ui-{name}.png")
+            await shoot(tab, page, name, folder / f"ui-{name}.webp")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ async function beginLive() {
     view?.close?.();
     shown = at;
     drawViews(parts[0]);
-    main.className = parts[0] || "cluster";
     if (parts[0] === "workload" && parts.length > 2) view = workloadView(main, store, parts[1], parts.slice(2).join("/"));
     else if (parts[0] === "what-if") view = whatIfView(main, store, new URLSearchParams(location.hash.split("?")[1] ?? ""));
     else view = clusterView(main, store);

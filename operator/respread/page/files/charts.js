@@ -30,7 +30,7 @@ const SERIES = [["withoutCosts", "without pod deletion costs"], ["asItIs", "as i
 export function scaleDownCurve(curve, chosen, choose) {
   const points = curve.points;
   const most = Math.max(1, ...points.flatMap((point) => SERIES.map(([field]) => point[field].evictions)));
-  const step = Math.max(9, Math.min(28, Math.floor(720 / Math.max(1, points.length))));
+  const step = Math.max(9, Math.min(44, Math.floor(720 / Math.max(1, points.length))));
   const height = 110;
   const width = points.length * step + 34;
   const y = (value) => height - 22 - ((height - 34) * value) / most;

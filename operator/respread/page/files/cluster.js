@@ -174,7 +174,7 @@ function headRow(table, columns) {
   table.classList.toggle("with-domains", Boolean(columns));
   const cell = (text, name) => h("div", { role: "columnheader", class: name }, text);
   return h("div", { class: "group head", role: "row", "aria-rowindex": "1" },
-    cell("State", "state"), cell("Workload", "workload"), cell("Skew / max", "skew"),
+    cell("State", "state"), cell("Workload", "workload"), cell("Skew/max", "skew"),
     columns ? columns.map((domain) => cell(domain, "domain")) : cell("Pods per domain, most first", "domain"),
     cell("What happens", "happens"));
 }
