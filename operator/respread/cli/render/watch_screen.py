@@ -29,7 +29,6 @@ class WatchScreen:
     def __init__(self, output: OutputOptions) -> None:
         """Prepare; the screen begins with the context."""
         self._output = output
-        self._tables = make_console(no_color=output.no_color, wide=output.wide)
         self._shown: Shown | None = None
         self._changed_at = self._read_at = ""
         self._failure = ""
@@ -81,7 +80,7 @@ class WatchScreen:
         """Draw as many lines as fit, and below them when they were read."""
         width, height = options.max_width, options.height or console.height
         options = options.update(height=None)
-        lines, status = self._lines(), console.render_lines(self._status(0), options)
+        lines, status = self._lines(console, options), console.render_lines(self._status(0), options)
         room = max(0, height - len(status))
         if len(lines) > room:  # to say so may take one line more
             room = max(0, height - len(console.render_lines(self._status(len(lines)), options)))
@@ -93,15 +92,15 @@ class WatchScreen:
                 yield Segment.line()
             yield from line
 
-    def _lines(self) -> list[list[Segment]]:
+    def _lines(self, console: Console, options: ConsoleOptions) -> list[list[Segment]]:
+        """Return the lines of the result, as wide as the terminal: what is beside it could not be scrolled to."""
         if self._shown is None:
             return []
         parts = [
             *(Text(f"Note: {note}", style=FAINT) for note in self._shown.report.notes),
-            *self._shown.render(self._tables),
+            *self._shown.render(console),
         ]
-        options = self._tables.options.update(height=None)
-        return [line for part in parts for line in self._tables.render_lines(part, options, pad=False)]
+        return [line for part in parts for line in console.render_lines(part, options, pad=False)]
 
     def _status(self, hidden: int) -> Text:
         more = f"{hidden} more {'line does' if hidden == 1 else 'lines do'} not fit. " if hidden else ""
