@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
 
+from tests.integration.prometheus import DASHBOARD, RULES
 from tests.prometheus_programs import require
 
 ROOT: Final = Path(__file__).parents[3]
-MONITORING: Final = ROOT / "manifests" / "components" / "monitoring"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks"
-RULES: Final[dict[str, Any]] = yaml.safe_load((MONITORING / "prometheus-rule.yaml").read_text(encoding="utf-8"))["spec"]
 ALERTS: Final = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
-DASHBOARD: Final[dict[str, Any]] = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

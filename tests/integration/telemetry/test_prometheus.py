@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-
-import yaml
+from typing import Any, Final
 
 from respread.prevention.pace import REST_SECONDS
 from respread_sandbox import Sandbox, SandboxOptions
 from tests.integration.operator_process import OperatorProcess, install, policy
-from tests.integration.telemetry.test_alerts import DASHBOARD, RULES
+from tests.integration.prometheus import PANELS, Prometheus, Series, scraping
 from tests.integration.workloads import (
     ZONE,
     constraint,
@@ -32,84 +25,8 @@ from tests.processes import wait_until
 from tests.prometheus_programs import require
 
 PREVENTION: Final = Path(__file__).parents[3] / "manifests" / "components" / "prevention" / "cluster-role.yaml"
-PANELS: Final = {each["title"]: each for each in DASHBOARD["panels"] if each["type"] != "row"}
 NOT_HERE: Final = {"Why groups stay violated"}
 """Panels without data for this cluster: no group is blocked."""
-
-Series: TypeAlias = list[dict[str, Any]]
-
-
-class Prometheus:
-    """A running Prometheus that scrapes one operator."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-
-    def ready(self) -> bool:
-        try:
-            self._read("/-/ready")
-        except (OSError, LookupError):
-            return False
-        return True
-
-    def _read(self, path: str) -> bytes:
-        """Return its answer. LookupError before it listens, as its log shows."""
-        found = re.findall(r'msg="Listening on".* address=(\S+)', self._log.read_text(encoding="utf-8"))
-        with urllib.request.urlopen(f"http://{found[0]}{path}", timeout=30) as answer:
-            body: bytes = answer.read()
-        return body
-
-    def query(self, expression: str) -> Series:
-        found: Series = self._get("query", query=expression)["result"]
-        return found
-
-    def panel(self, title: str) -> Series:
-        """Return the data of a panel, all targets together, for every cluster and namespace."""
-        variables = {"$__rate_interval": "1m", "$cluster": ".*", "$namespace": ".*"}
-        found: Series = []
-        for target in PANELS[title]["targets"]:
-            found += self.query(re.sub(r"\$\w+", lambda name: variables[name[0]], target["expr"]))
-        return found
-
-    def rules(self) -> list[dict[str, Any]]:
-        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
-
-    def _get(self, path: str, **parameters: str) -> Any:
-        return json.loads(self._read(f"/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))["data"]
-
-
-@contextmanager
-def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus with the rules while the context lasts, as the Prometheus of a fleet."""
-    (folder / "rules.yaml").write_text(yaml.safe_dump(RULES), encoding="utf-8")
-    configuration = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": ["rules.yaml"],
-        "scrape_configs": [
-            {
-                "job_name": "respread",
-                "honor_labels": True,
-                "static_configs": [{"targets": [target], "labels": {"cluster": "east", "pod": "respread-0"}}],
-            }
-        ],
-    }
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
-    command: list[str | Path] = [
-        require("prometheus"),
-        f"--config.file={folder / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        "--web.listen-address=127.0.0.1:0",
-    ]
-    with (
-        (folder / "prometheus.log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, cwd=folder) as process,
-    ):
-        try:
-            prometheus = Prometheus(folder / "prometheus.log")
-            wait_until(prometheus.ready, "Prometheus to be ready")
-            yield prometheus
-        finally:
-            process.terminate()
 
 
 def values(series: Series) -> list[float]:
