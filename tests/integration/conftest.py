@@ -1,9 +1,11 @@
-"""What scenarios side by side have: one control plane with the operator on it, and each its own nodes and namespace."""
+"""Fixtures for parallel scenarios: one control plane with the operator, and nodes and a namespace for each scenario."""
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -11,10 +13,12 @@ from tests.integration.as_new import AsNew
 from tests.integration.operator_process import OperatorProcess, refused
 from tests.integration.pools import Pool
 
+_LONGEST_NAME: Final = 50
+
 
 @pytest.fixture(scope="module")
 def operator(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    """The operator on a control plane without nodes; it is refused nothing and logs no error."""
+    """The operator on a control plane without nodes. None of its requests is refused, and it logs no error."""
     sandbox = as_new.put_back()
     with OperatorProcess(sandbox, tmp_path_factory.mktemp("operator")) as running:
         running.wait_until_ready()
@@ -27,5 +31,7 @@ def operator(as_new: AsNew, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def pool(operator: OperatorProcess, request: pytest.FixtureRequest) -> Pool:
     """The scenario's own nodes and namespace, named after it."""
-    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:50].strip("-")
+    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
+    if len(name) > _LONGEST_NAME:  # The parameters are at the end.
+        name = f"{name[: _LONGEST_NAME - 9].strip('-')}-{zlib.crc32(name.encode()):08x}"
     return Pool(operator.sandbox, name)
