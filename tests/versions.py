@@ -39,19 +39,19 @@ PARTS: Final = GeneratedParts("make test-versions")
 _CELL: Final = re.compile(r"(\d+) of (\d+) passed")
 
 Matrix = dict[str, dict[str, str]]
-"""For each minor version what each suite gave, and when."""
+"""The results of each suite and their time, for each minor version."""
 Passed = tuple[int, int]
 """How many of how many tests passed."""
 
 
 def suites() -> dict[str, Path | None]:
-    """Return the folder of each suite by its name, which is that of a room; the demo has none."""
+    """Return the folder of each suite by its name, which is that of a room. The demo has none."""
     integration = sorted(path for path in (ROOT / "tests" / "integration").iterdir() if any(path.glob("test_*.py")))
     return {path.name: path for path in (*integration, ROOT / "tests" / FAULTS)} | {DEMO: None}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for."""
+    """Run the requested suites."""
     parser = _parser()
     asked = parser.parse_args(arguments)
     if asked.reports and len(asked.versions) != 1:
@@ -111,7 +111,7 @@ def summary(matrix: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def read(page: str) -> Matrix:
-    """Return the matrix that a page has; a patch version that is no longer the one that is built is not read."""
+    """Return the matrix on a page, without results of outdated patch versions."""
     minors = {patch: minor for minor, patch in kubernetes_versions().items()}
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PARTS.read("matrix", page).splitlines()]
     if not rows:

@@ -1,4 +1,4 @@
-"""An event loop on which waiting takes no time."""
+"""An event loop in which waiting takes no time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class _Selector(selectors.SelectSelector):
-    """Whenever the loop would wait, its clock is put forward instead."""
+    """Advances the clock of the loop instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Begins at second 0; `time()` is the only clock there is."""
+    """Starts at second 0; `time()` is the only clock."""
 
     def __init__(self) -> None:
         self._virtual = _Selector()

@@ -1,4 +1,4 @@
-"""Small clusters, written down shortly: for tests that say what a person would draw."""
+"""Small clusters in a short notation, for tests that read like a drawing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def constraint(
 
 
 def spec(*constraints: TopologySpreadConstraint, **fields: Any) -> PodSpec:
-    """Return a pod spec; pods are of one template if and only if they share the object."""
+    """Return a pod spec. Pods share a template if and only if they share this object."""
     return PodSpec(topology_spread_constraints=constraints, **{"requests": Map(cpu=100), **fields})
 
 
@@ -71,13 +71,13 @@ def pod(
 
 
 def pods(counts: Mapping[str, int], of: PodSpec, **fields: Any) -> list[Pod]:
-    """Return so many pods on each of the nodes."""
+    """Return pods, with the number for each node."""
     prefix = fields.pop("prefix", "web")
     return [pod(f"{prefix}-{on}-{number}", on, of, **fields) for on, count in counts.items() for number in range(count)]
 
 
 def cluster(nodes: Iterable[Node], pods: Iterable[Pod], **others: Iterable[Any]) -> ClusterSnapshot:
-    """Return a snapshot of nodes, pods and, by resource, other objects; namespaces are those of the pods."""
+    """Return a snapshot of nodes, pods and, by resource, other objects, with the namespaces of the pods."""
     state = ClusterState()
     placed = list(pods)
     state.replace("nodes", nodes)

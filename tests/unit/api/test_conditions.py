@@ -1,4 +1,4 @@
-"""A status says what was found, and changes only when that does."""
+"""A status reports the result of a plan, and changes only with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies are read completely or with every mistake named; nothing in them makes reading fail."""
+"""Policies are decoded completely or with every mistake named, and decoding never fails."""
 
 from __future__ import annotations
 

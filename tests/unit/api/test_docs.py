@@ -1,4 +1,4 @@
-"""docs/policy.md documents every field, default, choice, bound and reason, and nothing that does not exist."""
+"""docs/policy.md documents exactly the existing fields, defaults, enums, bounds and reasons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN_SELECTORS = re.compile(r"Selector\.match")
 
 
 def rows(heading: str) -> dict[str, str]:
-    """Return the first column's words in backticks, and the rest, of the table under a heading."""
+    """Return the words in backticks in the first column, and the rest, of the table under a heading."""
     _, _, section = TEXT.partition(f"\n{heading}\n")
     table = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
     assert table is not None, f"there is no table under {heading}"

@@ -1,4 +1,4 @@
-"""Policies of earlier versions mean what they did, and neither an upgrade nor a downgrade loses what was remembered."""
+"""Policies of earlier versions keep their meaning, and neither an upgrade nor a downgrade loses a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLICIES = [
     for policy in version.policies
 ]
 REPORTED = {"violations"}
-"""What the next plan writes anew, whatever was there."""
+"""The fields that the next plan replaces."""
 
 
 def today(kind: PolicyKind, part: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def today(kind: PolicyKind, part: str) -> dict[str, Any]:
 
 
 def normal(value: Any) -> Any:
-    """Return JSON values with times and durations in one form."""
+    """Return JSON values with times and durations in a canonical form."""
     match value:
         case dict():
             return {name: normal(each) for name, each in value.items()}
@@ -47,7 +47,7 @@ def normal(value: Any) -> Any:
 
 
 def missing(before: Any, after: Any, path: str) -> Iterator[str]:
-    """Yield where the later value lacks what the earlier one has."""
+    """Yield the values of the earlier object that the later one lacks."""
     match before, after:
         case dict(), dict():
             for name, each in before.items():
@@ -74,7 +74,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def memory(status: PolicyStatus) -> dict[str, Any]:
-    """Return what a status remembers, without what the next plan reports."""
+    """Return the checkpoint in a status, without the results of the plan."""
     return {name: each for name, each in encode_status(status).items() if name not in REPORTED}
 
 
@@ -116,7 +116,7 @@ def test_the_checkpoint_in_a_status_of_an_earlier_version_is_read(version: KeptV
 
 
 def lacking(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
-    """Yield the fields that a schema requires and a value does not have."""
+    """Yield the fields that a schema requires and a value lacks."""
     match value:
         case dict():
             yield from (f"{path}.{name}" for name in schema.get("required", ()) if name not in value)
@@ -133,7 +133,7 @@ def lacking(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
 def test_crds_of_earlier_versions_accept_the_current_status(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
-    """Who upgrades the operator alone, as Helm does, still gets statuses, and so evictions."""
+    """A user who upgrades only the operator, as Helm does, still gets statuses, and so evictions."""
     status = encode_status(decode_status(policy))
     refused = set(lacking(status, earlier.schema(policy["kind"], "status"), "status"))
     assert refused <= ({"status.violations[].workload"} if earlier.name == OLDEST else set()), (
@@ -157,7 +157,7 @@ def test_the_api_server_defaults_no_field_that_an_earlier_operator_does_not_know
 def test_a_status_written_by_an_earlier_operator_loses_no_field(
     earlier: KeptVersion, _version: KeptVersion, policy: dict[str, Any]
 ) -> None:
-    """It reads what it knows of, writes that back, and has not changed it."""
+    """The earlier operator reads the fields it knows, writes them back, and changes nothing."""
     ours = {"status": encode_status(decode_status(policy))}
     patch = {"status": pruned(ours["status"], earlier.schema(policy["kind"], "status"))}
     assert memory(decode_status(merged(ours, patch))) == memory(decode_status(ours))

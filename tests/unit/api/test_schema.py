@@ -1,4 +1,4 @@
-"""The CRDs are those of the types, and complete."""
+"""The CRDs match the types, and are complete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def root(kind: PolicyKind) -> dict[str, Any]:
 
 
 def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every schema in a schema, with the path of the field it is for; `[]` is an item of a list."""
+    """Yield every schema in a schema, with the path of its field; `[]` is an item of a list."""
     yield path, node
     for name, each in node.get("properties", {}).items():
         yield from nodes(each, f"{path}.{name}".removeprefix("."))
@@ -124,7 +124,7 @@ def test_the_printer_columns_and_short_names_are_as_documented(kind: PolicyKind)
 @pytest.mark.parametrize(("kind", "spec"), [(NAMESPACED, PolicySpec()), (CLUSTER, ClusterPolicySpec())])
 def test_schema_defaults_match_the_types(kind: PolicyKind, spec: PolicySpec) -> None:
     def filled_in(node: dict[str, Any], given: Any) -> Any:
-        """Return what the API server makes of a value, and the defaults that only the description of a field has."""
+        """Return a value with the API server's defaults, and defaults that only the description of a field has."""
         if not isinstance(given, dict):
             return given
         fields = dict(given)
@@ -171,7 +171,7 @@ def test_the_command_without_a_folder_prints_its_usage(
 
 
 def _plain(field: str) -> Iterator[str]:
-    """Yield a path without the indices of its list items and the keys of its maps, and the paths of the lists."""
+    """Yield a path without the indices of list items and the keys of maps, and the paths of the lists."""
     plain = "".join("[]" if part.isdigit() else part for part in field.replace("[", "]").split("]"))
     plain = plain.partition(".matchLabels.")[0] + (".matchLabels" if ".matchLabels." in plain else "")
     yield plain

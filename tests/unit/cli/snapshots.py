@@ -40,7 +40,7 @@ ENTRIES: Final[list[dict[str, Any]]] = [
     },
     {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "unread", "namespace": "default"}, "data": {"a": 1}},
 ]
-"""One of each kind, as kubectl gets them, and one that nobody reads."""
+"""One object of each kind, as kubectl gets them, and one of an unwatched kind."""
 
 
 def manifest_of_node(name: str, zone: str, **fields: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def deployment_pods(
     namespace: str = "default",
     metadata: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a Deployment's pods, so many on each node, with a zone constraint of maxSkew 1."""
+    """Return a Deployment's pods, with the number for each node, and a zone constraint of maxSkew 1."""
     constraint = {
         "maxSkew": 1,
         "topologyKey": ZONE,

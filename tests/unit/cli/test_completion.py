@@ -1,4 +1,4 @@
-"""What shells offer, and the scripts by which they ask."""
+"""Shell completions, and the scripts that request them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the schedulers' configuration and the cluster's version mean for a plan on the command line."""
+"""The effect of the scheduler configuration and the cluster's version on a plan of the command line."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_snapshot_contains_the_version_of_the_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "moves"), [("v1.36.3", 0), ("v1.33.0", 4)])
 def test_a_plan_for_a_snapshot_uses_the_scheduler_bugs_of_its_version(tmp_path: Path, version: str, moves: int) -> None:
-    """Anti-affinity to what has `app: web` in all namespaces but the own: with the bug it meets the pods themselves."""
+    """Anti-affinity to `app: web` in all namespaces except its own: with the bug it applies to the pods themselves."""
     foreign = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default"]}]}
     web = {"matchLabels": {"app": "web"}}
     term = {"topologyKey": "kubernetes.io/os", "labelSelector": web, "namespaceSelector": foreign}

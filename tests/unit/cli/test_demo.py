@@ -1,4 +1,4 @@
-"""The demo's own arithmetic and judgement, which must not be the operator's."""
+"""The demo's own computation and judgement, which is independent of the operator's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.policy_specs import enforces
 
 
 def fewest_by_trying(counts: list[int], max_skew: int) -> int:
-    """Return the fewest pods that leave their domain in any arrangement of as many pods that is within maxSkew."""
+    """Return the fewest pods that leave their domain in any placement of the same number of pods within maxSkew."""
     total = sum(counts)
     return min(
         sum(max(0, count - wanted) for count, wanted in zip(counts, arrangement, strict=True))
@@ -71,7 +71,7 @@ def ending(
     prevented: Pair = Pair(PREVENTED, PREVENTED),  # noqa: B008 - it never changes
     **fields: Any,
 ) -> Ending:
-    """Return how it ended: without prevention with these fields, with it as it was before and after."""
+    """Return the result: without prevention with these fields, with prevention unchanged."""
     return Ending(
         before=Pair(BEFORE, prevented[0]),
         after=Pair(picture(**fields), prevented[1]),

@@ -1,4 +1,4 @@
-"""A cluster that is followed: what a watch brings, and what is said while the API server can't be reached."""
+"""A followed cluster: changes from watches, and messages while the API server can't be reached."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG_SECONDS = 60
 
 
 class Nodes(BaseHTTPRequestHandler):
-    """An API server that has one node, and adds one more with each watch."""
+    """An API server with one node that adds one more with each watch."""
 
     watches = 0
     refusals = 0
@@ -55,7 +55,7 @@ class Nodes(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Ignore the message."""
 
 
 @contextmanager

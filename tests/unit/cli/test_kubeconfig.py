@@ -1,4 +1,4 @@
-"""Which cluster is looked at, and what is said where there is none."""
+"""The cluster that a command uses, and the errors if there is none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def kubeconfig(
     user: Mapping[str, Any] = MappingProxyType({}),
     cluster: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path:
-    """Write a kubeconfig in which every context has a cluster and a user of its own."""
+    """Write a kubeconfig in which every context has its own cluster and user."""
     content: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -58,7 +58,7 @@ def kubeconfig(
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Be nowhere near a cluster."""
+    """Remove everything that names a cluster."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -227,7 +227,7 @@ def test_requests_impersonate_the_user_and_all_groups(tmp_path: Path) -> None:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Ignore the message."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

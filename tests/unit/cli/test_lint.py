@@ -1,4 +1,4 @@
-"""`respread lint`: all mistakes of files in one pass, without a cluster."""
+"""`respread lint`: all mistakes in files in one run, without a cluster."""
 
 from __future__ import annotations
 

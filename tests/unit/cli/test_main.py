@@ -1,4 +1,4 @@
-"""The command line as a whole: what it lists, how it fails, and that its documentation is complete."""
+"""The command line as a whole: the list of commands, errors, and complete documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What descheduler is told, said in policies of ours: every line becomes a field or a comment, or is refused."""
+"""Descheduler settings become policies: every line becomes a field or a comment, or is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats of the output that all commands have: names, templates, Markdown; and what -l and TARGET select."""
+"""Output formats of all commands: names, templates, Markdown; and the selection with -l and TARGET."""
 
 from __future__ import annotations
 

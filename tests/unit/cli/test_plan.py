@@ -1,4 +1,4 @@
-"""Plans as they are reported and shown, from snapshot files and policies in files."""
+"""Reports and tables of plans, from snapshot files and policies in files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def zones(*names: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def web(*counts: int, name: str = "web", **fields: Any) -> list[dict[str, Any]]:
-    """Return pods of a Deployment with a zone constraint, so many on node-a, node-b and so on."""
+    """Return pods of a Deployment with a zone constraint, with the numbers for node-a, node-b and so on."""
     placed = {f"node-{zone}": count for zone, count in zip("abcdef", counts, strict=False)}
     return deployment_pods(name, placed, **fields)
 
@@ -289,7 +289,7 @@ def test_a_scheduler_configuration_can_be_passed(tmp_path: Path) -> None:
 
 
 def full_but_for_one() -> list[dict[str, Any]]:
-    """Return two Deployments of which either could put a pod on node-c, which has room for one."""
+    """Return two Deployments, either of which could use node-c, which has room for one pod."""
     nodes = zones("a", "b", "c")
     nodes[2]["status"]["allocatable"]["pods"] = "1"
     return [*nodes, *web(2, 1), *web(2, 1, name="api")]
@@ -318,7 +318,7 @@ def test_a_pending_pod_that_fits_nowhere_reserves_no_room(tmp_path: Path) -> Non
 
 
 def test_a_move_in_flight_reserves_its_room_until_its_replacement_has_a_node(tmp_path: Path) -> None:
-    """The pod is gone and its replacement yet to be created: only the policy's status knows of it."""
+    """The pod is deleted and its replacement does not exist yet: only the policy's status has the move."""
     gone = web(1, name="api")[0]["metadata"]
     in_flight = {
         "uid": "uid-gone",

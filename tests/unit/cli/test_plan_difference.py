@@ -1,4 +1,4 @@
-"""What `respread plan --diff` says of two plans."""
+"""The output of `respread plan --diff` for two plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies in files that no API server has seen."""
+"""Policies in files, without an API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `respread simulate` foretells, and what it says of what can't be simulated."""
+"""The predictions of `respread simulate`, and its errors."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ POLICY = {
 
 
 def aged(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return pods of which each is half as old as the one before: the controller takes the youngest first."""
+    """Return pods each half as old as the one before: the controller deletes the youngest first."""
     for number, pod in enumerate(reversed(pods), start=1):
         pod["metadata"]["creationTimestamp"] = (TAKEN_AT - timedelta(seconds=1 << number)).isoformat()
     return pods
 
 
 def written(directory: Path, items: list[dict[str, Any]]) -> Path:
-    """Write a snapshot as `respread snapshot` does, with the time of it."""
+    """Write a snapshot as `respread snapshot` does, with its time."""
     file = directory / "cluster.json"
     about = {"takenAt": TAKEN_AT.isoformat(), "source": "a test"}
     file.write_text(json.dumps({**list_of(items), ABOUT: about}), encoding="utf-8")
@@ -82,7 +82,7 @@ def stateful_pods() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """A cluster of which nobody is protected: web 4 4 4, cart 1 1 1, and six ordinals of db."""
+    """A cluster without protected workloads: web 4 4 4, cart 1 1 1, and six ordinals of db."""
     cart = deployment_pods("cart", {"node-a1": 1, "node-b1": 1, "node-c1": 1})
     return written(tmp_path, [*NODES, *aged(deployment_pods("web", ON_ALL)), *cart, *stateful_pods()])
 

@@ -1,4 +1,4 @@
-"""How spread groups are reported and drawn."""
+"""Reports and tables of spread groups."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def printed(
 
 
 def big() -> Spread:
-    """Return a cluster as clouds name things, with 5,000 nodes."""
+    """Return a cluster with names as in clouds and 5,000 nodes."""
     nodes = [
         node(
             f"ip-10-0-{number // 256}-{number % 256}.eu-central-1.compute.internal", f"eu-central-1{'abc'[number % 3]}"

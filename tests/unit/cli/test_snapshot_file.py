@@ -1,4 +1,4 @@
-"""Snapshot files: which are read, and what is said of those that can't be."""
+"""Snapshot files: the accepted forms, and the errors for others."""
 
 from __future__ import annotations
 

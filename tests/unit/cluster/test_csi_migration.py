@@ -1,4 +1,4 @@
-"""In-tree volumes as their CSI drivers know them: cases read off csi-translation-lib's answers."""
+"""In-tree volumes in the form of their CSI drivers: cases from csi-translation-lib."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_volume_that_cannot_be_translated_has_an_error(labels: dict[str, str],
 
 @pytest.mark.parametrize("source", [{}, {"nfs": {"server": "s", "path": "/"}}, {"vsphereVolume": {"volumePath": "v"}}])
 def test_other_volumes_are_not_migrated(source: dict[str, Any]) -> None:
-    """VSphere's and Azure File's migration the scheduler does not look at."""
+    """The scheduler does not check the migration of vSphere and Azure File volumes."""
     assert volume({}, **source).migrated is None
 
 

@@ -1,4 +1,4 @@
-"""Nodes, workloads, budgets and storage as the API sends them, and what Respread keeps of them."""
+"""Nodes, workloads, budgets and storage as the API sends them, and the decoded values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_node() -> None:
 
 
 def test_a_heartbeat_does_not_change_a_node() -> None:
-    """Kubelets write a node's status every few minutes; it must not look like a change."""
+    """Kubelets write a node's status every few minutes, which must not count as a change."""
     before, after = (
         decode(
             "nodes",

@@ -1,4 +1,4 @@
-"""Pages of a LIST: every object for itself, and the rest of the document as it was."""
+"""Pages of a LIST: every object separately, and the rest of the document unchanged."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_the_object_of_an_event_is_decoded_like_an_item_of_a_page() -> None:
 
 
 def test_the_object_of_an_event_may_be_any_mapping() -> None:
-    """As Kopf's views of a body are."""
+    """For example Kopf's views of a body."""
     obj = pod("web-1", nodeName="node-1")
     assert Decoder().decode_object("pods", MappingProxyType(obj)) == Decoder().decode_object("pods", obj)
 
@@ -194,7 +194,7 @@ def test_the_table_of_kinds_is_complete_and_has_their_paths() -> None:
 
 @pytest.mark.parametrize("resource", sorted(KINDS))
 def test_every_kind_can_be_decoded_from_its_name_alone(resource: str) -> None:
-    """All else may be absent: objects of old servers, or of tests, have little."""
+    """All other fields may be absent, as in objects of old servers or tests."""
     metadata = {"name": "x", **({"namespace": "shop"} if KINDS[resource].namespaced else {})}
     decoded = Decoder().decode_object(resource, {"metadata": metadata})
     assert decoded.name == "x"

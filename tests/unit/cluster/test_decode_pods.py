@@ -1,4 +1,4 @@
-"""Pods as the API sends them, and what Respread keeps of them."""
+"""Pods as the API sends them, and the decoded values."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ class TestResizedInPlace:
         return pod({**self.SPEC, **spec}, status).held_requests
 
     def test_without_a_resize_the_allocated_requests_are_not_kept(self) -> None:
-        """As kubelets report it of every container since 1.33; resized or not."""
+        """Kubelets report this for every container since 1.33, resized or not."""
         requests = {"cpu": "1000m", "memory": "1Gi"}
         status = {"name": "a", "resources": {"requests": requests}, "allocatedResources": requests}
         assert self.held({"containerStatuses": [status]}) is None

@@ -1,4 +1,4 @@
-"""What pods have in common is one object, for as long as anyone uses it: 150,000 pods have to fit in memory."""
+"""Equal parts of pods are one object while it is used, because 150,000 pods must fit in memory."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_pods_of_a_daemon_set_share_a_spec_though_each_is_for_its_own_node() -> 
 
 
 def test_a_daemon_set_pod_pinned_to_its_node_has_no_node_affinity() -> None:
-    """An empty term would match no node, where the rest of this one matches all."""
+    """An empty term would match no node, but the rest of this one matches all."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     decoded = decode(Decoder(), pod("agent", owner="DaemonSet", nodeName="node-1", affinity=affinity))
@@ -133,7 +133,7 @@ def test_specs_that_differ_in_a_decoded_field_are_not_shared() -> None:
 
 
 def test_a_known_template_is_recognized_by_its_bytes() -> None:
-    """So that of 150,000 pods only the 5,000 templates are read in full."""
+    """Of 150,000 pods, only the 5,000 templates are decoded completely."""
     contents = PodContents()
     volumes = [
         {"name": "kube-api-access-@", "projected": {}},
@@ -155,7 +155,7 @@ def test_a_known_template_is_recognized_by_its_bytes() -> None:
 
 
 def test_specs_that_differ_only_in_formatting_are_shared() -> None:
-    """An event decoded by Kopf, or a file someone wrote, may have other spaces, orders and quantities than a page."""
+    """An event decoded by Kopf, or a file, may have other spaces, orders and quantities than a page."""
     decoder = Decoder()
     requests = [{"cpu": "1", "memory": "1Gi"}, {"memory": "1024Mi", "cpu": "1000m"}]
     one, two = (

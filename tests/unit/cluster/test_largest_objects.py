@@ -1,4 +1,4 @@
-"""What is kept of an object is bounded by what an API server stores: the figure in docs/security.md."""
+"""The memory for one object is bounded by the largest that an API server stores: the figure in docs/security.md."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.informer_parts import Parts, page
 
 _MIB = 1 << 20
 _LARGEST = 3 * _MIB // 2
-"""Of etcd (`--max-request-bytes`), in its own encoding; JSON is somewhat longer."""
+"""The limit of etcd (`--max-request-bytes`) in its own encoding. JSON is somewhat longer."""
 _KEPT_MIB = 16
-"""As docs/security.md says."""
+"""As in docs/security.md."""
 
 
 def many(of: Callable[[int], Any]) -> list[Any]:
@@ -87,7 +87,7 @@ SHAPES: dict[str, Callable[[], tuple[str, dict[str, Any]]]] = {
 
 
 def kept_by(shape: str) -> int:
-    """Return how many bytes the largest object of a shape keeps once it was read."""
+    """Return the bytes that the largest object of a shape keeps after decoding."""
     resource, body = SHAPES[shape]()
     parts = Parts()
     informer = parts.informer(resource)

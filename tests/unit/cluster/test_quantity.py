@@ -1,4 +1,4 @@
-"""Quantities are read as the API reads them: its own answers, and the corners where one would guess otherwise."""
+"""Quantities are parsed as the API parses them: its recorded answers, and surprising cases."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_binary_amounts_are_capped_at_64_bits() -> None:
 
 @pytest.mark.parametrize("text", ["1e1000000000", "-1E2147483647", "9" * 900, "1e100", "10e99"])
 def test_huge_amounts_are_parsed_quickly_and_stay_huge(text: str) -> None:
-    """Anyone who may create a pod may write such a thing, and the API server stores it."""
+    """Any user who may create a pod may write such a quantity, and the API server stores it."""
     assert abs(parse_nano(text)) == MAX_VALUE * 10**9
 
 
@@ -129,7 +129,7 @@ def test_tiny_exponents_are_parsed_quickly() -> None:
     ],
 )
 def test_the_canonical_form_is_that_of_apimachinery(text: str, canonical: str) -> None:
-    """Answers of apimachinery 0.36.3; the last one is a fault of its own."""
+    """Answers of apimachinery 0.36.3. The last one is a bug there."""
     assert str(parse_quantity(text)) == canonical
 
 

@@ -1,4 +1,4 @@
-"""What pods ask of nodes: the sums of the scheduler, in its own examples."""
+"""Requests of pods: the sums of the scheduler, with its own examples."""
 
 from __future__ import annotations
 

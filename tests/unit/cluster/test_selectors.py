@@ -1,4 +1,4 @@
-"""Label selectors: what they match, when they are the same, how they read, and what is wrong with a wrong one."""
+"""Label selectors: matching, equality, printing, and errors."""
 
 from __future__ import annotations
 

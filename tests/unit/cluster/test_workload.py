@@ -1,4 +1,4 @@
-"""By which name people know the workload of a pod."""
+"""The name of a pod's workload as users know it."""
 
 from __future__ import annotations
 

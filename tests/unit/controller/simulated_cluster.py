@@ -1,4 +1,4 @@
-"""A cluster in virtual time, with a control loop on it: evictions and replacements take as long as a test says."""
+"""A cluster in virtual time with a control loop: evictions and replacements take as long as a test sets."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC).timestamp()
 
 
 class AtOnce(Executor):
-    """Computes where it is asked to: in virtual time computing takes none."""
+    """Computes in the calling thread: in virtual time, computing takes no time."""
 
     def submit(self, work: Any, /, *args: Any, **options: Any) -> Future[Any]:
-        """Return what is computed already."""
+        """Return the result at once."""
         done: Future[Any] = Future()
         try:
             done.set_result(work(*args, **options))
@@ -53,17 +53,17 @@ class SimulatedCluster(FakeRequests):
         self.replicas = replicas
         self.ready_seconds = 2.0
         self.eviction_seconds: defaultdict[str, float] = defaultdict(lambda: eviction_seconds)
-        """By workload, how long the API server takes for the eviction of one of its pods."""
+        """By workload, how long the API server takes to evict one of its pods."""
         self.request_seconds = 0.01
         self.evicted: list[tuple[float, str]] = []
-        """When each pod was evicted, and of which workload."""
+        """The time of each eviction, and the pod's workload."""
         self.asked: list[tuple[float, str]] = []
-        """When each eviction arrived at the API server, and of a pod of which workload."""
+        """When each eviction arrived at the API server, and the pod's workload."""
         self.ready: list[float] = []
         """When each replacement was Ready."""
         self.written: list[Any] = []
         self.sent_unwritten: list[str] = []
-        """Pods whose eviction arrived before they were in a status."""
+        """Pods whose eviction arrived before it was recorded in a status."""
         self.policy: dict[str, Any] = {
             "metadata": {"name": "default", "uid": "uid-default", "generation": 1},
             "spec": {"mode": "Enforce", "quietPeriod": "1ms", "limits": dict(limits)},
@@ -120,7 +120,7 @@ class SimulatedCluster(FakeRequests):
 
     @property
     def violated(self) -> int:
-        """How many workloads are not spread as they should be."""
+        """Return how many workloads are violated."""
         counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for pod in self.pods.values():
             counts[pod["metadata"]["labels"]["app"]][pod["spec"]["nodeName"]] += 1

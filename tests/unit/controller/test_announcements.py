@@ -1,4 +1,4 @@
-"""What people are told of an eviction's answer and of a move's outcome: Events on the policy, the owner and the pod."""
+"""Events for the answer to an eviction and for the outcome of a move: on the policy, the owner and the pod."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_MADE = sorted(set(EvictionResult) - {EvictionResult.EVICTED})
 
 
 class Told:
-    """Announcements, and the Events they made."""
+    """Announcements, and their Events."""
 
     def __init__(self, policy: Policy | None = POLICY) -> None:
         self.events: list[Event] = []

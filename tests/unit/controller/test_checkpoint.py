@@ -1,4 +1,4 @@
-"""What the next leader knows: what a status holds is what was known, and never less."""
+"""The next leader knows from the statuses everything that the last one recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replacement's place did to the spread."""
+"""The effect of a replacement's domain on the spread."""
 
 from __future__ import annotations
 

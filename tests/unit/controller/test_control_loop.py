@@ -1,4 +1,4 @@
-"""The control loop by itself, on virtual time and an API server that is not there."""
+"""The control loop in virtual time with a simulated API server."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def policy(name: str, uid: str = "") -> dict[str, Any]:
 
 
 class Scripted(FakeRequests):
-    """Answers lists with what it is given, and remembers what was written."""
+    """Answers lists with given policies, and records writes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.statuses: dict[str, Any] = {}
-        """By the policies' names, what a list brings."""
+        """The listed policies, by name."""
         self.written: list[tuple[str, Any]] = []
         self.lists = 0
         self.refuses_lists = False
@@ -106,7 +106,7 @@ class Loop:
         self.loop = self.made()
 
     def made(self, thread: PlanningThread | None = None) -> ControlLoop:
-        """A loop that computes in a thread."""
+        """Return a loop that computes in a thread."""
         return ControlLoop(
             self.parts.informers,
             self.acting,
@@ -244,7 +244,7 @@ def test_a_failed_reconcile_is_retried_and_does_not_count_as_a_heartbeat(monkeyp
 def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
     monkeypatch: pytest.MonkeyPatch, how: str, gathered: float
 ) -> None:
-    """While evictions are made, replacements get Ready; their places are not to stay free for as long again."""
+    """Replacements get Ready while evictions are made. Their places must not stay free for the same time again."""
     loop, found = Loop(), list[float]()
     thread = PlanningThread(cpu_clock=loop.clock)
     loop.loop = loop.made(thread=thread)
@@ -270,7 +270,7 @@ def test_changes_are_gathered_for_the_computing_time_of_a_reconcile(
 
 
 def test_time_without_the_cpu_is_not_computing_time() -> None:
-    """On a busy machine it is most of the time, and gathering for as long again would leave all places free."""
+    """On a busy machine this is most of the time, and gathering for the same time again would leave all places free."""
     thread = PlanningThread()
     asyncio.run(thread.compute(threading.Event().wait, 0.5))
     assert thread.take_seconds() < 0.25
@@ -292,7 +292,7 @@ def test_stopping_ends_the_loop_at_once_and_no_move_begins() -> None:
 
 @pytest.mark.parametrize("how", ["computes", "waits"])
 def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """It does not fail, so nothing tries again; the probes are answered all the while."""
+    """It does not fail, so nothing retries, and the probes are answered."""
     loop = Loop()
     loop.have(policy("one"), version=200)
     goes_on, waits_on = threading.Event(), asyncio.Event()
@@ -339,7 +339,7 @@ def test_a_hanging_reconcile_fails_liveness_until_it_continues(monkeypatch: pyte
 
 @asynccontextmanager
 async def server_of(report: Callable[[], HealthReport]) -> AsyncIterator[Callable[[], Awaitable[int]]]:
-    """Serve a report as `/livez` in this very event loop, as the operator does, and yield what asks for its status."""
+    """Serve a report as `/livez` in this event loop like the operator, and yield a function that reads its status."""
     registry = CollectorRegistry()
     async with (
         serve_telemetry(ListenAddress("127.0.0.1", 0), registry=registry, live=report, ready=report) as address,
@@ -424,7 +424,7 @@ def test_a_new_leader_follows_the_moves_in_flight_of_the_statuses() -> None:
 def test_the_loop_wakes_when_a_pod_becomes_evictable_by_time_alone(
     minutes_old: int, annotations: dict[str, str], due_at_seconds: float
 ) -> None:
-    """A pod that gets old enough, or whose protection for a time ends, makes no event."""
+    """A pod that becomes old enough, or whose protection ends, causes no event."""
     loop = Loop()
     zone = "topology.kubernetes.io/zone"
     born = datetime.fromtimestamp(loop.wall_clock() - 60 * minutes_old - 15, UTC).isoformat()

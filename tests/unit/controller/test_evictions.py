@@ -1,4 +1,4 @@
-"""Nothing is evicted by what has changed; what is evicted was written down before, and is counted."""
+"""Nothing is evicted for a changed policy or pod, and each eviction is recorded before and counted after."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def policy(generation: int = 1, **spec: Any) -> Policy:
 
 
 def pods_with(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the list of both pods, with this in their specs."""
+    """Return the list of both pods, with these specs."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
     metadata = {"namespace": "default", "labels": {"app": "web"}, "ownerReferences": [owner]}
     listed = [
@@ -57,13 +57,13 @@ def pods_with(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 class Cluster:
-    """Two pods of a ReplicaSet, one policy, and an API server that knows them."""
+    """Two pods of a ReplicaSet, one policy, and an API server with them."""
 
     def __init__(self, present: Policy) -> None:
         self.present = present
-        """The policy as the watch brought it."""
+        """The policy as watched."""
         self.generation = present.generation
-        """Of the policy that the API server has."""
+        """Changes of the policy in the API server."""
         self.seconds = 1000.0
         self.leads = True
         self.parts = Parts()
@@ -95,7 +95,7 @@ class Cluster:
         return web.json_response({"metadata": {}, "items": [{"metadata": metadata}]})
 
     def evict(self, *others: Move) -> tuple[bool, History]:
-        """Make the move of pod a and others; return whether all were made, and what was counted."""
+        """Make the moves of pod a and others; return whether all were made, and the counts."""
 
         async def scenario() -> tuple[bool, History]:
             async with self.stub.running() as requests:
@@ -112,13 +112,13 @@ class Cluster:
         return asyncio.run(scenario())
 
     def batch(self, acting: Acting, moves: Sequence[Move]) -> Batch:
-        """Return what the moves have in common."""
+        """Return the batch for the moves."""
         policies = self.parts.informers.policies.policies
         bound = bounding(moves, Limiters().of(policies), self.snapshot)
         return acting.evictions.batch(self.snapshot, acting.permission.planned_for(policies, self.seconds), bound)
 
     def acting(self, requests: Requests) -> Acting:
-        """Return all that acts through the API server."""
+        """Return everything that acts through the API server."""
         self.parts.informers.state.apply("pods", self.snapshot.pods.items())
         self.parts.informers.policies.apply([(ObjectKey("", "default"), PolicyObject(self.present, PolicyStatus()))])
         return put_together(
@@ -133,7 +133,7 @@ class Cluster:
 
     @property
     def asked(self) -> list[str]:
-        """The requests that change something, in their order."""
+        """Return the modifying requests in order."""
         return [f"{method} {path.rpartition('/')[2]}" for method, path in self.stub.requests if method != "GET"]
 
     def counted(self, result: str) -> float | None:
@@ -204,7 +204,7 @@ def test_nothing_is_evicted_while_the_policies_can_t_be_read(caplog: pytest.LogC
 
 
 def test_a_policy_that_changes_without_an_event_stops_the_wave() -> None:
-    """While the eviction is made ready the API server is asked again."""
+    """The API server is read again while the eviction is prepared."""
     world = Cluster(policy())
 
     async def slowly(_: web.Request) -> web.StreamResponse:
@@ -248,7 +248,7 @@ ELSEWHERE = pod("c", "node-1", SPEC, namespace="greedy")
 def test_a_namespace_whose_policies_can_t_be_read_holds_only_its_own_moves(
     answer: Answering, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A tenant with thousands of fat policies makes them slow to read, or impossible."""
+    """A tenant with thousands of large policies makes reading them slow or impossible."""
     world = Cluster(policy())
     world.snapshot = cluster([node("node-1", "a")], [A, B, ELSEWHERE])
     world.stub.on("GET", world.own_policies("greedy"), answer)

@@ -1,4 +1,4 @@
-"""Which Event names whoever evicts pods besides Respread."""
+"""The Event that names another evictor of pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = {"reportingController": REPORTING_CONTROLLER, "reason": "Evicted", "note"
 
 
 class Events(FakeRequests):
-    """An API server that has some Events about every pod."""
+    """An API server with Events about every pod."""
 
     def __init__(self, answer: bytes | None, status_code: int = 200) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What was held is tried again in a moment, and what can't be read again and again less and less often."""
+"""A held move is tried again soon, and failed reads less and less often."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tried:
         self.lately = HeldLately(lambda: self.seconds)
 
     def tries(self, held: Held, seconds: int) -> int:
-        """Return how often it is tried in so many seconds."""
+        """Return how often it is tried in this many seconds."""
         tried, end = 0, self.seconds + seconds
         while self.seconds < end:
             if self.lately.why_not(A) is None:

@@ -1,4 +1,4 @@
-"""What a leader makes of evictions that failed in a row before it makes another one."""
+"""The leader's reaction to consecutive failures of evictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 def after_failures(clock: Clock) -> History:
-    """Return what is known after three workloads of one namespace failed, again when they were tried."""
+    """Return the history after three workloads of one namespace failed, and again on trial."""
     history = History(clock)
     for name in ("a", "b", "c", "a", "b"):
         history.breakers = history.breakers.failed("default", WorkloadName("Deployment", "shop", name), 3, clock.now)

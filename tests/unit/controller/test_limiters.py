@@ -1,4 +1,4 @@
-"""An invalid policy goes on limiting others."""
+"""An invalid policy still limits others."""
 
 from __future__ import annotations
 

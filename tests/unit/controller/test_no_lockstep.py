@@ -1,4 +1,4 @@
-"""No eviction waits for another one but where limits want it to: places that are free are taken at once."""
+"""No eviction waits for another one except because of limits: free places are used at once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.virtual_time import run_in_virtual_time
 
 
 def limits(in_flight: int) -> dict[str, Any]:
-    """Return limits that let so many be in flight, wherever they are."""
+    """Return limits that allow this many moves in flight anywhere."""
     alike = dict.fromkeys(("inFlight", "inFlightPerNamespace", "inFlightPerNode"), in_flight)
     return {**alike, "inFlightPerWorkload": "100%"}
 
 
 async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> float:
-    """Run a control loop until everything is balanced and Ready; return how long that took."""
+    """Run a control loop until everything is balanced and Ready; return the duration."""
     loop = cluster.control_loop()
     running = asyncio.create_task(loop.run())
     now = asyncio.get_running_loop().time
@@ -41,7 +41,7 @@ async def until_balanced(cluster: SimulatedCluster, most_seconds: float) -> floa
 def test_limits_stay_fully_used_while_moves_are_left(
     in_flight: int, workloads: int, eviction_seconds: float, ready_seconds: float
 ) -> None:
-    """Each move has a place from when it is sent until its replacement is Ready, here for ever the same time."""
+    """Each move uses a place from when it is sent until its replacement is Ready, here always for the same time."""
     cluster = SimulatedCluster(workloads, limits=limits(in_flight), eviction_seconds=eviction_seconds)
     cluster.ready_seconds = ready_seconds
     taken = run_in_virtual_time(until_balanced(cluster, 3600))
@@ -53,7 +53,7 @@ def test_limits_stay_fully_used_while_moves_are_left(
 
 
 def most_at_once(cluster: SimulatedCluster) -> int:
-    """Return how many were in flight at most, from arriving at the API server to being replaced."""
+    """Return the most moves in flight at once, from their arrival at the API server to their replacement."""
     changes = sorted([(at, 1) for at, _ in cluster.asked] + [(at, -1) for at in cluster.ready])
     now = most = 0
     for _, change in changes:
@@ -63,7 +63,7 @@ def most_at_once(cluster: SimulatedCluster) -> int:
 
 
 def test_a_slow_eviction_does_not_delay_other_workloads() -> None:
-    """As where a webhook takes its time over the pods of some; 8 s is less than an eviction may take."""
+    """As with a slow webhook for some pods; 8 s is less than an eviction may take."""
     cluster = SimulatedCluster(40, limits=limits(10))
     slow = {f"app-{number}" for number in range(4)}
     cluster.eviction_seconds.update(dict.fromkeys(slow, 8.0))
@@ -109,7 +109,7 @@ def switched(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_status_shows_moves_in_flight_even_if_no_event_arrives() -> None:
-    """What is written down before evictions takes nothing back of what the reconcile has told meanwhile."""
+    """The checkpoint before evictions does not overwrite the newer report of the reconcile."""
     cluster = SimulatedCluster(3, limits=limits(10))
     cluster.ready_seconds = 3600.0
 

@@ -1,4 +1,4 @@
-"""Evictions by somebody else: what counts as one, and how Respread gives way."""
+"""Evictions by other clients: how they are recognized, and how long Respread waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPREAD = spec(constraint())
 
 
 class Cluster:
-    """A workload of four pods on two nodes, and a look at it now and then."""
+    """A workload of four pods on two nodes, which the control loop observes from time to time."""
 
     def __init__(self) -> None:
         self.state = ClusterState()
@@ -51,7 +51,7 @@ class Cluster:
         self.put(msgspec.structs.replace(each, deletion_timestamp=self.now, disruption=disruption))
 
     def round(self, number: int, after: timedelta) -> None:
-        """Let somebody evict a pod, whose replacement has its name, that the control loop sees terminate."""
+        """Evict a pod as another client. The control loop sees it terminating; the replacement has its name."""
         each = msgspec.structs.replace(self.pods[0], uid=f"uid-{number}")
         self.put(each)
         self.look(after)
@@ -61,7 +61,7 @@ class Cluster:
 
     @property
     def until(self) -> timedelta:
-        """For how long the workload's only group is left alone after an eviction that was just judged."""
+        """Return how long the workload's only group is held after an eviction that was just judged."""
         (group,) = spread_of(self.state.snapshot).groups.values()
         held = self.others.held(group, self.now)
         if held is None:
@@ -136,7 +136,7 @@ def test_only_evictions_by_the_eviction_api_count(disruption: str) -> None:
     ids=["cordoned", "Karpenter", "cluster-autoscaler", "gone"],
 )
 def test_drains_do_not_count(leaving: Node | None) -> None:
-    """Even where the node is seen after the pod."""
+    """Even if the node is seen after the pod."""
     cluster = Cluster()
     cluster.evict(cluster.pods[0])
     cluster.look()

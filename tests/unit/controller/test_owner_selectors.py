@@ -1,4 +1,4 @@
-"""Reading owners for the sake of default constraints: only what is needed, and again only where it may have changed."""
+"""Reads of owners for default constraints: only necessary ones, and again only after possible changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def manifest(name: str, selector: Any = None) -> dict[str, Any]:
 
 
 class Server(FakeRequests):
-    """Answers as it is told to, after a tenth of a second."""
+    """Gives scripted answers after a tenth of a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Server(FakeRequests):
 
 
 class World:
-    """What reads owners, and whatever it needs."""
+    """A reader of owners with everything that it needs."""
 
     def __init__(self, *names: str) -> None:
         self.parts = Parts()

@@ -1,4 +1,4 @@
-"""What stands in a move's way at the last moment."""
+"""The reasons that hold a move at the last moment."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ AT_NIGHT = msgspec.structs.replace(
 
 
 class Nobody(PolicyReader):
-    """Is not asked: what the API server says is told by the tests."""
+    """Receives the API server's policies from the tests."""
 
     def __init__(self) -> None:
-        """Need nobody."""
+        """Create it without a client."""
 
 
 class World:
-    """What a permission asks for."""
+    """The inputs of a permission."""
 
     def __init__(self) -> None:
         self.leads = True
@@ -59,7 +59,7 @@ class World:
         self.confirm()
 
     def make_permission(self) -> Permission:
-        """Return one that has not asked anybody yet."""
+        """Return a permission that has not read anything yet."""
         return Permission(
             Leading(lambda: self.leads, lambda: self.term),
             lambda: self.policies,
@@ -69,7 +69,7 @@ class World:
         )
 
     def confirm(self) -> None:
-        """Let the API server say that the policies are as they are known here."""
+        """Confirm the known policies as those of the API server."""
         for place in (EVERYWHERE, "default", "shop"):
             there = Map({name: each for name, each in self.policies.items() if each.namespace == place})
             self.confirmations.note(place, PolicyVersions(versions_of(there), self.seconds))
@@ -101,7 +101,7 @@ def test_a_replica_that_is_not_the_leader_or_is_stopping_makes_no_move(move: Mov
 
 
 def test_a_move_chosen_in_an_earlier_term_is_not_made(move: Move) -> None:
-    """Another replica may have led in between, and evicted pods for the same groups."""
+    """Another replica may have led in between, and evicted pods of the same groups."""
     world = World()
     world.term = 2
     assert world.reason(move) is Reason.NOT_LEADING

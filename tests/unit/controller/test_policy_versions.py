@@ -1,4 +1,4 @@
-"""The policies' versions, as the API server has them."""
+"""Reads of the policies' versions from the API server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listed(*items: dict[str, Any], rest: str = "") -> dict[str, Any]:
 
 
 def read(answer: Answering, *, namespace: str = EVERYWHERE, kinds: Iterable[Kind] = POLICY_KINDS) -> PolicyVersions:
-    """Ask an API server that answers for one place only."""
+    """Read from an API server that answers for one namespace only."""
     stub = StubApiServer()
     path = NAMESPACED_POLICIES.path_in_namespace.format(namespace=namespace) if namespace else CLUSTER_POLICIES.path
     stub.on("GET", path, answer)

@@ -1,4 +1,4 @@
-"""A group is left alone until it has been what it is for a quiet period."""
+"""A group is held until it has not changed for a quiet period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves under way outlive the process that made them, by what the policies' statuses say."""
+"""Moves in flight survive the process that made them, through the policies' statuses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def world(*others: Pod, at_a: int = 3) -> ClusterSnapshot:
 
 
 def rest() -> list[Pod]:
-    """Return the pods of the world without the one that is moved."""
+    """Return the pods without the moved one."""
     return [each for each in world().pods.values() if each.name != "web-a1-0"]
 
 
@@ -69,7 +69,7 @@ def process(seconds: float, wall: float = 1_000_000) -> Register:
 
 
 def killed(register: Register, snapshot: ClusterSnapshot) -> dict[str, PolicyStatus]:
-    """Return what the statuses say, as the API server has it, of a process that is no more."""
+    """Return the statuses in the API server after a process has died."""
     remembered = moves_to_remember(register.in_flight, snapshot)
     return {
         policy: decode_status(
@@ -91,7 +91,7 @@ def resume(
     spread: Spread,
     rules: AskingRules,
 ) -> None:
-    """Take up the moves that the statuses tell of."""
+    """Resume the moves in the statuses."""
     moment = ClockReading(register.clock(), register.wall_clock())
     register.in_flight = resumed(register.in_flight, statuses, snapshot, spread, rules, moment)
 
@@ -103,7 +103,7 @@ def came(name: str = "new", on: str = "b1", **fields: object) -> Pod:
 
 @pytest.fixture
 def sent() -> dict[str, PolicyStatus]:
-    """What is remembered of a move that was killed right after it was sent."""
+    """The recorded move of a process that died just after sending it."""
     first = process(50)
     before = world()
     first.sent(of_web(before), before)

@@ -1,4 +1,4 @@
-"""When the control loop looks again by itself."""
+"""When the control loop reconciles without an event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def look(
     others: tuple[float | None, ...] = (),
     release: Callable[[BlockedGroup], float | None] = lambda _: None,
 ) -> float:
-    """Return in how many seconds to look again, by why groups are blocked and moves held."""
+    """Return the seconds until the next reconcile, for reasons of blocked groups and held moves."""
     blocked = tuple(
         BlockedGroup(group=group(str(number)), policy="default", reason=reason, message="")
         for number, reason in enumerate(reasons)

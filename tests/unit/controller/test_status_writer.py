@@ -1,4 +1,4 @@
-"""Statuses reach the API once they differ, not too often, and never from who no longer leads."""
+"""Statuses are written when they differ, not too often, and only by the leader."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def evicted(count: int) -> PolicyStatus:
 
 
 class Writing:
-    """A writer, the clock, and the API server that it writes to."""
+    """A writer, the clock, and its API server."""
 
     def __init__(self, requests: Requests, stub: StubApiServer) -> None:
         self.stub = stub
         self.seconds = 100.0
         self.exclusive_seconds = 10.0
         self.remembered: dict[str, PolicyStatus] = {}
-        """By the policies' names, what statuses have to say at the moment that they are sent."""
+        """By the policies' names, the contents of the statuses at the time of sending."""
         self.writer = StatusWriter(
             requests,
             lambda: self.seconds,
@@ -61,7 +61,7 @@ class Writing:
 
     @property
     def written(self) -> list[int]:
-        """What arrived: how many evictions each status told of."""
+        """The number of evictions in each received status."""
         return [body["status"]["summary"]["evicted"] for body in self.stub.bodies]
 
 
@@ -188,7 +188,7 @@ def test_a_write_to_a_deleted_policy_is_not_logged(caplog: pytest.LogCaptureFixt
 
 
 def test_a_replica_that_no_longer_leads_writes_nothing() -> None:
-    """As after a freeze: the next leader may have written what it remembers."""
+    """As after a freeze: the next leader may have written its checkpoint."""
 
     async def scenario(writing: Writing) -> None:
         writing.exclusive_seconds = 0.0
@@ -292,7 +292,7 @@ def test_a_report_whose_write_failed_is_written_again() -> None:
 
 
 def test_requests_for_one_status_are_sent_one_after_another() -> None:
-    """The one that was sent last arrives last: an older one takes back nothing."""
+    """The last request arrives last: an older one overwrites nothing."""
     at_once = [0, 0]
 
     async def slowly(_: web.Request) -> web.StreamResponse:

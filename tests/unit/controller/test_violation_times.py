@@ -1,4 +1,4 @@
-"""From violated to balanced."""
+"""The duration of violations."""
 
 from __future__ import annotations
 

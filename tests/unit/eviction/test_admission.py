@@ -1,4 +1,4 @@
-"""What quotas and limit ranges would refuse, and what counts for them. Real ones are in tests/integration."""
+"""Replacements that quotas and limit ranges would reject. Real ones are in tests/integration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refused(spec: dict[str, Any], of: ResourceQuota, *others: dict[str, int], **
 
 
 class TestUsage:
-    """What a pod takes of quotas, by the names they have."""
+    """The usage of a pod, by the names of quotas."""
 
     def test_a_pod_uses_its_requests_and_limits(self) -> None:
         assert usage(SPEC) == {
@@ -60,7 +60,7 @@ class TestUsage:
 
 
 class TestQuota:
-    """A replacement has to fit beside the pod that it replaces."""
+    """A replacement must fit in the quota beside the pod that it replaces."""
 
     @pytest.mark.parametrize(
         ("used", "reason"), [("2", None), ("3", Reason.REPLACEMENT_REFUSED), ("4", Reason.REPLACEMENT_REFUSED)]
@@ -162,7 +162,7 @@ def test_limit_ranges_are_applied_to_a_template(limit: dict[str, Any], *, refuse
 
 
 class TestAdmitted:
-    """What becomes of a template."""
+    """The effect of admission on a template."""
 
     POD: dict[str, Any] = {  # noqa: RUF012 - never changed
         "metadata": {"name": "web-1", "namespace": "default", "uid": "uid", "labels": {"app": "web"}},

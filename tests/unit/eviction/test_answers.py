@@ -1,4 +1,4 @@
-"""Every answer there can be has one meaning. What the real API server answers is in tests/integration."""
+"""Every possible answer has one meaning. The answers of a real API server are in tests/integration."""
 
 from __future__ import annotations
 

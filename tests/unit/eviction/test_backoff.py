@@ -1,4 +1,4 @@
-"""Groups that moves did not help are left alone: longer each time, not in step, and not once things have changed."""
+"""Groups that moves did not help are held: longer each time, with jitter, and shorter after changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy whose moves fail for one workload after another is paused, and tries a single move before it goes on."""
+"""A policy whose moves fail for one workload after another is paused, and then makes one trial move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/eviction.md says what the code does, name by name and number by number."""
+"""The names and numbers in docs/eviction.md match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evictions for a group count for an hour, whatever came of them."""
+"""Evictions of a group count for an hour, whatever their outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A move is under way until its replacement is Ready, none is to come, or it is given up on."""
+"""A move is in flight until its replacement is Ready, none is expected, or Respread gives up on it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_held_move_was_never_in_flight() -> None:
 
 
 class TestUnknown:
-    """No answer came: the pod may be going, and is taken to be until it is seen not to."""
+    """There was no answer: the pod counts as evicted until it is seen not to be."""
 
     in_flight = evicted(A, answer=UNKNOWN)
 
@@ -172,7 +172,7 @@ def test_a_stateful_sets_replacement_has_the_pods_name_and_is_created_after_it()
 
 
 class TestGivingUp:
-    """Nothing is waited for longer than patience lasts, counted from the last step."""
+    """A move ends when a step takes longer than its patience, counted from the last step."""
 
     def test_a_move_without_a_replacement_ends(self) -> None:
         in_flight, _ = ended(evicted(A), world(B, C), 5)
@@ -239,7 +239,7 @@ class TestGivingUp:
 
 
 class TestNotWanted:
-    """A scale-down or a rollout may leave a move without a replacement."""
+    """After a scale-down or a rollout a move may have no replacement."""
 
     def test_a_move_without_a_wanted_replacement_ends_once_the_pod_is_deleted(self) -> None:
         in_flight = evicted(A).not_wanted(move(A))
@@ -298,7 +298,7 @@ def test_the_missing_pods_of_an_owner_include_respreads_evictions() -> None:
 
 
 class TestOwed:
-    """A move that was refused although another of its step was made."""
+    """A refused move of a step whose other move was made."""
 
     REFUSED = Answer(result=EvictionResult.HELD_BY_BUDGET)
 

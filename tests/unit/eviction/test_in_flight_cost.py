@@ -1,4 +1,4 @@
-"""Moves under way cost each the same, however many there are: counted in calls, not in time."""
+"""The cost per move in flight does not depend on their number: counted in calls, not in time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pod_of(workload: int, name: str) -> Pod:
 
 
 def budget(workload: int, pods: int) -> PodDisruptionBudget:
-    """A budget that lets all pods of a workload go."""
+    """A budget that allows the eviction of all pods of a workload."""
     selector = LabelSelector(match_labels=Map(app=f"web-{workload}"))
     return PodDisruptionBudget(
         namespace="default",
@@ -47,7 +47,7 @@ def budget(workload: int, pods: int) -> PodDisruptionBudget:
 
 
 class Wave:
-    """Moves from their evictions to their outcomes, and the cluster as it is after each step."""
+    """Moves from their evictions to their outcomes, and the cluster after each step."""
 
     def __init__(self, moves: int, workloads: int) -> None:
         pods = [pod_of(number % workloads, f"old-{number}") for number in range(2 * moves)]
@@ -64,7 +64,7 @@ class Wave:
         ]
 
     def send(self) -> InFlight:
-        """Return all of it, sent and answered."""
+        """Return all moves, sent and answered."""
         in_flight = InFlight()
         for victim in self.victims:
             each = move(victim)
@@ -74,7 +74,7 @@ class Wave:
         return in_flight
 
     def follow(self) -> None:
-        """Send it and follow it until half of the replacements are Ready."""
+        """Send them and follow them until half of the replacements are Ready."""
         in_flight = self.send()
         for snapshot in self.after:
             in_flight.for_planning(snapshot)
@@ -82,14 +82,14 @@ class Wave:
         assert len(in_flight) == len(over) == len(self.victims) // 2
 
     def give_up(self) -> None:
-        """Send it and give it up, one after another."""
+        """Send them and give up on them one after another."""
         in_flight = self.send()
         for victim in self.victims:
             in_flight = in_flight.owed(move(victim)).not_wanted(move(victim)).answered(move(victim), None, 1)
         assert len(in_flight) == 0
 
     def look(self) -> None:
-        """Look at what budgets allow before each is sent, and before each is asked for again."""
+        """Check budgets before each is sent, and before each is requested again."""
         in_flight, ledger = InFlight(), MovingLedger(self.before)
         for victim in self.victims:
             each = move(victim)

@@ -1,4 +1,4 @@
-"""The controllers whose pods a group counts besides: how many are read, how long that may take, and what it says."""
+"""Reads of the other controllers in a spread group: their number, their time limit, and the messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def world(controllers: int) -> tuple[ClusterSnapshot, Pod]:
 
 
 class Answering(FakeRequests):
-    """An API server where every ReplicaSet wants one pod, that answers some only when it is told to."""
+    """An API server where every ReplicaSet wants one pod, which answers some requests only on command."""
 
     def __init__(self, slow: frozenset[str] = frozenset()) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Answering(FakeRequests):
 
 
 def look(requests: Answering, controllers: int, reading_seconds: float = 60.0) -> list[Held | None]:
-    """Look at the same move twice in one wave."""
+    """Take the last look at the same move twice in one wave."""
     snapshot, victim = world(controllers)
 
     async def run() -> list[Held | None]:
@@ -99,7 +99,7 @@ def test_no_controller_is_read_if_there_are_too_many_for_a_wave(monkeypatch: pyt
 
 
 def label_sets_tried(workloads: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how often a selector is tried on labels, where one pod of each workload is to move."""
+    """Return how often a selector is evaluated if one pod of each workload is to move."""
     owners = [OwnerReference("apps/v1", "ReplicaSet", f"web-{n}", f"uid-{n}") for n in range(workloads)]
     victims = [
         pod(f"pod-{n}", "node-1", SPEC, labels=labels(f"app-{n}"), controller=owners[n]) for n in range(workloads)

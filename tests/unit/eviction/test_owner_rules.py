@@ -1,4 +1,4 @@
-"""When a controller is not at rest. What real controllers do is in tests/integration."""
+"""When a controller is in motion. Real controllers are in tests/integration."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_finished_and_terminating_pods_are_not_counted() -> None:
 
 
 class TestCount:
-    """A replacement still to come, by whomever the pod was evicted, is a skew being cured."""
+    """A missing replacement of an evicted pod will restore the spread, whoever evicted the pod."""
 
     def test_a_pod_is_missing(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B)), known=(A, B))
@@ -116,7 +116,7 @@ class TestCount:
 
 
 class TestView:
-    """The plan was made from what we watched: it holds only if that is how it is."""
+    """The plan was made for the watched state: it holds only if that is still the state."""
 
     def test_a_pod_exists_that_the_watch_has_not_shown(self) -> None:
         held = at_rest(reading(controller(3), listed(A, B, watched("d"))), known=(A, B))
@@ -156,7 +156,7 @@ STABLE = {"replicas": 3, "updatedReplicas": 3, "currentPodHash": "6d", "stableRS
 
 
 class TestRollout:
-    """An Argo Rollout is at rest when its template was rolled out in full."""
+    """An Argo Rollout is at rest when its template is rolled out completely."""
 
     def check(self, *, wanted: int = 3, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
         rollout = controller(wanted, "web", spec=spec or {}, status={**STABLE, "observedGeneration": "2", **status})
@@ -190,7 +190,7 @@ class TestRollout:
 
 
 class TestCloneSet:
-    """A CloneSet of OpenKruise is at rest when all of its pods are of one revision."""
+    """A CloneSet of OpenKruise is at rest when all of its pods have the same revision."""
 
     def check(self, spec: dict[str, Any] | None = None, **status: Any) -> Held | None:
         found = {"replicas": 3, "updatedReplicas": 3, "currentRevision": "web-1", "updateRevision": "web-1", **status}
@@ -217,7 +217,7 @@ class TestCloneSet:
 
 
 class TestDeployment:
-    """A rollout is over when no pod is of an older template."""
+    """A rollout is complete when no pod has an older template."""
 
     def check(self, updated: int, replicas: int = 3, *, wanted: int = 3, paused: bool = False) -> Held | None:
         deployment = controller(
@@ -247,7 +247,7 @@ class TestDeployment:
 
 
 class TestStatefulSet:
-    """Each pod has to be of the revision that it would be made anew from."""
+    """Each pod must have the revision from which it would be recreated."""
 
     pods = tuple(pod(f"db-{n}", f"node-{n}", SPEC) for n in (0, 1, 2))
 
@@ -307,7 +307,7 @@ class TestOrder:
         together: Collection[int] = (),
         **spec: Any,
     ) -> Held | None:
-        """Ask about one of db-0, db-1 and db-2, some of which have another status or are not there."""
+        """Check one of db-0, db-1 and db-2, some of which have another status or are missing."""
         shown = dict(enumerate(listed(*self.pods)))
         for number, status in (changed or {}).items():
             if status is None:

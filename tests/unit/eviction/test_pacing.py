@@ -1,4 +1,4 @@
-"""How many moves are made at once, and what is said of the others."""
+"""How many moves are made at once, and the reasons that hold the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cluster_policy(of: Limits, name: str = "default", **spec: Any) -> Policy:
 
 
 def victim(number: int, *, app: str = "", on: str = "", namespace: str = "default", **fields: Any) -> Move:
-    """Return a move of a pod of its own workload, node and group, unless said otherwise."""
+    """Return a move of a pod with its own workload, node and group, unless stated otherwise."""
     app, on = app or f"app-{number}", on or f"node-{number}"
     controller = OwnerReference("apps/v1", "ReplicaSet", app, f"uid-{app}")
     evicted = pod(f"{app}-{number}", on, SPEC, labels=Map(app=app), namespace=namespace, controller=controller)
@@ -132,7 +132,7 @@ def test_the_default_limits_apply() -> None:
 
 
 class TestWhoseLimits:
-    """A policy bounds what is done in its name, a cluster policy also what is done to pods it selects."""
+    """A policy limits its own evictions, and a cluster policy also those of pods that it selects."""
 
     def test_a_namespaced_policy_limits_only_its_own_moves(self) -> None:
         own = Policy(
@@ -180,7 +180,7 @@ class TestWhoseLimits:
 
 
 class TestPerHour:
-    """`perHour` counts evictions made within any hour, whether or not they are still in flight."""
+    """`perHour` counts evictions within any hour, whether or not they are still in flight."""
 
     policy = cluster_policy(limits(per_hour=3))
 
@@ -229,7 +229,7 @@ class TestPerHour:
 
 
 class TestPerHourPerGroup:
-    """For one group no more are made within any hour, whatever came of them."""
+    """`perHourPerGroup` counts evictions of one group within any hour, whatever their outcome."""
 
     shared = group("web")
 
@@ -299,7 +299,7 @@ def test_later_waves_and_groups_in_flight_wait() -> None:
 
 
 class TestPodsThatAreNotReady:
-    """They count for a workload's limit as evictions in flight do, each of them once."""
+    """Unready pods count for a workload's limit like evictions in flight, each of them once."""
 
     @staticmethod
     def paced(of: Limits, moves: Sequence[Move], *others: Pod, **fields: Any) -> Paced:
@@ -480,7 +480,7 @@ def test_among_equal_namespaces_the_one_served_longest_ago_is_next() -> None:
 
 
 class TestUnprovenNamespaces:
-    """Those in which no replacement was Ready yet share a part of the places, once others may want some."""
+    """Namespaces in which no replacement was Ready yet share a part of the limit if others may need some."""
 
     policy = cluster_policy(limits(in_flight=10))
     greedy = tuple(victim(number, namespace="greedy") for number in range(10))

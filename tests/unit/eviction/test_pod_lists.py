@@ -1,4 +1,4 @@
-"""Pods of several controllers are listed by one request; whoever asks gets what was listed after it had asked."""
+"""One request lists the pods of several controllers, and each caller gets a list made after its call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listed(name: str, owner: str, **labels: str) -> dict[str, Any]:
 
 
 class Server(FakeRequests):
-    """An API server that answers when it is let, with the pods that there are by then."""
+    """An API server that answers on command, with the pods at that time."""
 
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.pods = list(pods)

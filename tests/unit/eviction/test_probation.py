@@ -1,4 +1,4 @@
-"""A replacement that is Ready for an instant is no success."""
+"""A replacement that is Ready only for an instant is not a success."""
 
 from __future__ import annotations
 

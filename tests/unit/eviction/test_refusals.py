@@ -1,4 +1,4 @@
-"""What was refused is not asked for again until something has changed."""
+"""A refused eviction is not requested again until something has changed."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_expired_refusals_are_dropped() -> None:
 
 
 class TestLastLook:
-    """What the last look finds and what lasts is not looked at again at once, and planned without."""
+    """Lasting results of the last look are kept for a while, and plans avoid these pods."""
 
     ONE, TWO = (
         pod(name, "node-1", SPEC, controller=OwnerReference("apps/v1", "ReplicaSet", "r", "r")) for name in "ab"

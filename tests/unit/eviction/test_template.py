@@ -1,4 +1,4 @@
-"""What decides where a pod can be placed and is different in its controller's template, in words."""
+"""Differences between a pod and its controller's template that affect scheduling, in words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
 
 
 def said(pod: dict[str, Any], template: dict[str, Any], labels: dict[str, str] | None = None) -> str | None:
-    """What is said of a pod and a template that have one container, and the fields that are given."""
+    """Return the message for a pod and a template with one container and the given fields."""
     document = {
         "metadata": {"name": "web-1", "namespace": "default", "uid": "uid", "labels": labels or {"app": "web"}},
         "spec": {"containers": CONTAINERS, "nodeName": "node-1", **pod},

@@ -1,4 +1,4 @@
-"""Windows follow the wall clock of their time zone, also on the two days of the year when it jumps."""
+"""Windows follow the wall clock of their time zone, also when daylight saving time changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def utc(text: str) -> datetime:
 
 
 def open_minutes(of: Windows, start: str, hours: int) -> list[str]:
-    """Return the minutes, as UTC, at which windows turn from closed to open and back."""
+    """Return the minutes, in UTC, at which windows open and close."""
     turns, before = [], of.is_open(utc(start) - timedelta(minutes=1))
     for minute in range(hours * 60):
         moment = utc(start) + timedelta(minutes=minute)

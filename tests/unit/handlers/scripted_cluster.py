@@ -1,4 +1,4 @@
-"""An API server that serves what the operator watches, and spoils the first answers to each request as it is told."""
+"""An API server with everything that the operator watches, which spoils the first answer to some requests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Spoil = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ScriptedCluster:
-    """Empty lists, and watches that bring what is put into them."""
+    """Empty lists, and watches that deliver the events put into them."""
 
     def __init__(self, spoilt: Mapping[str, Spoil]) -> None:
-        """Serve, but answer the first request of a sort otherwise.
+        """Serve, but spoil the first answer to some requests.
 
         Args:
             spoilt: by what is asked: a path of discovery, `list PATH` or `watch PATH`.
@@ -33,12 +33,12 @@ class ScriptedCluster:
         self._events: dict[str, asyncio.Queue[bytes]] = {path: asyncio.Queue() for path in self._kinds}
 
     def bring(self, path: str, event: dict[str, Any]) -> None:
-        """Send an event to whoever watches."""
+        """Send an event to the watchers."""
         self._events[path].put_nowait(json.dumps(event, separators=(",", ":")).encode() + b"\n")
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve on an address of its own."""
+        """Serve on its own address."""
         application = web.Application()
         application.router.add_get("/{path:.*}", self._answer)
         runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -89,7 +89,7 @@ class ScriptedCluster:
 
 
 def discovery_paths() -> list[str]:
-    """Return where it is said what is served, as far as the operator needs it."""
+    """Return the paths of the discovery documents that the operator needs."""
     groups = {f"/apis/{kind.group}/{kind.version}" if kind.group else "/api/v1" for kind in watched_kinds()}
     return ["/api", "/apis", *sorted(groups)]
 

@@ -1,4 +1,4 @@
-"""How far a watch is behind, by what was not read of it."""
+"""How far a watch is behind, measured by unread data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control loop is woken by what changed, once for everything."""
+"""Changes wake the control loop, once for all of them."""
 
 from __future__ import annotations
 

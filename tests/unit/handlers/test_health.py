@@ -1,4 +1,4 @@
-"""Ready when every kind is known; alive while every kind is heard of, or at least asked for."""
+"""The operator is ready when every kind is listed, and alive while every kind is heard of or at least requested."""
 
 from __future__ import annotations
 

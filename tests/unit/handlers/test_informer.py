@@ -1,4 +1,4 @@
-"""Pages replace what was kept, events change it, and what can't be read stops nothing."""
+"""Pages replace the stored objects, events change them, and malformed ones stop nothing."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ def test_ignored_namespaced_policies_are_not_watched() -> None:
     ],
 )
 def test_a_malformed_page_is_rejected(resource: str, body: bytes) -> None:
-    """Whatever else was raised would end the process."""
+    """Any other exception would end the process."""
     informer = Parts().informer(resource)
     with pytest.raises(DecodeError):
         informer.take_page(body)

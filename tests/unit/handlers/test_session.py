@@ -1,4 +1,4 @@
-"""The session takes objects out of pages, says who we are, and waits out what Kopf would give up on.
+"""The session takes objects out of pages, sends credentials, and retries requests that Kopf would give up on.
 
 What the answers are is scripted here; that the real API server gives them is shown in
 tests/integration/handlers/test_ingest.py.
@@ -44,7 +44,7 @@ def status(code: int, message: str) -> Answer:
 
 
 class Script:
-    """An API server that gives these answers in turn, and remembers what it was asked."""
+    """An API server that gives these answers in turn, and records the requests."""
 
     def __init__(self, *answers: Answer) -> None:
         self._answers = list(answers)
@@ -248,7 +248,7 @@ def test_a_watch_delivers_only_complete_lines(tmp_path: Path) -> None:
 
 
 def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path: Path) -> None:
-    """Events from before a list, that a slow worker still holds, are not applied after it."""
+    """Events from before a list, which a slow worker still holds, are not applied after it."""
 
     async def scenario() -> None:
         parts = Parts()
@@ -261,7 +261,7 @@ def test_a_watch_after_a_new_list_starts_at_its_resource_version(tmp_path: Path)
 
 
 def test_a_redirect_does_not_receive_the_credentials(tmp_path: Path) -> None:
-    """As aggregated API servers could once send clients anywhere (CVE-2022-3172)."""
+    """Aggregated API servers could once redirect clients anywhere (CVE-2022-3172)."""
 
     async def scenario() -> None:
         other = Script(answer(200, page(pod("web"))))
@@ -290,7 +290,7 @@ def test_a_redirect_does_not_receive_the_credentials(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [CredentialsError("the token file is empty"), FileNotFoundError("token")])
 def test_credentials_that_can_t_be_read_look_like_a_lost_connection(tmp_path: Path, error: Exception) -> None:
-    """Which Kopf tries again, where it would end over what it does not know."""
+    """Kopf retries this error, but would end on an unknown one."""
 
     async def scenario() -> None:
         parts, script = Parts(), Script(answer(200, page(pod("web"))))

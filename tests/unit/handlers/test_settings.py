@@ -1,4 +1,4 @@
-"""Kopf is set to survive a big cluster, to retry for ever, and to touch nothing."""
+"""Kopf is configured for large clusters, endless retries, and no writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies and priority classes are kept by name; what we write to a policy's status wakes nobody."""
+"""Policies and priority classes are stored by name, and statuses that Respread writes do not wake the loop."""
 
 from __future__ import annotations
 

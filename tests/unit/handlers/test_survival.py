@@ -1,4 +1,4 @@
-"""No answer of the API server, or of what stands before it, ends the process: Kopf is run against each, everywhere.
+"""No answer of the API server, or of a proxy before it, ends the process: Kopf is run against each.
 
 Taken through Kopf's source (`_cogs/clients`): whatever it does not catch in `request`, `fetch_objs`, `watch_objs` and
 `scan_resources` ends the operator.
@@ -40,7 +40,7 @@ def saying(body: bytes, code: int = 200, content_type: str = "application/json")
 
 
 def writing(text: str) -> Spoil:
-    """Write it as it is, and close the connection."""
+    """Write it unchanged, and close the connection."""
 
     async def give(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -79,7 +79,7 @@ NAMES = list(FAULTS)
 
 @pytest.mark.parametrize("first", range(0, len(NAMES), 6), ids=lambda first: f"from {NAMES[first]}")
 def test_the_operator_survives_any_single_faulty_answer(tmp_path: Path, first: int) -> None:
-    """Each request has another fault, and from test to test the faults go round."""
+    """Each request has another fault, and the faults rotate from test to test."""
 
     def turn(asked: list[str], shift: int) -> dict[str, Spoil]:
         return {each: FAULTS[NAMES[(number + shift) % len(NAMES)]] for number, each in enumerate(asked)}
@@ -102,7 +102,7 @@ def test_the_operator_survives_any_single_faulty_answer(tmp_path: Path, first: i
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "401"])
 def test_the_operator_recovers_from_any_faulty_watch(tmp_path: Path, name: str) -> None:
-    """After a watch that failed the kind is listed, or watched again, and what comes then is known."""
+    """After a failed watch the kind is listed or watched again, and later events are known."""
     cluster = ScriptedCluster({f"watch {PODS}": FAULTS[name]})
 
     async def comes_through(cluster: ScriptedCluster, parts: Parts) -> None:
@@ -151,7 +151,7 @@ def test_the_operator_waits_for_missing_credentials_after_they_are_rejected(tmp_
 def run(
     cluster: ScriptedCluster, tmp_path: Path, scenario: Callable[[ScriptedCluster, Parts], Awaitable[None]]
 ) -> None:
-    """Run the operator against a cluster; it must still run at the end, and end when it is told to."""
+    """Run the operator against a cluster. It must still run at the end, and stop on command."""
     parts, kubeconfig = Parts(), tmp_path / "kubeconfig"
 
     def load() -> ClusterAccess:

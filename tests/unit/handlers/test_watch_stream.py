@@ -1,4 +1,4 @@
-"""Of a watch, whole lines reach Kopf, and no error but the one that makes it list anew."""
+"""Of a watch, complete lines reach Kopf, and no error except the one that makes it list again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FAILED = line("ERROR", kind="Status", code=500, message="etcdserver: leader chan
 
 
 class Watch:
-    """A stream, and what is sent into it."""
+    """A stream, and its input."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -53,7 +53,7 @@ class Watch:
             self.content.feed_data(chunk)
 
     async def rest(self) -> list[bytes]:
-        """End it, and return all that comes out."""
+        """End it, and return its whole output."""
         self.content.feed_eof()
         return [chunk async for chunk in self.stream.iter_chunked(2**20)]
 
@@ -173,7 +173,7 @@ def test_an_error_without_a_status_is_an_error() -> None:
     ],
 )
 def test_an_error_event_is_recognized_in_any_json_formatting(spelling: bytes) -> None:
-    """A proxy may write JSON anew. Kopf would end over an error that it is not shown as 410."""
+    """A proxy may reformat JSON. Kopf would end on an error that it does not receive as 410."""
 
     async def scenario() -> None:
         watch = Watch()
@@ -328,7 +328,7 @@ def test_the_watch_is_behind_while_received_data_is_unread() -> None:
 
 
 def heartbeats(watch: Watch, versions: range) -> list[bytes]:
-    """Events that change nothing of a listed pod, but its version."""
+    """Events that change nothing of a listed pod but its version."""
     body = pod("web", 5)
     watch.parts.informer("pods").begin_list()
     page = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": [body]}
@@ -349,7 +349,7 @@ def test_heartbeats_do_not_reach_kopf_but_events_among_them_do() -> None:
 
 
 def test_kopf_receives_an_occasional_bookmark_during_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a watch that is begun anew goes on from there, and no watch is taken for dead."""
+    """A restarted watch continues from there, and no watch counts as dead."""
     monkeypatch.setattr(watch_stream, "_TOLD_SECONDS", 0.0)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""The cluster is found as kubectl finds it, and credentials are renewed while the operator runs."""
+"""The cluster is found as by kubectl, and credentials are renewed while the operator runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from respread.kube.service_account import find_service_account
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither a kubeconfig of the person's nor a pod around the test."""
+    """Neither the user's kubeconfig nor a surrounding pod affects the test."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -265,7 +265,7 @@ def test_the_error_says_what_is_wrong_in_a_kubeconfig(
 
 
 def test_the_official_client_reads_a_kubeconfig_the_same_way(tmp_path: Path) -> None:
-    """It reads them too, where a plugin is run."""
+    """It reads them too if a plugin runs."""
     (tmp_path / "token").write_text("from-file", encoding="utf-8")
     ca = Path(certifi.where())
     cluster = {"certificate-authority": str(ca), "tls-server-name": "api", "proxy-url": "http://proxy.example:3128"}

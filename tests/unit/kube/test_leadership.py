@@ -1,4 +1,4 @@
-"""Never two leaders, whatever gets lost, late or twice; and always one again when things are well.
+"""There are never two leaders, whatever is lost, late or repeated, and always one again when all is well.
 
 A Lease in memory that answers as the API server does, over a line that delays and loses; hours go by in a second.
 """
@@ -30,7 +30,7 @@ TIMES = LeaseTimes()
 
 
 class LeaseServer:
-    """One Lease, with the optimistic concurrency of the API server."""
+    """One Lease with the optimistic concurrency of the API server."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
@@ -71,7 +71,7 @@ class LeaseServer:
 
 
 class Line(FakeRequests):
-    """The way of one candidate to the server."""
+    """The connection of one candidate to the server."""
 
     def __init__(self, server: LeaseServer, chance: random.Random | None = None) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def elector(line: Line, identity: str, **options: Any) -> Elector:
 
 @asynccontextmanager
 async def running(*electors: Elector) -> AsyncIterator[None]:
-    """Let electors take part, and end them as a process that is told to stop does."""
+    """Run electors, and stop them as a process is stopped."""
     tasks = [asyncio.create_task(each.run()) for each in electors]
     try:
         yield
@@ -136,7 +136,7 @@ async def running(*electors: Elector) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def leading(line: Line, **options: Any) -> AsyncIterator[Elector]:
-    """Let an elector called one take part, and wait until it leads."""
+    """Run an elector called one, and wait until it leads."""
     one = elector(line, "one", **options)
     async with running(one):
         await until(one.holds, seconds=0.1)
@@ -144,7 +144,7 @@ async def leading(line: Line, **options: Any) -> AsyncIterator[Elector]:
 
 
 async def until(condition: Callable[[], bool], *, seconds: float) -> float:
-    """Return how long it took for a condition to become true, at most so many seconds."""
+    """Return how long it took until a condition was true, at most this many seconds."""
     started = asyncio.get_running_loop().time()
     while not condition():
         elapsed = asyncio.get_running_loop().time() - started
@@ -306,7 +306,7 @@ def test_a_deleted_lease_stays_with_its_leader() -> None:
 
 
 def test_a_lease_that_was_deleted_does_not_bring_an_old_term_back() -> None:
-    """A Lease that is made anew begins to count from 0 again; what is done once in a term must be done again."""
+    """A recreated Lease starts to count from 0 again, and work for each term must be done again."""
 
     async def scenario() -> None:
         server = LeaseServer()
@@ -343,7 +343,7 @@ def test_a_lease_recreated_for_the_leader_continues_its_term() -> None:
 
 
 def test_a_candidate_for_a_deleted_lease_waits_for_an_unreachable_leader() -> None:
-    """It can't know how long ago that one renewed it: no longer than it would wait if the Lease were there."""
+    """It can't know when the leader renewed the Lease, so it waits as long as if the Lease existed."""
 
     async def scenario() -> None:
         server = LeaseServer()
@@ -428,7 +428,7 @@ def test_the_boot_clock_is_monotonic() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_there_are_never_two_leaders_and_finally_exactly_one(seed: int) -> None:
-    """Where all goes wrong at once hardly anybody ever leads: half of the worlds have fewer faults, and good lines."""
+    """With all faults at once there is hardly ever a leader: half of the cases have fewer, and good connections."""
     chance = random.Random(seed)
     seldom = 1.0 if chance.random() < 0.5 else 0.1
 
@@ -467,7 +467,7 @@ def test_there_are_never_two_leaders_and_finally_exactly_one(seed: int) -> None:
 
 
 def test_times_are_written_in_the_format_of_the_api_server() -> None:
-    """A MicroTime without its six digits after the point is a 400."""
+    """A MicroTime without its six decimal places is a 400."""
 
     async def scenario() -> None:
         server = LeaseServer()

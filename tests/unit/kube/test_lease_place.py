@@ -1,4 +1,4 @@
-"""Which Lease operators outside a cluster elect a leader by."""
+"""The Lease that operators outside a cluster use."""
 
 from __future__ import annotations
 

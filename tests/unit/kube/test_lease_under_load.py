@@ -1,4 +1,4 @@
-"""The Lease is renewed and probes are answered while plans are made from scratch and 2,000 events a second come."""
+"""The Lease is renewed and probes are answered during plans from scratch and 2,000 events per second."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROBE_SECONDS = 5.0
 
 
 class Noting(LeaseServer):
-    """Remembers when the Lease was written."""
+    """Records when the Lease was written."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pages are small in bytes, whatever is in them."""
+"""Pages are small in bytes, whatever their objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials that are no longer accepted are looked for again, by whoever notices first."""
+"""Rejected credentials are read again by the first request that notices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_kubeconfig(file: Path, server: str, token: str) -> None:
 
 
 class Renewed:
-    """Credentials that are asked for at every request, as those of a plugin are."""
+    """Credentials that are requested for every request, as by a plugin."""
 
     is_current = False
 
@@ -48,7 +48,7 @@ class Renewed:
 
 
 class Server:
-    """Knows one token at a time."""
+    """Accepts one token at a time."""
 
     def __init__(self) -> None:
         self.token = "old"  # noqa: S105  # no secret
@@ -100,7 +100,7 @@ def test_the_next_request_has_the_current_token(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def served(asked: list[str]) -> AsyncIterator[str]:
-    """The address of an API server that has one pod, and notes what it is asked."""
+    """The address of an API server with one pod, which records the requests."""
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(request.method)
@@ -121,7 +121,7 @@ LOST = Held(Reason.NOT_LEADING, "this replica does not lead")
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_lease_lost_while_credentials_are_read_stops_the_eviction(*, lost: bool) -> None:
-    """The renewal may take as long as it likes: whether we lead is asked after it, and nothing is awaited then."""
+    """The renewal may take any time: leadership is checked after it, and nothing is awaited then."""
     asked: list[str] = []
     order: list[str] = []
 
@@ -168,7 +168,7 @@ def test_a_client_certificate_needs_no_token(tmp_path: Path) -> None:
 
 
 def test_a_netrc_entry_is_not_sent_to_the_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told to trust the environment, aiohttp reads one for every request, and then refuses to send our credentials."""
+    """With trust_env, aiohttp reads a netrc for every request, and then rejects our Authorization header."""
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", encoding="utf-8")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     asked: list[str] = []
@@ -212,7 +212,7 @@ def test_a_hanging_credential_plugin_takes_no_longer_than_the_request_timeout() 
 
 
 def test_rejected_requests_share_one_renewal_of_the_credentials(tmp_path: Path) -> None:
-    """However long it takes: a plugin that hangs is not started once for each request."""
+    """However long it takes: a hanging plugin is not started once for each request."""
     file = tmp_path / "kubeconfig"
     write_kubeconfig(file, "http://127.0.0.1:9", "any")
     may_end, looked, seconds = threading.Event(), [0], [0.0]

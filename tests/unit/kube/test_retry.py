@@ -1,4 +1,4 @@
-"""Retries come at growing intervals, out of step, and never end."""
+"""Retries have growing delays and jitter, and never end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that can't restore something, and what they say of it."""
+"""Plans that can't restore a group, and their messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEB = spec(constraint())
 
 
 class Told(NamedTuple):
-    """What a plan says of the only group that it can't restore."""
+    """What a plan reports about the only group that it can't restore."""
 
     reason: Reason
     message: str
@@ -49,5 +49,5 @@ def two_zones(**of_b: Any) -> list[Node]:
 
 
 def three_in_a(of: PodSpec = WEB, **fields: Any) -> list[Pod]:
-    """Three pods on a1, and so one too many for a maxSkew of 1 and nothing in b."""
+    """Three pods on a1, which is one too many for a maxSkew of 1 with none in b."""
     return pods({"a1": 3}, of, **fields)

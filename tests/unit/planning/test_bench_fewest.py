@@ -1,4 +1,4 @@
-"""The judge of bench/busy against trying every placement."""
+"""The judge of bench/busy compared with an exhaustive search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.judge import waits
 
 
 def by_trying(zones: dict[str, list[int]], zone_skew: int, host_skew: int | None) -> int:
-    """Try every number of pods on every host; NEVER where none will do."""
+    """Try every number of pods on every host; NEVER if none works."""
     before = [count for hosts in zones.values() for count in hosts]
     pods = sum(before)
     best = NEVER

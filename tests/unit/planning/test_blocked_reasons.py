@@ -1,4 +1,4 @@
-"""Why constraints stay violated, case by case: the reason, and what an on-call engineer is told to do something about.
+"""Why constraints stay violated: the reason, and the advice for the on-call engineer.
 
 Every case is a whole plan of a small cluster: zone a is too full, and nothing can be done about it.
 """
@@ -29,7 +29,7 @@ from tests.worlds import HOSTNAME, NOW, ZONE, cluster, constraint, node, pod, po
 
 
 class Case(NamedTuple):
-    """What keeps the replacement off zone b, or the pods where they are."""
+    """The obstacle on zone b, or of the pods."""
 
     of_b: Mapping[str, Any] = {}
     pod_fields: Mapping[str, Any] = {}
@@ -329,7 +329,7 @@ def test_a_group_on_hold_has_the_reason_of_the_hold() -> None:
 
 
 def test_surplus_pods_that_the_policy_does_not_select_are_reported() -> None:
-    """The constraint is one of web's, which the policy selects, and what it counts too much of is not selected."""
+    """The policy selects the pods of web, which have the constraint, but not the surplus pods that it counts."""
     shared = constraint(selector=Map(tier="front"))
     never = annotated("respread.dev/evict", "never")
     web = pod("web-a1-0", "a1", spec(shared), labels=Map(app="web", tier="front"), **never)

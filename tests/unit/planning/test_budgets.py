@@ -1,4 +1,4 @@
-"""What PodDisruptionBudgets allow, in the words and numbers that people see."""
+"""What PodDisruptionBudgets allow, with the messages that users see."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_unready_pods_may_be_evicted_after_the_plan_has_used_the_budget() -> Non
 
 
 class TestInFlight:
-    """Evictions that the API server has accepted, at every stage of their becoming visible."""
+    """Evictions that the API server has accepted, at every stage of their visibility."""
 
     pods = (web("a"), web("b"), web("c"), web("d"))
     of_four = budget(allowed=2, current_healthy=4, desired_healthy=2, expected_pods=4)

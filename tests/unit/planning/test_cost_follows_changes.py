@@ -1,4 +1,4 @@
-"""What a reconcile costs grows at most in proportion to the cluster: counted in calls, not in time."""
+"""The cost of a reconcile grows at most linearly with the cluster: counted in calls, not in time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.counting import LINEAR, calls
 from tests.worlds import NOW, constraint, node, pod, spec
 
 SIZES: Final = (60, 120, 240)
-"""Deployments in one namespace. Of ten, one is not spread as it should be; every other one has a budget."""
+"""Deployments in one namespace. One of ten is violated; every other one has a budget."""
 PODS: Final = 6
 HOSTS: Final = [(f"{zone}{number}", zone) for zone in "abc" for number in range(4)]
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
@@ -46,7 +46,7 @@ UNBOUND: Final = msgspec.structs.replace(
         )
     ),
 )
-"""Lets go at once whatever may go at once."""
+"""Makes every move at once."""
 
 
 def world(deployments: int) -> ClusterState:
@@ -87,7 +87,7 @@ def pods_of(number: int) -> list[Pod]:
 
 
 class Scene(NamedTuple):
-    """A cluster that was planned for, with a move under way for each workload that is to be restored."""
+    """A planned cluster, with a move in flight for each workload to restore."""
 
     state: ClusterState
     spread_index: SpreadIndex
@@ -107,7 +107,7 @@ class Scene(NamedTuple):
         return cls(state, index, planner, spread, plan, in_flight)
 
     def plan_again(self, name: str = "web-1-0") -> None:
-        """Plan once more, after one pod has become unready, or ready, and while all the moves are under way."""
+        """Plan again after one pod has become unready or ready, while all moves are in flight."""
         changed = self.state.snapshot.pods[ObjectKey("default", name)]
         self.state.apply("pods", [(changed.key, msgspec.structs.replace(changed, ready=not changed.ready))])
         self.planner.plan(
@@ -119,16 +119,16 @@ class Scene(NamedTuple):
         )
 
     def plan_all_at_once(self) -> Plan:
-        """Plan from nothing, with limits that hold nothing."""
+        """Plan from scratch, with unlimited evictions."""
         return Planner().plan(self.state.snapshot, self.spread, PolicySetting((UNBOUND,)), now=NOW)
 
     def pace(self) -> Paced:
-        """Choose what is made now, with limits that hold nothing."""
+        """Choose the moves for now, with unlimited evictions."""
         first = [move for move in self.plan.moves if move.wave == 0]
         return Pace(snapshot=self.state.snapshot, limiters=(Limiter.of(UNBOUND),), now=0.0).of(first)
 
     def tell(self) -> None:
-        """Say what status and metrics are to say."""
+        """Compute status and metrics."""
         history = History(lambda: 0.0)
         reconciled = Reconciled(
             contested_costs={},
@@ -145,7 +145,7 @@ class Scene(NamedTuple):
         figures_of([POLICY], reconciled, outcomes_of([POLICY], reconciled, history))
 
     def ask_budgets(self) -> None:
-        """Ask for every pod whether budgets let it go."""
+        """Check the budgets of every pod."""
         ledger = BudgetLedger(self.state.snapshot, self.in_flight.pods(self.state.snapshot))
         for each in self.state.snapshot.pods.values():
             ledger.verdict(each)

@@ -1,4 +1,4 @@
-"""Pods on nodes that lose them anyway go first, and where their going restores the spread nothing is evicted for it."""
+"""Pods on leaving nodes are evicted first, and nothing is evicted if their leaving restores the spread."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_leaving_node_is_waited_for_only_for_its_patience() -> None:
 
 @pytest.mark.parametrize("fields", [*LEAVING, {}], ids=lambda each: each["taints"][0].key if each else "drained")
 def test_pods_of_a_leaving_node_are_evicted_first_among_equals(fields: dict[str, Any]) -> None:
-    """Without one more the spread would stay violated, so something has to be evicted."""
+    """Without another move the spread would stay violated, so a pod must be evicted."""
     snapshot = cluster(zones(**fields), pods({"a1": 8, "a2": 1, "b1": 2, "c1": 0}, WEB))
     plan = planned(snapshot)
     assert plan.moves
@@ -129,7 +129,7 @@ def test_a_cordon_without_a_drain_is_not_waited_for() -> None:
 
 
 def replaced(counts: dict[str, int], pods_on_it: int) -> dict[str, int]:
-    """Return the counts once so many pods are replaced by the scheduler, which with maxSkew 1 takes the emptiest."""
+    """Return the counts after the scheduler has replaced this many pods; with maxSkew 1 it uses the emptiest domain."""
     for _ in range(pods_on_it):
         counts = {**counts, (emptiest := min(counts, key=counts.__getitem__)): counts[emptiest] + 1}
     return counts

@@ -1,4 +1,4 @@
-"""What pods say by annotations, read as whoever defines them reads them, and as docs/policy.md has it."""
+"""Annotations of pods, interpreted as their owners define them, and as docs/policy.md documents them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
 def why(said: dict[str, str], *local_volumes: str, started: timedelta | None = timedelta(hours=2)) -> Held | None:
-    """Return why a pod with these annotations stays, that started so long ago."""
+    """Return why a pod with these annotations and this start time is protected."""
     start = None if started is None else NOW - started
     storing = spec(has_local_storage=bool(local_volumes), local_volumes=local_volumes)
     return DEFAULTS.of_pod(pod("web-1", "node-1", storing, annotations=Map(said), start_time=start), NOW)

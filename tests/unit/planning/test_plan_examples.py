@@ -1,4 +1,4 @@
-"""Plans for clusters that a person can work out by hand."""
+"""Plans for clusters that a person can solve by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_plan(snapshot: ClusterSnapshot, *when: str) -> Plan:
 
 
 def zones(*counts: int, nodes_per_zone: int = 1) -> tuple[list[Node], dict[str, int]]:
-    """Return nodes in as many zones, and the pods of each zone all on its first node."""
+    """Return nodes in this many zones, and the pods of each zone on its first node."""
     nodes = [node(f"{zone}{n}", zone) for zone in "abcdef"[: len(counts)] for n in range(1, nodes_per_zone + 1)]
     return nodes, {f"{zone}1": count for zone, count in zip("abcdef", counts, strict=False)}
 

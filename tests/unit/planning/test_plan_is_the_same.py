@@ -1,4 +1,4 @@
-"""What is planned is what is done (P6): the same cluster gives the same plan in every process."""
+"""The plan is what is done (P6): the same cluster has the same plan in every process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policy governs a pod: the namespace's own first, then by priority, then by age."""
+"""The policy that governs a pod: namespaced policies first, then by priority, then by age."""
 
 from __future__ import annotations
 

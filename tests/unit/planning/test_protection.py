@@ -1,4 +1,4 @@
-"""Which pods are never evicted, what they are told, and who goes first among the others."""
+"""Pods that are never evicted, their reasons, and the order of the other victims."""
 
 from __future__ import annotations
 

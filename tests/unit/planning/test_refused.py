@@ -1,4 +1,4 @@
-"""Pods whose eviction the API server has refused lately are not planned for; others are, if they do as well."""
+"""Plans avoid pods whose eviction the API server has refused recently, and evict others if that is as good."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHY = Held(Reason.EVICTION_REFUSED, "a webhook says no")
 
 
 class Planning:
-    """A planner, for one snapshot after the other."""
+    """A planner for several snapshots."""
 
     def __init__(self) -> None:
         self._planner = Planner()
@@ -107,7 +107,7 @@ def test_a_refused_pod_is_never_planned_for(at_a: int, at_b: int, refused: list[
 
 
 def test_pods_of_an_unknown_owner_are_not_planned_for() -> None:
-    """Where the controller was read already, that is known beforehand; a policy may trust the owner."""
+    """If the controller was read already, this is known beforehand; a policy may trust the owner."""
     above = OwnerReference("example.org/v1", "Rollout", "web", "uid-rollout")
     snapshot = cluster(NODES, pods({"a1": 3}, SPEC))
     controller = next(iter(snapshot.pods.values())).controller

@@ -1,4 +1,4 @@
-"""Pods of workloads with fewer replicas than `victims.minReplicas` are left alone, by plans and at the last look."""
+"""Pods of workloads with fewer replicas than `victims.minReplicas` are not evicted, by plans and by the last look."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEB = spec(constraint())
 
 
 def of_workloads(*sizes: int) -> list[Pod]:
-    """Return pods on a1 that one constraint counts, of ReplicaSets of so many pods."""
+    """Return pods on a1 that one constraint counts, of ReplicaSets with these numbers of pods."""
     owners = [OwnerReference("apps/v1", "ReplicaSet", f"web-{number}", f"u-{number}") for number in range(len(sizes))]
     return [
         pod(f"{owner.name}-{number}", "a1", WEB, controller=owner)
@@ -67,7 +67,7 @@ def test_replicas_that_no_constraint_counts_are_replicas_too() -> None:
 
 
 def reading(kind: str, replicas: int, deployment_replicas: int | None = None) -> OwnerReading:
-    """Return what is read of a controller, and of the Deployment above it."""
+    """Return the read objects: a controller, and the Deployment above it."""
 
     def of(name: str, wanted: int) -> ControllerObject:
         return msgspec.convert({"metadata": {"name": name, "uid": "u"}, "spec": {"replicas": wanted}}, ControllerObject)

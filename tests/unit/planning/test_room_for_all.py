@@ -1,4 +1,4 @@
-"""Who is reckoned with when it is decided which moves are made at once: all who look for a node, as far as they may."""
+"""Moves are made at the same time only if every pod that needs a node has room, wherever the scheduler places it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IN_C: dict[str, Any] = {"node_selector": Map({ZONE: "c"})}
 
 
 def zones(room: int, nodes: int = 1) -> list[Node]:
-    """Return nodes in three zones; those of the third have room for so many pods in all."""
+    """Return nodes in three zones; those of the third have room for this many pods in total."""
     return [node("a1", "a"), node("b1", "b"), *(node(f"c{at}", "c", pods=room // nodes) for at in range(nodes))]
 
 
@@ -41,7 +41,7 @@ def owner(name: str, kind: str = "ReplicaSet") -> OwnerReference:
 
 
 def waiting(name: str = "other", **fields: Any) -> Pod:
-    """Return a pod that has no node and may go to zone c alone, made just now."""
+    """Return a new pod without a node that may use only zone c."""
     meta = {name: fields.pop(name) for name in ("nominated_node_name", "creation_timestamp") if name in fields}
     of = PodSpec(**{"requests": Map(cpu=100), **IN_C, **fields})
     return pod(name, "", of, labels=Map(app=name), **{"creation_timestamp": NOW, **meta})
@@ -62,7 +62,7 @@ def test_the_wave_has_as_many_moves_as_fit() -> None:
 
 
 def test_two_pods_that_fit_only_in_each_others_room_are_not_swapped() -> None:
-    """A pod that is evicted holds its room until it is gone, and till then the replacement would be left Pending."""
+    """An evicted pod uses its room until it is deleted, and until then the replacement would be Pending."""
     of = {app: spec(constraint(selector=Map(app=app))) for app in ("web", "api")}
     pods = [
         pod(f"{app}-{number}", on, of[app], labels=Map(app=app), controller=owner(app))
@@ -78,7 +78,7 @@ def test_two_pods_that_fit_only_in_each_others_room_are_not_swapped() -> None:
 
 @pytest.mark.parametrize(("api_on", "moved"), [("b1", 0), ("b2", 0), ("a1", 1)], ids=["unlikely", "likely", "nowhere"])
 def test_nothing_is_moved_if_the_scheduler_might_break_another_constraint(api_on: str, moved: int) -> None:
-    """By web's soft constraint its replacement goes to b2 rather than b1, but it may go to either."""
+    """With web's soft constraint its replacement prefers b2 to b1, but it may use either."""
     rack = "example.com/rack"
     soft = constraint(HOSTNAME, when="ScheduleAnyway", selector=Map(crowd="yes"))
     web = spec(constraint(selector=Map(app="web")), soft)
@@ -185,7 +185,7 @@ def test_pending_pods_reserve_host_ports_too() -> None:
 
 
 def test_nothing_is_moved_while_the_scheduler_may_preempt() -> None:
-    """Room is made for it on c0; what is deleted there may want into c1, and so may the replacement."""
+    """Room is made for it on c0; the preempted pod may use c1, and so may the replacement."""
     nodes = [*zones(2, nodes=2)]
     held = pod("low", "c0", spec(priority=-1, **IN_C), labels=Map(app="low"))
 

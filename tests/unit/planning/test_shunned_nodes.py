@@ -1,4 +1,4 @@
-"""Nodes with PreferNoSchedule taints count as the scheduler scores them where nothing else decides."""
+"""PreferNoSchedule taints count as in the scheduler's score if nothing else decides."""
 
 from __future__ import annotations
 

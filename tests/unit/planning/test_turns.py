@@ -1,4 +1,4 @@
-"""One namespace's many groups take neither the first turn of a plan nor what searches may cost from the others."""
+"""A namespace with many groups uses up neither the first wave of a plan nor the search budget of the others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_namespace_with_one_group_is_in_the_first_wave_beside_one_with_a_hundr
 def test_namespaces_alternate_in_the_search_and_the_longest_waiting_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There is enough for two searches a plan; in the plan's order the greedy ones would have them all for long."""
+    """The budget is enough for two searches per plan; in plan order the greedy namespaces would use it for long."""
     given: list[tuple[str, int]] = []
     find = Finder.find
 

@@ -1,4 +1,4 @@
-"""What can't be read is not empty: it takes up room, may be counted, and may hold a pod."""
+"""Unreadable objects are not treated as absent: they use room, may be counted, and may hold a pod."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pod(name: str, on: str, **fields: Any) -> dict[str, Any]:
 
 
 def other(name: str, on: Any, *, cpu: str = "1", labels: Any = None, **spec: Any) -> dict[str, Any]:
-    """A pod that nothing balances."""
+    """A pod that no policy balances."""
     requests = {"containers": [{"name": "db", "resources": {"requests": {"cpu": cpu}}}]}
     return {
         "metadata": metadata(name, namespace="other", labels=labels or {"app": "db"}),
@@ -65,7 +65,7 @@ def other(name: str, on: Any, *, cpu: str = "1", labels: Any = None, **spec: Any
 
 
 class World:
-    """Two zones of a node each, of which the second is to take a pod."""
+    """Two zones with one node each. The second should take a pod."""
 
     def __init__(self, *more: dict[str, Any], nodes: tuple[dict[str, Any], ...] | None = None) -> None:
         self.parts = Parts()

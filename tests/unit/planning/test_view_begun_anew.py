@@ -1,4 +1,4 @@
-"""A view that begins anew, most of what it kept being out of use, numbers its nodes anew: no solution outlives that."""
+"""A view that is rebuilt because most of its entries are unused numbers its nodes again, so no solution outlives it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.worlds import NOW, constraint, node, pod, spec
 
 POLICY: Final = Policy(kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec())
 LABEL_SETS: Final = 8_300
-"""Enough for a view to begin anew when they are gone."""
+"""Enough pods for a view to be rebuilt after their deletion."""
 
 
 def pods_of(app: str) -> list[Pod]:

@@ -1,4 +1,4 @@
-"""Somebody else who removes or replaces costs: how often Respread writes them again, and when at once."""
+"""Another writer that removes or replaces costs: how often Respread writes them again, and when at once."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ DAY_SECONDS = 24 * 3600
 
 
 def removed(cluster: Cluster, patches: list[Patch]) -> None:
-    """Let somebody remove the costs that were just written."""
+    """Remove the costs that were just written, as another writer."""
     for patch in patches:
         cluster.put(msgspec.structs.replace(patch.pod, annotations=Map(), deletion_cost_is_ours=False))
 
 
 def replaced(cluster: Cluster, cost: int) -> None:
-    """Let somebody replace the costs of all pods."""
+    """Replace the costs of all pods, as another writer."""
     annotations = Map({POD_DELETION_COST: str(cost)})
     for pod in cluster.pods:
         mine = {"deletion_cost_is_ours": False, "deletion_cost_writer": "karpenter"}
@@ -49,7 +49,7 @@ def replaces() -> Policy:
 
 
 def rounds(cluster: Cluster, seconds: float, step: float = 5.0) -> int:
-    """Return how often costs are written while each is removed as soon as it is seen."""
+    """Return how often costs are written while each is removed as soon as it is visible."""
     found, until = 0, cluster.now + seconds
     while cluster.now < until:
         written = cluster.carry_out(after=step)

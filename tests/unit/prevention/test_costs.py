@@ -1,4 +1,4 @@
-"""Integers for an order of deletion: rising, few of them changed, and room for more."""
+"""Integers for a deletion order: increasing, with few changes, and with gaps for more."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_costs_rise_along_the_order_and_as_many_as_can_be_stay(
 
 
 def _may_stay(order: list[int], chosen: tuple[int, ...], held: dict[int, int], above: int) -> bool:
-    """Whether pods at these positions can keep their costs, with room for all others between."""
+    """Return whether pods at these positions can keep their costs, with gaps for all others."""
     if any(order[at] not in held for at in chosen):
         return False
     bounds = [(-1, above), *((at, held[order[at]]) for at in chosen), (len(order), 0)]

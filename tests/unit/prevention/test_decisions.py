@@ -1,4 +1,4 @@
-"""Which pods are patched, when, and which are left alone."""
+"""Which pods are patched, when, and which are not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def web(
 
 
 class Cluster:
-    """Three zones of two nodes, and prevention that looks at them."""
+    """Three zones with two nodes each, and prevention that observes them."""
 
     def __init__(self, *pods: Pod, policies: Iterable[Policy] = (policy(),)) -> None:
         self.now = 0.0
@@ -80,7 +80,7 @@ class Cluster:
         return self.prevention.examine(CostClock(self.now, NOW + timedelta(seconds=self.now)))
 
     def taken(self, after: float = 0.0) -> list[Patch]:
-        """Look, and return what may be sent now; nobody has answered it."""
+        """Observe, and return the patches that may be sent now, without answering them."""
         self.look(after)
         found = []
         while (patch := self.prevention.take(self.now)) is not None:
@@ -88,7 +88,7 @@ class Cluster:
         return found
 
     def carry_out(self, after: float = 0.0) -> list[Patch]:
-        """Look, and let everything that may be sent now be carried out and seen."""
+        """Observe, and make all patches that may be sent now visible."""
         found = self.taken(after)
         for patch in found:
             cost = Map() if patch.cost is None else Map({POD_DELETION_COST: str(patch.cost)})
@@ -111,7 +111,7 @@ LAST_OF_ZONE_GOES_FIRST = (
     web("web-3", "b1", -4000),
     web("web-4", "c1", -3000),
 )
-"""Ranks that a failed node could have left: the first two deletions would empty two zones."""
+"""Ranks after a node failure: the first two deletions would empty two zones."""
 
 
 def test_each_pod_is_patched_once() -> None:

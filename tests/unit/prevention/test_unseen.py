@@ -1,4 +1,4 @@
-"""However long the watch is silent, a pod that has its cost is not patched a second time."""
+"""However long the watch is silent, a pod with a cost is not patched a second time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PODS = 3
 
 
 class Pods(FakeRequests):
-    """The pods of an API server, and how often each was patched and read."""
+    """The pods of an API server, with counts of patches and reads."""
 
     def __init__(self, uids: Mapping[str, str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The pages about the code say what the code is: the picture, every path, every term, and one name for each type."""
+"""The pages about the code match it: the diagram, every path, every term, and one name for each type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.rooms import PACKAGES, PAGE, ROOT, page, reduced, rooms
 DOCS = ROOT / "docs"
 CODE = ROOT / "operator"
 MOST_MODULES = 21
-"""In a folder, its `__init__` among them."""
+"""The most modules in a folder, including `__init__`."""
 DECISIONS = sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "README.md")
 
 

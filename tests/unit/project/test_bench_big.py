@@ -1,4 +1,4 @@
-"""The cluster that bench/big makes of its recording, and what it expects of whoever looks at it."""
+"""The cluster that bench/big builds from its recording, and the expected results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST_FILE_BYTES = 200_000
 
 
 def in_the_end(world: BigWorld) -> dict[str, dict[str, Any]]:
-    """Return what is in etcd after the scale-down, by key."""
+    """Return the content of etcd after the scale-down, by key."""
     objects = dict(world.entries())
     for step in world.recording.events:
         for copy in range(world.changing):

@@ -1,4 +1,4 @@
-"""bench/compare's arithmetic against bench/busy's, and what it writes into docs/compare.md."""
+"""The computations of bench/compare compared with bench/busy, and its part of docs/compare.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FEWEST = {
     "soft": Fewest(0, 5),
     "conflict": Fewest(1, 0),
 }
-"""Worked out by hand."""
+"""Computed by hand."""
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)

@@ -1,4 +1,4 @@
-"""Every command line of `respread`, and every target of `make`, that the docs show can be typed as it is shown."""
+"""Every documented command line of `respread` and every documented target of `make` is valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACEHOLDER = re.compile(r"^\[|\]$|\.\.\.|…|\b[A-Z]{4,}\b|\|")
 
 
 def shown_lines(page: Path) -> Iterator[str]:
-    """Yield the lines of code blocks, and what is marked as code in sentences."""
+    """Yield the lines of code blocks, and code in sentences."""
     text = page.read_text(encoding="utf-8")
     for _, block in re.findall(r"^( *)```\w*\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
         yield from block.replace("\\\n", " ").splitlines()

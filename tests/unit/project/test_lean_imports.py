@@ -1,4 +1,4 @@
-"""What a process imports is what it uses: a start costs CPU and memory for as long as it runs, in every replica."""
+"""A process imports only what it uses, because imports cost CPU at the start, and memory in every replica."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMEWORKS = ("aiohttp", "asyncio", "kopf", "prometheus_client", "structlog", "u
 
 
 def imported_by(code: str) -> set[str]:
-    """The top-level packages that a fresh interpreter has imported after this."""
+    """Return the top-level packages that a fresh interpreter has imported after running code."""
     code = textwrap.dedent(code) + "\nimport sys; print(*{name.split('.')[0] for name in sys.modules})"
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return set(run.stdout.split())
@@ -37,7 +37,7 @@ def test_the_operator_imports_neither_the_official_client_nor_rich(tmp_path: Pat
 
 
 def test_the_official_client_is_imported_for_an_exec_plugin(tmp_path: Path) -> None:
-    """Though Kopf was not let to: what is hidden is hidden from Kopf alone."""
+    """Although Kopf did not import it: modules are hidden only from Kopf."""
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
     kubeconfig = write_kubeconfig(tmp_path / "config", {"exec": plugin})
     found = imported_by(f"""
@@ -52,7 +52,7 @@ def test_the_official_client_is_imported_for_an_exec_plugin(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", ["skew", "plan", "explain", "simulate"])
 def test_a_command_imports_the_client_only_when_it_needs_it(command: str) -> None:
-    """For a snapshot it needs none, and would take three times as long."""
+    """For a snapshot it needs no client, and importing one would take three times as long."""
     found = imported_by(f"""
         from respread.cli.main import respread
         respread.get_command(None, {command!r})
@@ -69,7 +69,7 @@ def test_hidden_modules_can_be_imported_afterwards() -> None:
 
 
 def test_certificate_authorities_are_hidden_only_from_imports() -> None:
-    """Whoever makes a TLS context later gets those that OpenSSL is told of."""
+    """A TLS context that is created later gets the authorities that OpenSSL is configured with."""
     code = """
         import os
         os.environ["SSL_CERT_FILE"] = "mine"

@@ -1,4 +1,4 @@
-"""What people need to carry the project on names things that exist."""
+"""Files for contributors name things that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/promises.md names tests that exist, and the README promises nothing that is not there."""
+"""docs/promises.md names tests that exist, and has all promises of the README."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.star
 
 
 def names_of_tests() -> set[str]:
-    """Return the names of all tests, those of classes too."""
+    """Return the names of all tests, including those in classes."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests").rglob("test_*.py"))
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, functions)}
@@ -27,7 +27,7 @@ def test_every_promise_has_tests_that_exist() -> None:
 
 
 def test_every_never_sentence_of_the_readme_is_a_promise() -> None:
-    """Each line of the list begins with a verb and what it is done to, as its promise does."""
+    """Each line of the list begins with a verb and its object, like its promise."""
     promised = [promise for promise, _ in ROWS]
     section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it never does\n")[2]
     lines = re.findall(r"^- (\w+ \w+)", section.partition("\n## ")[0], re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Workflows run what a machine of your own runs: every step that builds or checks is a target of the Makefile."""
+"""Workflows run what a developer runs: every step that builds or checks is a target of the Makefile."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_checksums_cover_the_sboms_and_not_the_archives_of_images(release: Path)
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """What make reads of the version, with a changelog that has no section for it yet."""
+    """The Makefile's variables for the version, with a changelog without a section for it."""
     for name in ("Makefile", "operator/respread/__init__.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -88,7 +88,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run make as from a shell, even if make has started the tests: it hands its own options on to every make below."""
+    """Run make as from a shell, even if make has started the tests, because make passes its options on."""
     environment = {name: text for name, text in os.environ.items() if name not in HANDED_ON_BY_MAKE}
     return subprocess.run(
         ["make", *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False

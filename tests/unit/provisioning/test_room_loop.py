@@ -98,14 +98,14 @@ class Scenario:
         )
 
     def see(self, world: ClusterSnapshot, *policies: Policy) -> dict[str, str]:
-        """Show the loop a plan for a cluster, let it do what it does now, and return the Deployments."""
+        """Show the loop a plan for a cluster, run it once, and return the Deployments."""
         by_name = Map({each.name: each for each in policies})
         plan = plan_of(world, policies[0]) if policies else plan_of(world)
         self.loop.observe(RoomView(world, spread_of(world), by_name, self.classes, plan), self.term)
         return self.go_on()
 
     def go_on(self, seconds: float = 0.0) -> dict[str, str]:
-        """Let time pass, and the loop do what it does then."""
+        """Advance the time, and run the loop."""
         self.seconds += seconds
         asyncio.run(self._run())
         return dict(self.api.there)
@@ -206,7 +206,7 @@ def test_a_placeholder_that_gets_no_node_is_deleted_and_requested_again_later() 
 
 
 def test_the_same_room_is_not_requested_again_at_once() -> None:
-    """An autoscaler that removes the node before a pod is there would get it back for ever."""
+    """An autoscaler that removes the node before a pod uses it would otherwise add it again and again."""
     scenario = Scenario()
     room_id = scenario.asked()
     assert scenario.see(zone_b(*of_placeholder(room_id, 2)), asking()) == {}

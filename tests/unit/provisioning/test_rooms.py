@@ -1,4 +1,4 @@
-"""Which room is asked for in domains without a node, and the placeholder that asks for it."""
+"""The room that is requested in domains without a node, and its placeholder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rooms(snapshot: ClusterSnapshot, policy: Policy, **options: Any) -> list[Wan
 
 
 def in_zones(counts: Iterable[int], of: Any = WEB) -> ClusterSnapshot:
-    """Return a cluster with so many pods in zone a, b, …, which have a node each."""
+    """Return a cluster with these numbers of pods in zone a, b, …, with one node each."""
     placed = {f"{zone}1": count for zone, count in zip("abcdef", counts, strict=False)}
     return cluster([node(name, name[0]) for name in placed], pods(placed, of))
 

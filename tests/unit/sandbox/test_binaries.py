@@ -1,4 +1,4 @@
-"""The control plane's programs: found where they are, built once where they are not.
+"""The control plane's programs: found if they exist, and built once if not.
 
 Go is played by a script here, since a build takes minutes; that the real one builds what go.mod says is seen by every
 control plane test on a machine without KUBEBUILDER_ASSETS.
@@ -45,7 +45,7 @@ BUILD = "from respread_sandbox import Binaries; Binaries.find_or_build()"
 
 
 class Machine:
-    """A person's environment with a home, a PATH and a go command of its own."""
+    """A user's environment with its own home directory, PATH and go command."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -61,17 +61,17 @@ class Machine:
         (self.bin / "go").chmod(0o755)
 
     def built(self) -> list[str]:
-        """The packages that go was asked to build, in order."""
+        """Return the packages that go was called to build, in order."""
         return [line.split()[-1] for line in self.calls.read_text().splitlines()] if self.calls.exists() else []
 
     def pid_of_go(self) -> int:
-        """Of the SLOW_GO that somebody else has started or is about to start."""
+        """Return the process of the SLOW_GO that another build has started or is about to start."""
         file = self.home / "calls.pid"
         wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the build to begin", seconds=30)
         return int(file.read_text())
 
     def add_assets(self, *names: str) -> Path:
-        """A folder of programs that KUBEBUILDER_ASSETS names."""
+        """Create a folder of programs for KUBEBUILDER_ASSETS."""
         folder = self.home / "assets"
         folder.mkdir()
         for name in names:

@@ -1,4 +1,4 @@
-"""What is known of a component's files while it starts."""
+"""A component's files while it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sandboxes find room, keep apart, and clear up after dead ones."""
+"""Sandboxes create their directories, keep them separate, and delete those of dead ones."""
 
 from __future__ import annotations
 

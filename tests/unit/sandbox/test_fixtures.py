@@ -1,4 +1,4 @@
-"""The programs of the control plane are built when selected tests need them, before the first test, and only then."""
+"""The control plane's programs are built only if selected tests need them, before the first test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 def run_pytest(home: Path, *arguments: str) -> tuple[int, str]:
-    """Run pytest as somebody who has neither the programs nor Go."""
+    """Run pytest as a user who has neither the programs nor Go."""
     environment = {"HOME": str(home), "PATH": str(home)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Karpenter's program: built from a copy of its module, which asks for a later Go than many have.
+"""Karpenter's program, built from a copy of its module, which requires a newer Go than many users have.
 
 Go is played by a script, as in test_binaries; `make test-karpenter` builds and runs the real one.
 """
@@ -31,7 +31,7 @@ esac
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A person's environment, with a go command that downloads the module and complains that it is too old for it."""
+    """A user's environment, with a go command that downloads the module and reports that it is too old for it."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for tool in ("sh", "cat", "grep", "chmod"):

@@ -1,4 +1,4 @@
-"""A scheduler's configuration file: what is taken from it, and what a scheduler would not start with."""
+"""A scheduler's configuration file: the used values, and the errors that a scheduler would report."""
 
 from __future__ import annotations
 

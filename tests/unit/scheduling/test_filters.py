@@ -1,4 +1,4 @@
-"""Every filter says why it refuses a node, in words that tell a person what to do; what each decides is conformance."""
+"""Every filter gives a reason that tells a user what to do. tests/conformance checks the decisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.worlds import HOSTNAME, ZONE, cluster, constraint, node, pod, spec, t
 def reasons(
     wanted: PodSpec, nodes: Iterable[Node], pods: Iterable[Pod] = (), *, profile: Profile | None = None, **others: Any
 ) -> dict[str, list[str]]:
-    """Return, by node, what every filter says of a new pod `web`, each as "plugin: message"."""
+    """Return, by node, the rejections of a new pod `web` by every filter, each as "plugin: message"."""
     snapshot = cluster(nodes, pods, **others)
     configuration = SchedulerConfiguration(profiles=Map({"default-scheduler": profile or Profile()}))
     prepared = Predictor(ClusterView(snapshot), configuration).prepare(pod("new", "", wanted))

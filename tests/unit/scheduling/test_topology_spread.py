@@ -1,4 +1,4 @@
-"""Which pods and nodes count for a constraint, which constraints a pod gets, and where it is likely to go."""
+"""The pods and nodes that count for a constraint, the constraints of a pod, and its likely domains."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_an_unknown_rule_leaves_no_possible_or_likely_domain() -> None:
 
 
 def test_scores_follow_the_documented_formula() -> None:
-    """Weight ln(domains + 2), plus maxSkew - 1; the hostname counts each node's own pods."""
+    """The weight is ln(domains + 2), plus maxSkew - 1; the hostname counts each node's own pods."""
     of = spec(constraint(ZONE, 3, when="ScheduleAnyway"), constraint(HOSTNAME, when="ScheduleAnyway"))
     nodes = [node("n1", "a"), node("n2", "a"), node("n3", "b"), node("n4")]
     there = [pod(f"p{number}", on, of) for number, on in enumerate(["n1", "n1", "n2"])]

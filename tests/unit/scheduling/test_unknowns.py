@@ -1,4 +1,4 @@
-"""What is not known is said, and no node is ever called feasible then."""
+"""Unknowns are reported, and then no node is predicted as feasible."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_daemon_set_pod_fits_only_its_node() -> None:
 
 
 def test_an_error_in_a_filter_ends_the_scheduling_of_the_pod() -> None:
-    """A claim of an `ephemeral` volume that is not its pod's makes NodeVolumeLimits fail, not refuse."""
+    """A claim of an `ephemeral` volume that belongs to another pod makes NodeVolumeLimits fail instead of reject."""
     stranger = pod("other", "n1", PodSpec(ephemeral_volumes=("scratch",)))
     snapshot = cluster(
         [node("n1"), node("n2")],

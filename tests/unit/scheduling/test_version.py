@@ -1,4 +1,4 @@
-"""Which versions of the scheduler have which quirks."""
+"""The scheduler versions with known bugs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_namespace_selector_bug_applies_to_its_versions(version: str, has_it
 
 
 def answer(version: str, key: str = "team", operator: SelectorOperator = "NotIn") -> PreparedPod:
-    """Prepare a pod that keeps away from all namespaces but those of a team, one of whose pods is on the node."""
+    """Prepare a pod with anti-affinity to all namespaces except those of a team, one of whose pods is on the node."""
     values = ("a",) if operator in {"In", "NotIn"} else ()
     elsewhere = LabelSelector(match_expressions=(LabelSelectorRequirement(key, operator, values),))
     term = PodAffinityTerm(HOSTNAME, LabelSelector(match_labels=Map(app="web")), namespace_selector=elsewhere)
@@ -53,7 +53,7 @@ def answer(version: str, key: str = "team", operator: SelectorOperator = "NotIn"
 
 @pytest.mark.parametrize(("version", "fits"), [("v1.36.3", False), ("v1.33.0", True)])
 def test_with_the_bug_anti_affinity_applies_to_excluded_namespaces(version: str, fits: bool) -> None:
-    """As in kubernetes#141526: anti-affinity to all namespaces but those of a team meets the team's pods as well."""
+    """kubernetes#141526: anti-affinity to all namespaces except those of a team applies to the team's pods too."""
     assert answer(version).fits("n1") is fits
 
 

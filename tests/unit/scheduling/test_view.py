@@ -1,4 +1,4 @@
-"""What an eviction frees at once and what only when the pod is gone; and what is left when steps are taken back."""
+"""What an eviction frees at once and what only the deletion of the pod; and views after undone steps."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_node_with_more_allocatable_takes_more_pods() -> None:
 
 
 def test_leftovers_of_earlier_snapshots_are_dropped() -> None:
-    """Workloads come and go for ever, and a view lives as long as the operator."""
+    """Workloads are created and deleted all the time, and a view lives as long as the operator."""
     state = ClusterState(cluster([node("n1", pods=100_000)], []))
     view = ClusterView(state.snapshot)
     predictor = Predictor(view)

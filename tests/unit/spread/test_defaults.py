@@ -1,4 +1,4 @@
-"""Spread groups of the constraints that schedulers give to pods without any of their own."""
+"""Spread groups of the default constraints of schedulers, for pods without their own."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_constraint_of_the_pod_disables_all_default_constraints() -> None:
 
 
 def test_a_default_constraint_equal_to_a_pods_own_shares_its_group() -> None:
-    """The scheduler counts the same for both, and so one eviction helps both."""
+    """The scheduler counts the same pods for both, and so one eviction helps both."""
     own = pods({"a1": 1}, spec(constraint(ZONE)), prefix="own")
     (group,) = spread_of(world(*own, *pods({"b1": 1}, PLAIN)), DefaultConstraints(HARD_ZONES)).groups.values()
 
@@ -99,7 +99,7 @@ def test_soft_defaults_form_groups_only_on_request() -> None:
 
 
 def test_built_in_defaults_require_only_their_own_key_of_a_node() -> None:
-    """A node without a zone still counts for the hostname, other than with constraints of a list."""
+    """A node without a zone still counts for the hostname, unlike with constraints of a list."""
     snapshot = cluster([*NODES, node("x1")], pods({"x1": 4, "a1": 1}, PLAIN), replicasets=[OWNER])
 
     def hostnames(configuration: SchedulerConfiguration) -> dict[str, int]:
@@ -232,7 +232,7 @@ def test_hard_defaults_are_restored_with_the_fewest_evictions() -> None:
 
 
 def test_a_plan_does_not_violate_hard_defaults_of_other_pods() -> None:
-    """A pod with a constraint of its own is counted by the default constraint of others too, and kept within it."""
+    """A pod with its own constraint is counted by the default constraint of others too, and kept within it."""
     own = pods({"a1": 3}, spec(constraint(ZONE, selector=Map(tier="x"))), prefix="own", labels=Map(app="web", tier="x"))
     plain = pods({"b1": 2, "c1": 2}, PLAIN)
     planned = plan(world(*own, *plain), DefaultConstraints(HARD_ZONES))
@@ -260,7 +260,7 @@ def _violated(key: GroupKey, counts: Mapping[str, int]) -> bool:
 
 
 def test_pods_of_different_owners_form_different_groups() -> None:
-    """The same labels and spec, but another owner, are other constraints."""
+    """The same labels and spec with another owner have different constraints."""
     other = OwnerReference("apps/v1", "ReplicaSet", "other", "uid-other")
     labels = Map(app="web", tier="x")
     shared: PodSpec = PLAIN

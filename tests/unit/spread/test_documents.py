@@ -1,4 +1,4 @@
-"""The examples of Kubernetes' own documents, with their numbers."""
+"""The examples of the Kubernetes documentation, with their numbers."""
 
 from __future__ import annotations
 

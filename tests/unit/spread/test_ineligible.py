@@ -1,4 +1,4 @@
-"""Nodes that don't count for a constraint: those, and only those, that make no domain, each with its reason."""
+"""Exactly the nodes that are ineligible for a constraint have a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted, what is new, and what is refused."""
+"""Which Events are counted, new, or refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Book:
         return self.book.see(event, time=START + timedelta(seconds=self.now), now_seconds=self.now)[0]
 
     def see_written(self, event: Event) -> None:
-        """See a new Event that is written at once."""
+        """Record a new Event that is written at once."""
         verdict, series = self.book.see(event, time=START, now_seconds=self.now)
         assert verdict is Verdict.NEW
         assert series is not None

@@ -1,4 +1,4 @@
-"""Checks, heartbeats, and how they read."""
+"""Checks, heartbeats, and their reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from respread.telemetry.health import Check, HealthReport, Heartbeat
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0

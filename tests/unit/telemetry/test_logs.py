@@ -1,4 +1,4 @@
-"""Lines of ours and of libraries come out alike, in either format."""
+"""Log lines of Respread and of libraries look alike, in either format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics: what is shown, what disappears, and that docs/metrics.md lists exactly what there is."""
+"""The metrics: exposed and removed series, and complete documentation in docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def metrics(registry: CollectorRegistry) -> Metrics:
 
 
 def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
-    """The samples of one name by their label values."""
+    """Return the samples of one name by their label values."""
     return {
         tuple(sample.labels.values()): sample.value
         for family in registry.collect()
@@ -71,7 +71,7 @@ def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], flo
 
 
 def exposed(registry: CollectorRegistry) -> set[Described]:
-    """Every family that a scrape shows, with the labels that its samples bear."""
+    """Return every family of a scrape, with the labels of its samples."""
     found = set()
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         labels = {frozenset(sample.labels) - {"le"} for sample in family.samples}

@@ -1,4 +1,4 @@
-"""Alerts and dashboard ask for metrics that exist, by labels that they have."""
+"""Alerts and dashboard use metrics that exist, with labels that they have."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import yaml
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "manifests" / "components" / "monitoring"
 TARGET_LABELS = {"cluster", "pod", "instance", "job", "namespace"}
-"""What the ServiceMonitor's targets add, and whoever has more than one cluster."""
+"""Labels added by the ServiceMonitor's targets, and by users with several clusters."""
 
 
 def documented() -> dict[str, set[str]]:
-    """Every series name with its labels; docs/metrics.md is held to what exists by another test."""
+    """Return every series name with its labels; another test compares docs/metrics.md with the code."""
     text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     series: dict[str, set[str]] = {}
     for name, kind, labels in re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*)\|", text, re.MULTILINE):
@@ -33,7 +33,7 @@ def documented() -> dict[str, set[str]]:
 
 
 def rules(kind: str) -> dict[str, dict[str, Any]]:
-    """The rules of a kind (`alert` or `record`) by name."""
+    """Return the rules of a type (`alert` or `record`) by name."""
     rule = yaml.safe_load((MONITORING / "prometheus-rule.yaml").read_text(encoding="utf-8"))
     return {each[kind]: each for group in rule["spec"]["groups"] for each in group["rules"] if kind in each}
 
@@ -43,7 +43,7 @@ def alerts() -> dict[str, dict[str, Any]]:
 
 
 def recorded() -> dict[str, set[str]]:
-    """Every series that a rule records, with its labels."""
+    """Return every series that a rule records, with its labels."""
     return {name: grouped_by(rule["expr"]) for name, rule in rules("record").items()}
 
 
@@ -63,7 +63,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def parts(expression: object) -> Iterator[object]:
-    """The expression and everything in it."""
+    """Yield the expression and all its subexpressions."""
     yield expression
     for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
         inner = getattr(expression, name, None)

@@ -1,4 +1,4 @@
-"""What counts as a credential in a line, and what does not."""
+"""Which parts of a line are credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However many scrape at the same time: the Lease is renewed, probes are answered, and the work is done once."""
+"""However many clients scrape at once: the Lease is renewed, probes are answered, and metrics are collected once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROBE_SECONDS = 5.0
 
 
 class SlowCollector:
-    """Takes long, and counts how often it is asked."""
+    """A slow collector that counts its calls."""
 
     def __init__(self, series: int = 5_000) -> None:
         self.collected = 0
@@ -53,7 +53,7 @@ class SlowCollector:
 
 
 def with_plugin(folder: Path, server: str) -> Path:
-    """Return a kubeconfig whose credentials come from a plugin, so that they are asked for in a thread."""
+    """Return a kubeconfig whose credentials come from a plugin, so that a thread requests them."""
     plugin = folder / "plugin"
     credentials = {"token": "t", "expirationTimestamp": "2999-01-01T00:00:00Z"}
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": credentials}

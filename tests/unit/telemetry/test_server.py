@@ -97,7 +97,7 @@ def test_metrics_are_compressed_on_request() -> None:
 
 
 class SlowCollector:
-    """A registry's worth of work."""
+    """A registry with many series."""
 
     def collect(self) -> list[GaugeMetricFamily]:
         time.sleep(0.5)

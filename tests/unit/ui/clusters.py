@@ -1,4 +1,4 @@
-"""Engines for small clusters, which tests change as a watch would."""
+"""Engines for small clusters that tests change like a watch."""
 
 from __future__ import annotations
 
@@ -72,6 +72,6 @@ def zones(*names: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def web(*counts: int, name: str = "web", **fields: Any) -> list[dict[str, Any]]:
-    """Return pods of a Deployment with a zone constraint, so many on node-a, node-b and so on."""
+    """Return pods of a Deployment with a zone constraint, with the numbers for node-a, node-b and so on."""
     placed = {f"node-{zone}": count for zone, count in zip("abcdef", counts, strict=False)}
     return deployment_pods(name, placed, **fields)

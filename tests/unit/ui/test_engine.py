@@ -1,4 +1,4 @@
-"""The page's values are those of the commands, and changes arrive as differences."""
+"""The page shows the values of the commands, and changes are sent as differences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLUSTER = [
 
 
 def command(tmp_path: Path, *arguments: str) -> dict[str, Any]:
-    """Return what a command prints as JSON for the same cluster."""
+    """Return the JSON output of a command for the same cluster."""
     file = tmp_path / "cluster.json"
     document = list_of(CLUSTER) | {"respread.dev/snapshot": {"takenAt": "2026-01-01T00:00:00Z", "source": "a test"}}
     file.write_text(json.dumps(document), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Who may talk to the page's server."""
+"""The clients that may use the page's server."""
 
 from __future__ import annotations
 

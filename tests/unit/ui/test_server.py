@@ -1,4 +1,4 @@
-"""The page's server through real HTTP: what it serves, to whom, and what it sends when the cluster changes."""
+"""The page's server over real HTTP: its responses, its clients, and its messages about changes."""
 
 from __future__ import annotations
 
