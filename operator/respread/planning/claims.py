@@ -6,14 +6,15 @@ done given to others meanwhile, many groups would be begun and none finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from respread.cluster.pod import Pod
 from respread.planning.search.placement import Placement
 from respread.planning.search.solution import Claim, Taken
 from respread.planning.search.tally import domain_map
-from respread.planning.seekers import Seeker
+from respread.planning.seekers import PLACED_WITHIN, Seeker, is_recent
 from respread.planning.tasks import Task
 from respread.scheduling.prepared_pod import PreparedPod
 from respread.scheduling.view.free_resources import POD_SLOTS
@@ -28,6 +29,22 @@ _MOST_LOOKS: Final = 64
 """So many nodes are compared by their room."""
 
 
+class Kept(NamedTuple):
+    """Room that is kept."""
+
+    claims: tuple[Claim, ...] = ()
+    promised: tuple[Seeker, ...] = ()
+    """The replacements of the moves that are still to be made, wherever they find room."""
+    missed: NodeSet = 0
+    """The nodes on which there is no room for such replacements yet."""
+
+
+class _Promises(NamedTuple):
+    taken: list[Taken]
+    seekers: list[Seeker]
+    missed: NodeSet
+
+
 class Claims:
     """What is claimed from plan to plan; a claim that has not changed is the same object."""
 
@@ -38,13 +55,14 @@ class Claims:
         self._known: dict[tuple[tuple[int, int], ...], Claim] = {}
         """By slots and the identities of the pods, which the claims hold."""
 
-    def of(self, placement: Placement, waiting: Iterable[Seeker], moving: Iterable[Task]) -> tuple[Claim, ...]:
-        """Return the room that is claimed in the cluster as it is.
+    def of(self, placement: Placement, waiting: Iterable[Seeker], moving: Iterable[Task], now: datetime) -> Kept:
+        """Return the room that is kept in the cluster as it is.
 
         Args:
             placement: the cluster; it is left as it was.
             waiting: the pods that look for a node.
-            moving: components with pods in motion.
+            moving: components with pods in motion. Where these have been stuck for long, no room is kept.
+            now: the time, with a time zone.
         """
         mark = placement.view.mark()
         waited_for: list[Claim] = []
@@ -53,17 +71,31 @@ class Claims:
             name = f"the replacement of pod {seeker.pod.key}" if seeker.is_replacement else f"pod {seeker.pod.key}"
             waited_for.append(Claim(taken, name, is_waiting=True))
         landed = [each for claim in waited_for for each in claim.taken]
-        to_do = [
-            Claim(taken, f"the moves that restore {next(iter(task.cure))}", is_waiting=False)
-            for task in moving
-            if (taken := tuple(_left_to_do(placement, task, landed)))
-        ]
+        to_do: list[Claim] = []
+        promised: list[Seeker] = []
+        missed: NodeSet = 0
+        for task in moving:
+            if _is_stuck(task, now):
+                continue
+            left = _left_to_do(placement, task, landed)
+            to_do.append(Claim(tuple(left.taken), f"the moves that restore {next(iter(task.cure))}", is_waiting=False))
+            promised.extend(left.seekers)
+            missed |= left.missed
         placement.view.revert(mark)
         by_content = {
             tuple((taken.slot, id(taken.pod)) for taken in claim.taken): claim for claim in (*waited_for, *to_do)
         }
         self._known = {content: self._known.get(content, claim) for content, claim in by_content.items()}
-        return tuple(claim for claim in self._known.values() if claim.taken)
+        return Kept(tuple(claim for claim in self._known.values() if claim.taken), tuple(promised), missed)
+
+
+def _is_stuck(task: Task, now: datetime) -> bool:
+    """Whether all pods in motion have been so for so long that nobody knows when that ends."""
+    moving = [pod for pod in task.pods if pod.terminating or not pod.node_name]
+    return bool(moving) and not any(
+        is_recent(pod, now) if pod.deletion_timestamp is None else now < pod.deletion_timestamp + PLACED_WITHIN
+        for pod in moving
+    )
 
 
 def _landed(placement: Placement, seeker: Seeker) -> Iterator[Taken]:
@@ -76,41 +108,77 @@ def _landed(placement: Placement, seeker: Seeker) -> Iterator[Taken]:
         yield Taken(slot, seeker.pod)
 
 
-def _left_to_do(placement: Placement, task: Task, landed: Iterable[Taken]) -> Iterator[Taken]:
-    """Yield where replacements are to go until the most violated group of a component is within maxSkew."""
-    group = max((each for each in task.groups if each.key in task.cure), key=lambda each: each.excess)
-    domains, matched = domain_map(placement.table, group), frozenset(group.matched)
-    counts = {domain: group.count(domain) for domain in group.domains.nodes}
-    for slot, pod in landed:
-        if pod.namespace == group.key.namespace and pod.labels in matched:
-            domain = domains.of_slot[slot]
-            if domain is not None:
-                counts[domain] += 1
-    victims = _victims(group, task.victims)
+class _Counts:
+    """The counts of a group to be restored, while its pods are moved to where there are fewest."""
+
+    __slots__ = ("counts", "domains", "group", "matched")
+
+    def __init__(self, placement: Placement, group: SpreadGroup, landed: Iterable[Taken]) -> None:
+        self.group = group
+        self.domains = domain_map(placement.table, group)
+        self.matched = frozenset(group.matched)
+        self.counts = {domain: group.count(domain) for domain in group.domains.nodes}
+        for slot, pod in landed:
+            if pod.namespace == group.key.namespace:
+                self.count(pod, slot, 1)
+
+    def count(self, pod: Pod, slot: int | None, by: int) -> None:
+        domain = None if slot is None else self.domains.of_slot[slot]
+        if domain is not None and pod.labels in self.matched:
+            self.counts[domain] += by
+
+    @property
+    def most(self) -> int:
+        """Return how many pods a domain may have."""
+        least = 0 if len(self.counts) < self.group.key.min_domains else min(self.counts.values())
+        return least + self.group.key.max_skew
+
+    def excess(self) -> int:
+        """Return how many pods its fullest domain has too many; 0 or less if it holds."""
+        return max(self.counts.values(), default=0) - self.most
+
+    def beside(self, pod: Pod) -> int:
+        """Return how many pods the domain of a pod has, with itself; 0 if it does not count."""
+        domain = self.group.domains.of_node.get(pod.node_name)
+        return 0 if domain is None or pod.labels not in self.matched else self.counts[domain]
+
+    def emptiest(self) -> NodeSet:
+        """Return the nodes of the domains with the fewest pods."""
+        fewest, nodes = min(self.counts.values()), 0
+        for domain, count in self.counts.items():
+            if count == fewest:
+                nodes |= self.domains.nodes[domain]
+        return nodes
+
+
+def _left_to_do(placement: Placement, task: Task, landed: Sequence[Taken]) -> _Promises:
+    """Return where replacements are to go until the groups of a component are within maxSkew."""
+    groups = [_Counts(placement, group, landed) for group in task.groups if group.key in task.cure]
+    victims = list(task.victims)
+    found = _Promises([], [], 0)
     for _ in range(_MOST_STEPS):
-        full = max((domain for domain in victims if victims[domain]), key=counts.__getitem__, default=None)
-        fewest = min(counts, key=counts.__getitem__)
-        minimum = 0 if len(counts) < group.key.min_domains else counts[fewest]
-        if full is None or counts[full] - minimum <= group.key.max_skew:
-            return
-        pod = victims[full].pop()
+        excesses = [(excess, at) for at, each in enumerate(groups) if (excess := each.excess()) > 0]
+        if not excesses:
+            break
+        violated = [groups[at] for _, at in sorted(excesses, reverse=True)]
+        pod = max(victims, key=violated[0].beside, default=None)
+        if pod is None or violated[0].beside(pod) <= violated[0].most:
+            break
+        victims.remove(pod)
         prepared = placement.prepare(pod)
-        place = _roomiest(placement, prepared, prepared.admitted(spread=False) & domains.nodes[fewest])
+        wanted = prepared.statically_feasible & violated[0].emptiest()
+        for other in violated[1:]:
+            wanted = wanted & other.emptiest() or wanted
+        nodes = wanted & prepared.admitted(spread=False)
+        place = _roomiest(placement, prepared, nodes)
         if place is None:
-            return
+            return found._replace(missed=wanted)
         placement.view.place(pod, placement.table.names[place])
-        counts[full] -= 1
-        counts[fewest] += 1
-        yield Taken(place, pod)
-
-
-def _victims(group: SpreadGroup, victims: Iterable[Pod]) -> Mapping[str, list[Pod]]:
-    matched = frozenset(group.matched)
-    found: dict[str, list[Pod]] = {}
-    for pod in victims:
-        domain = group.domains.of_node.get(pod.node_name)
-        if domain is not None and pod.labels in matched:
-            found.setdefault(domain, []).append(pod)
+        for each in groups:
+            each.count(pod, placement.table.slot_of.get(pod.node_name), -1)
+            each.count(pod, place, 1)
+        found.taken.append(Taken(place, pod))
+        found.seekers.append(Seeker(pod, prepared, nodes, nodes, nodes, is_replacement=True))
     return found
 
 

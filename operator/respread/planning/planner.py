@@ -22,7 +22,7 @@ from respread.cluster.differences import changed_keys
 from respread.cluster.meta import ObjectKey
 from respread.cluster.pod import Pod
 from respread.cluster.state import ClusterSnapshot
-from respread.planning.claims import Claims
+from respread.planning.claims import Claims, Kept
 from respread.planning.contention import Contention
 from respread.planning.explain.expected_domains import MissingDomains, Stuck
 from respread.planning.held import Held
@@ -48,7 +48,7 @@ from respread.planning.waiting_moves import WaitingMoves
 from respread.planning.wave import Wave
 from respread.scheduling.predictor import Predictor
 from respread.scheduling.view.cluster_view import ClusterView, looks_the_same
-from respread.scheduling.view.node_sets import node_set
+from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.spread.group import GroupKey
 from respread.spread.index import Spread
 
@@ -61,6 +61,10 @@ _ROOM_PER_LIMIT: Final = 4
 some. Planning bench/busy's cluster takes as long with 2."""
 _NOT_ALONE: Final = Held(
     Reason.IN_MOTION, "it waits for the room that moves of other spread groups leave, and is then planned again"
+)
+_NOT_FINISHED: Final = Held(
+    Reason.IN_MOTION,
+    "it can't be restored now, and waits for moves of other spread groups, which may need the room that it would take",
 )
 
 _DECIDING: Final = (
@@ -213,13 +217,13 @@ class Planner:
         blocked.extend((key, held) for task, held in drained for key in task.cure)
         finder = Finder(placement, self._selection, budgets.may_all_go, self._ranks, self._leaving, self._numbers)
         queue = _queue(placement, coming if tasks else (), now)
-        claims = self._claims.of(placement, queue.waiting, moving) if tasks else ()
-        solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes, claims)
+        kept = self._claims.of(placement, queue.waiting, moving, now) if tasks else Kept()
+        solutions = Solver(placement, finder, self._memory, self._limits).solve(tasks, changes, kept.claims)
         stuck = [*blocked, *(each for solution in solutions for each in solution.stuck)]
         expected = MissingDomains(setting.policies, placement.table)
         complete = expected.complete(stuck, self._selection.selected, spread.groups)
-        wave = self._wave(placement, budgets, solutions, queue, now)
-        planned = _plan(solutions, complete, wave, self._waiting, self._selection.selected)
+        wave = self._wave(placement, budgets, solutions, queue, kept.promised, now)
+        planned = _plan(solutions, complete, wave, kept.missed, self._waiting, self._selection.selected)
         return msgspec.structs.replace(
             planned,
             changes_at=earliest((*(task.changes_at for task in all_tasks), *(held.until for _, held in drained))),
@@ -249,15 +253,22 @@ class Planner:
         budgets: BudgetLedger,
         solutions: Iterable[Solution],
         queue: _Queue,
+        promised: Sequence[Seeker],
         now: datetime,
     ) -> Wave | None:
-        """Return the wave that first steps may join; None if there is no such step."""
+        """Return the wave that first steps may join; None if there is no such step.
+
+        The moves that are still to be made for groups in motion keep a place too, as if they were made already.
+        """
         members = [member for each in solutions if each.first is not None for member in each.first.members]
         if not members:
             return None
         leaving, waiting = queue
-        contention = Contention(placement, waiting, leaving, largest_of(member.pod for member in members))
+        largest = largest_of(member.pod for member in members)
+        contention = Contention(placement, (*waiting, *promised), leaving, largest)
         self._priorities.forget_others(placement.table.slot_of)
+        made = set(map(id, waiting))
+        fragile = [each for each in contention.fragile if id(each) in made]
         without = [each for each in waiting if each.counts_on_leaving]
         return Wave(
             placement,
@@ -265,7 +276,7 @@ class Planner:
             {policy.name: _ROOM_PER_LIMIT * policy.spec.limits.in_flight for policy in self._setting.policies},
             contention,
             leaving,
-            preemptors_among((*without, *contention.fragile), placement, self._priorities, now),
+            preemptors_among((*without, *fragile), placement, self._priorities, now),
         )
 
     def _advance(self, snapshot: ClusterSnapshot) -> Changes:
@@ -324,26 +335,45 @@ def _ready(
         if held is None:
             ready.append(task)
             continue
-        if held is in_motion:
+        if held is in_motion or (in_motion is not None and held.reason is Reason.QUIET_PERIOD):
             moving.append(task)
         blocked.extend((key, held) for key in task.cure)
     return ready, moving, blocked
+
+
+def _joined(solution: Solution, wave: Wave | None, missed: NodeSet) -> Held | None:
+    """Join the first step of a solution to the wave, and return None, or return what it waits for."""
+    if solution.first is None or wave is None:
+        return _NOT_ALONE
+    if missed & (solution.landing | solution.vacated) and not any(solution.cured):
+        return _NOT_FINISHED
+    return wave.join(solution.first)
 
 
 def _plan(
     solutions: Sequence[Solution],
     stuck: Iterable[Stuck],
     wave: Wave | None,
+    missed: NodeSet,
     waiting: WaitingMoves,
     selected: Mapping[GroupKey, str],
 ) -> Plan:
-    """Combine solutions, and determine the wave of each move."""
+    """Combine solutions, and determine the wave of each move.
+
+    Args:
+        solutions: all of them.
+        stuck: the groups that stay violated.
+        wave: what may be made now; None for nothing.
+        missed: the nodes on which there is no room yet for the moves that are still to be made for groups in motion.
+        waiting: the moves of solutions that waited in the last plan.
+        selected: the policy that selects each group.
+    """
     moves: list[Move] = []
     before: dict[GroupKey, Mapping[str, int]] = {}
     after: dict[GroupKey, Mapping[str, int]] = {}
     waits = {
-        id(solution): _NOT_ALONE if solution.first is None or wave is None else wave.join(solution.first)
-        for solution in in_turns(solutions, lambda each: each.namespace)
+        id(solution): _joined(solution, wave, missed)
+        for solution in in_turns(sorted(solutions, key=attrgetter("precedence")), lambda each: each.namespace)
     }
     waiting.begin()
     for solution in solutions:

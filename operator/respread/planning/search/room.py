@@ -38,14 +38,6 @@ class Room:
             for name, amount in amounts.items()
         )
 
-    def share(self, taken: Iterable[Taken]) -> float:
-        """Return how much a solution takes of what is free on its nodes, in nodes: that of the scarcest resource."""
-        share = 0.0
-        for each in taken:
-            wanted = ((POD_SLOTS, 1), *each.pod.spec.requests.items())
-            share += max(amount / max(self._free.of(name).free[each.slot], 1) for name, amount in wanted)
-        return share
-
     def take(self, taken: Iterable[Taken]) -> None:
         """Reserve the room that a solution takes."""
         for each in taken:

@@ -24,6 +24,7 @@ from respread.planning.victims.protection import VictimOrder, victim_order
 from respread.planning.victims.selection import Selection
 from respread.planning.wave import FirstStep, Member
 from respread.scheduling.prepared_pod import PreparedPod
+from respread.scheduling.view.free_resources import POD_SLOTS, FreeResources
 from respread.scheduling.view.node_sets import NodeSet, node_set
 from respread.spread.group import GroupKey
 
@@ -64,6 +65,20 @@ class OpenNodes(NamedTuple):
         return self.replacement.admitted(spread=False) == self.nodes
 
 
+class Precedence(NamedTuple):
+    """Which solution goes first, because the scheduler may give what it needs to the replacements of others: the less.
+
+    Solutions without steps are all alike.
+    """
+
+    rank: int
+    """That of the most important policy of which it restores a group; greater than all ranks if it restores none."""
+    nodes: int
+    """The number of nodes that its replacements may land on."""
+    negated_share: float
+    """How much it takes of these, negated."""
+
+
 class Solution(NamedTuple):
     """The best path for some tasks, usually one."""
 
@@ -74,6 +89,9 @@ class Solution(NamedTuple):
     """The possible outcomes of the first step in the current cluster; None if there is no step, or it is not safe
     then."""
     taken: tuple[Taken, ...]
+    share: float
+    """How much it takes of what is free on its nodes, in nodes: that of the scarcest resource."""
+    precedence: Precedence
     before: Cost
     """What there is without it."""
     cost: Cost
@@ -203,6 +221,8 @@ class Finder:
                 for choice in path.choices
                 for spot in choice.outcome.placed
             ),
+            share=0,
+            precedence=Precedence(0, 0, 0),
             before=before,
             cost=path.cost,
             lower_bound=path.evictions if path.proven else 0 if path.excess else int(lower_bound),
@@ -226,7 +246,15 @@ class Finder:
             demand={name: amount * before.excess for name, amount in board.largest_request.items()},
         )
         view.revert(as_it_is)
-        return solution._replace(first=self._first_step(board, path)) if path.choices else solution
+        if not path.choices:
+            return solution
+        share = _share(solution.taken, view.free)
+        rank = next((rank for rank, cured in enumerate(solution.cured) if cured), len(before.violated))
+        return solution._replace(
+            first=self._first_step(board, path),
+            share=share,
+            precedence=Precedence(rank, solution.landing.bit_count(), -share),
+        )
 
     def _once(self, nodes: NodeSet) -> NodeSet:
         return self._sets.setdefault(nodes, nodes)
@@ -249,6 +277,14 @@ class Finder:
             closed = replacement.statically_feasible & ~replacement.admitted(spread=False) & ~nodes
             members.append(Member(pod, replacement, nodes, closed))
         return FirstStep(policy.name, tuple(members))
+
+
+def _share(taken: Iterable[Taken], free: FreeResources) -> float:
+    share = 0.0
+    for each in taken:
+        wanted = ((POD_SLOTS, 1), *each.pod.spec.requests.items())
+        share += max(amount / max(free.of(name).free[each.slot], 1) for name, amount in wanted)
+    return share
 
 
 def _union(sets: Iterable[NodeSet]) -> NodeSet:

@@ -217,7 +217,7 @@ class Solver:
             room.take(claim.taken)
         solutions: list[Solution] = []
         left = [each for each in alone if not any(each.cured)]
-        for solution in sorted((each for each in alone if any(each.cured)), key=lambda each: _claim(each, room)):
+        for solution in sorted((each for each in alone if any(each.cured)), key=_claim):
             fitting = solution if room.holds(solution.taken) else self._beside(solution.tasks, solutions, tried)
             if fitting.cost.violated > solution.cost.violated:
                 left.append(solution)
@@ -365,7 +365,7 @@ def _would_take(solution: Solution, placement: Placement) -> NodeSet:
     return found
 
 
-def _claim(solution: Solution, room: Room) -> tuple[int, float]:
+def _claim(solution: Solution) -> tuple[int, float]:
     """Return what is less for solutions that cure groups of more important policies, or more of them with less room."""
     rank, cured = next((rank, cured) for rank, cured in enumerate(solution.cured) if cured)
-    return rank, room.share(solution.taken) / cured
+    return rank, solution.share / cured

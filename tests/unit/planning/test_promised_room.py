@@ -1,0 +1,96 @@
+"""Room is kept for moves that are still to be made, and whoever can go to few nodes goes first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from immutables import Map
+
+from respread.api.policy import ClusterPolicySpec, Policy, VictimRules
+from respread.api.reasons import Reason
+from respread.cluster.node import Node
+from respread.cluster.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
+from respread.planning.plan import Plan
+from tests.plans import plan_cluster
+from tests.worlds import NOW, cluster, constraint, node, pod, pods, spec
+
+POLICY = Policy(
+    kind="ClusterRebalancePolicy", object_name="default", spec=ClusterPolicySpec(victims=VictimRules(min_replicas=1))
+)
+
+
+def of_app(app: str, *pools: str) -> PodSpec:
+    """Return the spec of an application's pods, which only go to nodes of zone a and of some pools."""
+    wanted = NodeSelectorRequirement(key="pool", operator="In", values=("a", *pools))
+    affinity = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(wanted,)),))
+    return spec(constraint(selector=Map(app=app), node_affinity_policy="Ignore"), node_affinity=affinity)
+
+
+def on(app: str, by_node: dict[str, int], *pools: str, **fields: Any) -> list[Pod]:
+    return pods(by_node, of_app(app, *pools), prefix=app, labels=Map(app=app), **fields)
+
+
+def nodes(**room: int) -> list[Node]:
+    """Return a node of zone a, and nodes of zone b, each a pool of its own, with room for so many pods."""
+    return [node("a1", "a", labels=Map(pool="a"))] + [
+        node(name, "b", labels=Map(pool=name), pods=number) for name, number in room.items()
+    ]
+
+
+def planned(in_cluster: list[Node], *apps: list[Pod]) -> Plan:
+    return plan_cluster(cluster(in_cluster, [each for app in apps for each in app]), [POLICY], now=NOW)
+
+
+def first_moves(plan: Plan) -> list[str]:
+    return [move.pod.labels["app"] for move in plan.moves if move.wave == 0]
+
+
+@pytest.mark.parametrize(("few", "many"), [("api", "web"), ("web", "api")])
+def test_the_pod_with_fewer_nodes_to_go_to_is_moved_first(few: str, many: str) -> None:
+    plan = planned(nodes(b1=1, b2=1), on(few, {"a1": 2}, "b2"), on(many, {"a1": 2}, "b1", "b2"))
+    assert first_moves(plan) == [few]
+    assert [move.pod.labels["app"] for move in plan.moves] == [few, many]
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_a_move_waits_if_it_may_take_the_room_for_the_rest_of_a_group_in_motion(room: int) -> None:
+    moving = [*on("web", {"a1": 4, "b3": 1}, "b2"), *on("web", {"a1": 1}, "b2", deletion_timestamp=NOW)]
+    moving[-1] = pod("web-going", "a1", moving[0].spec, labels=Map(app="web"), deletion_timestamp=NOW)
+    plan = planned(nodes(b1=1, b2=room, b3=1), moving, on("api", {"a1": 2}, "b1", "b2"))
+    (move,) = plan.moves
+    assert move.pod.labels["app"] == "api"
+    assert move.wave == (1 if room == 1 else 0)
+    if room == 1:
+        assert move.waits is not None
+        assert "b2" in move.waits.message
+
+
+@pytest.mark.parametrize("minutes", [1, 11])
+def test_no_room_is_kept_for_a_group_that_stays_in_motion(minutes: int) -> None:
+    unschedulable = of_app("web", "nowhere")
+    since = NOW - timedelta(minutes=minutes)
+    pending = pod("web-pending", "", unschedulable, labels=Map(app="web"), phase="Pending", creation_timestamp=since)
+    plan = planned(nodes(b1=1), [*on("web", {"a1": 3}, "b1"), pending], on("api", {"a1": 2}, "b1"))
+    assert first_moves(plan) == ["api"] * (minutes > 10)
+    reasons = {each.reason for each in plan.blocked}
+    assert (Reason.WAITING_FOR_ROOM in reasons) == (minutes <= 10)
+
+
+@pytest.mark.parametrize("in_motion", [True, False])
+def test_a_group_that_cannot_be_restored_waits_for_groups_in_motion_that_may_need_its_room(in_motion: bool) -> None:
+    """Zone c never has room, so group api stays violated. Group web needs the place in zone a that a pod of api has."""
+    of = {app: spec(constraint(selector=Map(app=app))) for app in ("api", "web")}
+    in_cluster = [node("a1", "a", pods=2), node("b1", "b"), node("c1", "c", pods=0), node("d1", "d", pods=2)]
+    api = pods({"a1": 2, "b1": 2}, of["api"], prefix="api", labels=Map(app="api"))
+    web = pods({"b1": 2, "d1": 1}, of["web"], labels=Map(app="web"))
+    going = [pod("web-going", "b1", of["web"], labels=Map(app="web"), deletion_timestamp=NOW)]
+    plan = planned(in_cluster, api, web, going * in_motion)
+    assert first_moves(plan) == ["api"] * (not in_motion)
+    if in_motion:
+        (move,) = plan.moves
+        assert move.waits is not None
+        assert move.waits.message.startswith("it can't be restored now")
+    else:
+        assert [(move.pod.labels["app"], move.pod.node_name) for move in plan.moves] == [("api", "a1"), ("web", "b1")]
