@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,13 @@ def taint(pool: Pool, node: str, key: str, effect: str) -> None:
     pool.sandbox.api.request("PATCH", path, {"spec": {"taints": [*taints, {"key": key, "effect": effect}]}})
 
 
-def crowded(pool: Pool) -> str:
+def crowded(pool: Pool, **pod_spec: Any) -> str:
     """Place all pods in one of two zones, and return a node there with at least half of them.
 
     Half of them have to move. If those of this node do, nothing else has to.
     """
     pool.add_zone("zone-a", 2)
-    pool.deploy("web", REPLICAS, constraints=[constraint(ZONE, "web")], annotations=SLOWLY)
+    pool.deploy("web", REPLICAS, constraints=[constraint(ZONE, "web")], annotations=SLOWLY, **pod_spec)
     pool.add_zone("zone-b", 2)
     hosts = pool.counts(HOSTNAME)
     return max(hosts, key=hosts.__getitem__)
@@ -98,6 +99,19 @@ def test_a_skew_that_a_drain_restores_causes_no_eviction(pool: Pool, leave: Call
 @pytest.mark.parametrize("key", ["example.com/broken", "node.kubernetes.io/out-of-service"])
 def test_pods_that_a_taint_evicts_are_waited_for(pool: Pool, key: str) -> None:
     node = crowded(pool)
+    taint(pool, node, key, "NoExecute")
+    pool.rebalance()
+    wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the spread to be restored")
+    pool.wait_for(REPLICAS)
+    assert pool.evicted() == []
+    assert pool.counts() == {"zone-a": REPLICAS / 2, "zone-b": REPLICAS / 2}
+
+
+def test_pods_that_tolerate_a_taint_for_a_time_are_waited_for(pool: Pool) -> None:
+    """The time is long enough for Respread to evict them if it did not know that they go."""
+    key = "example.com/broken"
+    for_a_time = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    node = crowded(pool, tolerations=[for_a_time])
     taint(pool, node, key, "NoExecute")
     pool.rebalance()
     wait_until(lambda: pool.condition("Balanced").get("status") == "True", "the spread to be restored")

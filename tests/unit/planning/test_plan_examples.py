@@ -129,3 +129,26 @@ def test_a_long_plan_is_cut_at_three_hundred_moves() -> None:
     (blocked,) = plan.blocked
     assert blocked.reason == Reason.SEARCH_LIMIT
     assert "more than the 300 evictions" in blocked.message
+
+
+@pytest.mark.parametrize("important", ["all", "canaries"])
+def test_a_group_with_pods_of_two_policies_belongs_to_the_more_important_policy(important: str) -> None:
+    """Its priority decides who gets room that is not enough for all, not its name."""
+    selects = {
+        "all": LabelSelector(match_labels=Map(track="stable")),
+        "canaries": LabelSelector(match_labels=Map(track="canary")),
+    }
+    policies = [
+        Policy(
+            kind="ClusterRebalancePolicy",
+            object_name=name,
+            spec=ClusterPolicySpec(pod_selector=selector, priority=10 * (name == important)),
+        )
+        for name, selector in selects.items()
+    ]
+    nodes, counts = zones(3, 0)
+    of = spec(constraint())
+    stable = pods(counts, of, labels=Map(app="web", track="stable"))
+    canaries = pods(counts, of, prefix="canary", labels=Map(app="web", track="canary"))
+    plan = plan_cluster(cluster(nodes, [*stable, *canaries]), policies, now=NOW)
+    assert list(plan.policies.values()) == [important]

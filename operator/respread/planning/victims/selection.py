@@ -128,13 +128,13 @@ class _Namespace:
         return None
 
     def _governing(self, label_sets: Iterable[Labels]) -> list[Policy]:
-        """Return the policies that govern pods with any of some label sets, in a stable order."""
+        """Return the policies that govern pods with any of some label sets, in order of precedence, then by name."""
         found = {
             policy.name: policy
             for labels in label_sets
             if (policy := self._policies.governance(labels).policy) is not None
         }
-        return [found[name] for name in sorted(found)]
+        return sorted(found.values(), key=_precedence)
 
     def _know(self, changed: Collection[GroupKey]) -> None:
         """Collect what is violated. Components without a changed group stay the same."""
@@ -153,6 +153,10 @@ class _Namespace:
             tuple(self.groups[key] for key in component),
             {key: self.selected[key] for key in component if key in self._violated},
         )
+
+
+def _precedence(policy: Policy) -> tuple[bool, int, str]:
+    return policy.kind != "RebalancePolicy", -policy.spec.priority, policy.name
 
 
 def _labels_of(namespace: Namespace | None) -> Labels | None:
