@@ -180,6 +180,7 @@ def _draw(place: Axes, title: str, lines: list[Line]) -> None:
     place.set_title(title, loc="left")
     place.set_ylabel(named)
     place.set_ylim(bottom=0)
+    place.set_xlim(left=0)
     place.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{int(seconds) // 60}:{int(seconds) % 60:02}"))
     place.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 3, 6]))
     place.yaxis.set_major_locator(MaxNLocator(5, integer=unit == ""))
